@@ -1,0 +1,54 @@
+"""What a caller can do about a failure, one class each.
+
+AtrlBenchError            base: says what happened, why, and the next command to type
+├── UnknownNameError      a table, recipe, task, row, column, rule or setting that does not exist: pick one of the nearest
+├── InvalidFileError      a YAML or data file with a wrong field or type: edit that file
+├── MissingDataError      a dataset, checkpoint or model that is not on this machine: fetch or make it
+├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
+└── EndpointError         a model or judge server that does not answer: start it, then run the same command again
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AtrlBenchError(Exception):
+    """An error a user can act on; `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
+        self.what, self.why, self.next_step = what, why, next_step
+        super().__init__("\n".join(part for part in (what, why, next_step and f"Next: {next_step}") if part))
+
+
+class UnknownNameError(AtrlBenchError):
+    """A name that is not known; the message carries the nearest known ones."""
+
+    exit_code = 2
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, next_step: str = "atrl-bench list") -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5)
+        why = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(self.known) or 'none'}."
+        super().__init__(f"Unknown {kind} {name!r}.", why=why, next_step=next_step)
+
+
+class InvalidFileError(AtrlBenchError):
+    """A file whose content is not what its reader expects."""
+
+    exit_code = 2
+
+
+class MissingDataError(AtrlBenchError):
+    """Something that has to be on this machine and is not."""
+
+
+class StoreError(AtrlBenchError):
+    """The result store cannot be opened, read or written."""
+
+
+class EndpointError(AtrlBenchError):
+    """A model or judge endpoint that does not answer as its protocol says."""
