@@ -1,0 +1,116 @@
+"""Sizes of a run: how large, how long, on which model. A profile never changes code paths.
+
+The numbers live in `recipes/profiles/<name>.yaml`, one file a profile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.resources import folder
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainingSizes(_Settings):
+    """How much one training run does."""
+
+    num_rollouts: int | None = Field(gt=0, description="rollouts of a run; null: as many as `num_epochs` asks for")
+    num_epochs: float = Field(gt=0, description="passes over the training set when `num_rollouts` is null")
+    prompts_per_rollout: int = Field(gt=0, description="different problems in one rollout")
+    group_size: int = Field(gt=1, description="G, responses per problem")
+    updates_per_rollout: int = Field(gt=0, description="optimiser steps per rollout under schedule `minibatch4`")
+    completions_per_device: int = Field(gt=0, description="responses in one forward and backward pass of one device")
+    max_prompt_tokens: int = Field(gt=0, description="longer prompts are left out and counted")
+    max_response_tokens: int = Field(gt=0, description="a response is cut here")
+    min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
+    max_pixels: int = Field(gt=0, description="larger images are reduced to this")
+    learning_rate: float = Field(gt=0, description="peak learning rate of AdamW")
+    warmup_steps: int = Field(ge=0, description="optimiser steps of linear warm-up, constant afterwards")
+    adam_beta2: float = Field(gt=0, lt=1, description="second-moment decay of AdamW")
+    weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
+    max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
+    temperature: float = Field(gt=0, description="sampling temperature of the rollouts")
+    top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
+    save_every_rollouts: int = Field(gt=0, description="a killed run goes on from the last multiple of this")
+    dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
+
+
+class EvaluationSizes(_Settings):
+    """How much one evaluation does."""
+
+    max_new_tokens: int = Field(gt=0, description="a response is cut here, and counted as truncated")
+    temperature: float = Field(ge=0, description="0 is greedy")
+    top_p: float = Field(gt=0, le=1, description="nucleus of the samples")
+    num_repeats: int = Field(gt=0, description="N of Mean@N; Acc@1 reads the first repeat")
+    max_problems: int | None = Field(description="problems of a generated benchmark; null: the whole split")
+    batch_size: int = Field(gt=0, description="problems in one prefill")
+    min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
+    max_pixels: int = Field(gt=0, description="larger images are reduced to this")
+    dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
+
+
+class Profile(_Settings):
+    """A named set of sizes."""
+
+    name: str = Field(description="mini, smoke or paper")
+    title: str = Field(description="one line for the report")
+    model: str = Field(description="the base model: `mini` (shipped), a folder, or a hub id")
+    generated_data: bool = Field(description="true: the embedded mini world stands for every dataset")
+    training: TrainingSizes
+    evaluation: EvaluationSizes
+
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
+    """Return the YAML file at `path` as a `kind`, or an `InvalidFileError` naming file, line and field."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        content = yaml.safe_load(text)
+        return kind.model_validate({**content, **extra})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(str(part) for part in problem["loc"])
+        line = line_of(text, problem["loc"])
+        raise InvalidFileError(
+            f"{path}:{line}: field {field!r}: {problem['msg']}.", next_step=f"edit {path} at line {line}"
+        ) from None
+    except (yaml.YAMLError, TypeError) as error:
+        raise InvalidFileError(f"{path} is not a YAML mapping.", why=str(error), next_step=f"edit {path}") from None
+
+
+def line_of(text: str, location: tuple[int | str, ...]) -> int:
+    """Return the line of the deepest part of `location` that the YAML `text` holds, counted from one."""
+    node, line = yaml.compose(text, Loader=yaml.SafeLoader), 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == part), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def list_profiles() -> list[str]:
+    """Return the names of the known profiles."""
+    return sorted(path.stem for path in (folder("recipes") / "profiles").glob("*.yaml"))
+
+
+def load_profile(name: str) -> Profile:
+    """Return the profile called `name`."""
+    path = folder("recipes") / "profiles" / f"{name}.yaml"
+    if not path.is_file():
+        raise UnknownNameError("profile", name, list_profiles())
+    return read_settings(path, Profile)
