@@ -1,7 +1,7 @@
 """What a caller can do about a failure, one class each.
 
 AtrlBenchError            base: says what happened, why, and the next command to type
-├── UnknownNameError      a table, recipe, task, row, column, rule or setting that does not exist: pick one of the nearest
+├── UnknownNameError      a name that does not exist (table, recipe, task, row, column, rule): pick a near one
 ├── InvalidFileError      a YAML or data file with a wrong field or type: edit that file
 ├── MissingDataError      a dataset, checkpoint or model that is not on this machine: fetch or make it
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
