@@ -1,0 +1,208 @@
+"""Open a store file safely: journal mode, version, locks, and SQLite's failures said in words a user can act on."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from atrl_bench.errors import StoreError
+from atrl_bench.results import schema
+
+BUSY_SECONDS = 60.0
+
+# WAL shares memory between processes through a mapped file, which these do not offer across hosts.
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "glusterfs", "fuse.glusterfs"}
+    | {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "9p", "orangefs", "panfs"}
+)
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return an open connection to the store at `path`, created or brought up to this version unless `read_only`."""
+    with explained(path, "open"):
+        if read_only:
+            return _checked(_connect_read_only(path), path, read_only=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = _checked(connection, path, read_only=False)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock from the first statement on: a reader that becomes a writer half-way could find it taken."""
+    _begin(connection)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has already rolled back by itself after some errors (disk full, I/O): then there is nothing to undo.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def explained(path: Path, verb: str) -> Iterator[None]:
+    """Turn a failure of SQLite or of the file system into a `StoreError` that says what, why and the next step."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explain(error, path, verb) from error
+    except OSError as error:
+        raise StoreError(
+            f"Cannot {verb} the result store {path}.",
+            why=f"{type(error).__name__}: {error.strerror or error}.",
+            next_step="use a folder you can write to with --out",
+        ) from error
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            # SQLite returns some kinds of BUSY (recovery after a killed writer) at once, without its own waiting.
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise StoreError(
+            f"There is no result store at {path}.",
+            why="Nothing has been run there yet.",
+            next_step="atrl-bench run-table main_7b",
+        )
+    uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size > 0:
+            raise
+        # A store at rest in a folder that cannot be written: WAL wants to put its index beside the file, but with an
+        # empty log there is nothing to index and the file can be read as it stands.
+        connection = sqlite3.connect(uri + "&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return the connection unless the file is not a store of ours or is one that this version must not touch."""
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if application != schema.APPLICATION_ID and (read_only or not is_empty):
+            raise StoreError(
+                f"{path} is an SQLite file but not a result store.",
+                why="Its header carries another application's mark.",
+                next_step="give --out another folder",
+            )
+        if version > schema.VERSION:
+            min_reader = connection.execute("SELECT min_reader FROM compatibility").fetchone()[0]
+            if not read_only or min_reader > schema.VERSION:
+                raise StoreError(
+                    f"The result store {path} was written by a newer atrl-bench.",
+                    why=f"Its schema version is {version}; this installation writes {schema.VERSION}. "
+                    + ("It can still be read." if min_reader <= schema.VERSION else "It cannot read that one."),
+                    next_step="pip install --upgrade atrl-bench",
+                )
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    # A committed answer survives a power cut too; one flush per batch costs milliseconds, an answer can cost money.
+    connection.execute("PRAGMA synchronous = FULL")
+    _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
+    if connection.execute("PRAGMA user_version").fetchone()[0] >= schema.VERSION:
+        return
+    with transaction(connection):
+        # Read again under the lock: another process may have created or migrated the store meanwhile.
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        for step in schema.MIGRATIONS[version:]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute("UPDATE compatibility SET min_reader = ?", (schema.MIN_READER,))
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+
+def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
+    """Ask for `mode` and live with SQLite's answer: where WAL is refused it keeps the rollback journal."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            # Changing the mode needs the file for itself for a moment and does not wait for it by itself.
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """Return the type of the file system that holds `path` ("ext4", "nfs4", ...), or "" where that cannot be told."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    resolved, best, kind = path.resolve(), -1, ""
+    for line in lines:
+        fields = line.split()
+        point = Path(fields[1].replace("\\040", " "))
+        # Of two file systems mounted on one point the later one is seen, hence >=.
+        if resolved.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), fields[2]
+    return kind
+
+
+def _explain(error: sqlite3.Error, path: Path, verb: str) -> StoreError:
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    what = f"Cannot {verb} the result store {path}."
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        why = f"Another process has held its lock for {BUSY_SECONDS:.0f} seconds."
+        return StoreError(
+            what, why=why, next_step="see what runs with `atrl-bench status`, then the same command again"
+        )
+    if name == "SQLITE_FULL":
+        why = "The disk is full. Everything stored before is intact."
+        return StoreError(what, why=why, next_step="free space, then the same command again: it resumes")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        why = "The file or its folder cannot be written by this user."
+        return StoreError(what, why=why, next_step="use a folder you can write to with --out")
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        why = f"It is not a readable SQLite file ({error})."
+        next_step = f"move it away and run again; `sqlite3 {path} .recover` prints what can be saved"
+        return StoreError(what, why=why, next_step=next_step)
+    return StoreError(
+        what, why=f"SQLite says {name}: {error}.", next_step="check the disk and the folder's permissions"
+    )

@@ -1,0 +1,54 @@
+"""The tables inside a store file, and the steps that lead there from any earlier version of them.
+
+`MIGRATIONS[n]` turns a store of version n into one of version n + 1; a new store takes them all. A step that has been
+released is never edited. `MIN_READER` is the oldest version whose reader understands a store written by this one: while
+steps only add tables and columns it stays where it is, and older installations can still read what newer ones wrote.
+"""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x41545242  # "ATRB" in the file header: an SQLite file without it is somebody else's
+MIN_READER = 1
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE compatibility (min_reader INTEGER NOT NULL)",
+        "INSERT INTO compatibility VALUES (1)",
+        """CREATE TABLE cells (
+            key TEXT PRIMARY KEY, spec TEXT NOT NULL,
+            state TEXT NOT NULL DEFAULT 'pending', reason TEXT NOT NULL DEFAULT '',
+            expected INTEGER, created REAL NOT NULL, updated REAL NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE problems (
+            cell TEXT NOT NULL REFERENCES cells, problem_id TEXT NOT NULL, position INTEGER NOT NULL,
+            "group" TEXT NOT NULL, question TEXT NOT NULL, gold TEXT NOT NULL,
+            choices TEXT NOT NULL, meta TEXT NOT NULL,
+            PRIMARY KEY (cell, problem_id)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE skipped (
+            cell TEXT NOT NULL REFERENCES cells, problem_id TEXT NOT NULL, reason TEXT NOT NULL,
+            PRIMARY KEY (cell, problem_id)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE responses (
+            cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, prompt_hash TEXT NOT NULL,
+            text TEXT NOT NULL, num_tokens INTEGER NOT NULL, seconds REAL NOT NULL, truncated INTEGER NOT NULL,
+            PRIMARY KEY (cell, problem_id, repeat), FOREIGN KEY (cell, problem_id) REFERENCES problems
+        ) WITHOUT ROWID""",
+        """CREATE TABLE grades (
+            cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, extracted TEXT, state TEXT NOT NULL,
+            grader TEXT NOT NULL, why TEXT NOT NULL,
+            PRIMARY KEY (cell, problem_id, repeat), FOREIGN KEY (cell, problem_id, repeat) REFERENCES responses
+        ) WITHOUT ROWID""",
+        """CREATE TABLE runs (
+            key TEXT PRIMARY KEY, spec TEXT NOT NULL,
+            state TEXT NOT NULL DEFAULT 'pending', reason TEXT NOT NULL DEFAULT '',
+            checkpoint TEXT NOT NULL DEFAULT '', digest TEXT NOT NULL DEFAULT '', seconds REAL,
+            summary TEXT NOT NULL DEFAULT '{}', created REAL NOT NULL, updated REAL NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE progress (
+            kind TEXT NOT NULL, key TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER NOT NULL,
+            started REAL NOT NULL, start_done INTEGER NOT NULL, updated REAL NOT NULL, PRIMARY KEY (kind, key)
+        ) WITHOUT ROWID""",
+    ),
+)
+VERSION = len(MIGRATIONS)

@@ -1,0 +1,445 @@
+"""The result store: one SQLite file with a row per (cell, problem, repeat), safe to kill and to share.
+
+A *cell* is one model on one task under one setting; its key is the hash of everything that can change the number, so a
+changed setting is a new cell and old answers never mix with new ones. A *run* is one training, keyed the same way.
+Every method that writes is one transaction: what it returned from is on disk, what it did not return from is not there.
+Several processes may write at once, and readers never wait for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from atrl_bench.errors import StoreError
+from atrl_bench.results.connection import connect, explained, transaction
+
+SCORED = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0, "timed out": 0.0}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question of a task; problems of one `group` share their content (versions of a figure, steps, a scene)."""
+
+    problem_id: str
+    group: str
+    question: str
+    gold: str
+    choices: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Response:
+    """One raw answer of the model; `truncated` when it ran into the token limit."""
+
+    problem_id: str
+    repeat: int
+    prompt_hash: str
+    text: str
+    num_tokens: int
+    seconds: float
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One verdict: a state of the five (D7), what was extracted, which grader decided and why."""
+
+    problem_id: str
+    repeat: int
+    extracted: str | None
+    state: str
+    grader: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A response with its problem and, once graded, its verdict."""
+
+    problem: Problem
+    response: Response
+    grade: Grade | None
+
+    @property
+    def score(self) -> float | None:
+        """1 for correct; 0 for wrong, unparseable and timed out; None while nobody has judged the answer.
+
+        "judge failed" is None too: an endpoint that was down says nothing about the answer.
+        """
+        return None if self.grade is None else SCORED.get(self.grade.state)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell's record: `state` is "pending", "done" or "failed", `expected` the samples it should have."""
+
+    key: str
+    spec: dict[str, Any]
+    state: str
+    reason: str
+    expected: int | None
+    num_responses: int
+    num_graded: int
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training's record. `state` is "pending", "done" or "failed"; `checkpoint` is relative to the run folder."""
+
+    key: str
+    spec: dict[str, Any]
+    state: str
+    reason: str
+    checkpoint: str
+    digest: str
+    seconds: float | None
+    summary: dict[str, Any]
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell or run was at `updated`; `started` and `start_done` are the first beat of its present process."""
+
+    kind: str
+    key: str
+    done: int
+    total: int
+    started: float
+    start_done: int
+    updated: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time left at the speed since the first beat of this process, or None before anything moved."""
+        moved = self.done - self.start_done
+        return None if moved <= 0 else (self.updated - self.started) / moved * (self.total - self.done)
+
+
+def cell_key(spec: Mapping[str, Any]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
+    return hashlib.sha256(_json(spec).encode()).hexdigest()[:16]
+
+
+class Store:
+    """An open store. Use it as a context manager; it may be shared between threads, not across a fork."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
+        """Return the store at `path`, created if need be. `read_only` works while other processes write."""
+        return cls(Path(path), connect(Path(path), read_only=read_only))
+
+    def close(self) -> None:
+        """Close the file; the last one out folds the write-ahead log back into it."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Cells
+
+    def add_cell(self, spec: Mapping[str, Any]) -> str:
+        """Return the key of the cell with this spec, added if it is new."""
+        return self._add("cells", spec)
+
+    def cell(self, key: str) -> Cell | None:
+        """Return one cell, or None if the store has none with this key."""
+        found = list(self._cells("WHERE key = ?", (key,)))
+        return found[0] if found else None
+
+    def cells(self, **filters: Any) -> list[Cell]:
+        """Return the cells whose spec has all these values (`state` means the cell's own), oldest first."""
+        return [
+            cell
+            for cell in self._cells("ORDER BY created, key")
+            if all((cell.state if name == "state" else cell.spec.get(name)) == value for name, value in filters.items())
+        ]
+
+    def finish_cell(self, key: str, *, expected: int) -> None:
+        """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
+        self._update("cells", key, state="done", reason="", expected=expected)
+
+    def fail_cell(self, key: str, reason: str) -> None:
+        """Mark the cell as failed; its stored answers stay, and the next run may finish it."""
+        self._update("cells", key, state="failed", reason=reason)
+
+    def add_problems(self, key: str, problems: Sequence[Problem]) -> None:
+        """Add the cell's problems in this order; those it has already stay as they are."""
+        offset = self._read("SELECT count(*) FROM problems WHERE cell = ?", key)[0][0]
+        rows = [
+            (key, p.problem_id, offset + i, p.group, p.question, p.gold, _json(p.choices), _json(p.meta))
+            for i, p in enumerate(problems)
+        ]
+        self._write("INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def problems(self, key: str) -> list[Problem]:
+        """Return the cell's problems in the order they were added."""
+        return [
+            _problem(row)
+            for row in self._read(f"SELECT {_PROBLEM} FROM problems p WHERE cell = ? ORDER BY position", key)
+        ]
+
+    def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
+        """Record a row of the dataset that could not be asked: it is counted and named, never scored."""
+        self._write("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", [(key, problem_id, reason)])
+
+    def skipped(self, key: str) -> dict[str, str]:
+        """Return the cell's skipped problems and why."""
+        return dict(self._read("SELECT problem_id, reason FROM skipped WHERE cell = ? ORDER BY problem_id", key))
+
+    def add_responses(self, key: str, responses: Sequence[Response]) -> int:
+        """Store a batch in one transaction and return how many were new; an answer that is there is never replaced."""
+        rows = [
+            (key, r.problem_id, r.repeat, r.prompt_hash, r.text, r.num_tokens, r.seconds, r.truncated)
+            for r in responses
+        ]
+        return self._write("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def responses(self, key: str) -> dict[tuple[str, int], Response]:
+        """Return the cell's answers by (problem, repeat)."""
+        rows = self._read(f"SELECT {_RESPONSE} FROM responses r WHERE cell = ? ORDER BY problem_id, repeat", key)
+        return {(row[0], row[1]): _response(row) for row in rows}
+
+    def add_grades(self, key: str, grades: Sequence[Grade]) -> None:
+        """Store verdicts of stored answers in one transaction; a later verdict replaces an earlier one."""
+        rows = [(key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why) for g in grades]
+        self._write("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def samples(self, key: str) -> list[Sample]:
+        """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
+        rows = self._read(
+            f"""SELECT {_PROBLEM}, {_RESPONSE}, g.extracted, g.state, g.grader, g.why
+            FROM responses r JOIN problems p USING (cell, problem_id)
+            LEFT JOIN grades g USING (cell, problem_id, repeat)
+            WHERE cell = ? ORDER BY p.position, r.repeat""",
+            key,
+        )
+        return [
+            Sample(
+                _problem(row[:6]), _response(row[6:13]), None if row[14] is None else Grade(row[6], row[7], *row[13:])
+            )
+            for row in rows
+        ]
+
+    # Training runs
+
+    def add_run(self, spec: Mapping[str, Any]) -> str:
+        """Return the key of the training run with this spec, added if it is new."""
+        return self._add("runs", spec)
+
+    def run(self, key: str) -> Run | None:
+        """Return one run, or None if the store has none with this key."""
+        found = list(self._runs("WHERE key = ?", key))
+        return found[0] if found else None
+
+    def runs(self) -> list[Run]:
+        """Return all training runs, oldest first."""
+        return list(self._runs("ORDER BY created, key"))
+
+    def finish_run(self, key: str, *, checkpoint: str, digest: str, seconds: float, summary: Mapping[str, Any]) -> None:
+        """Mark the run as done with its checkpoint (relative to the run folder) and the figures of its last steps."""
+        values = {"checkpoint": checkpoint, "digest": digest, "seconds": seconds, "summary": _json(summary)}
+        self._update("runs", key, state="done", reason="", **values)
+
+    def fail_run(self, key: str, reason: str) -> None:
+        """Mark the run as failed; the next run may finish it."""
+        self._update("runs", key, state="failed", reason=reason)
+
+    # Progress
+
+    def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
+        """Record how far the cell or run ("cell", "run") is, for `status` and its ETA.
+
+        Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process
+        took over, and the time in between was not spent working.
+        """
+        now = time.time()
+        self._write(
+            """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5) ON CONFLICT DO UPDATE SET
+            started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
+            start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
+            done = ?3, total = ?4, updated = ?5""",
+            [(kind, key, done, total, now)],
+        )
+
+    def progress(self) -> list[Progress]:
+        """Return the latest heartbeat of every cell and run, the most recent first."""
+        return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
+
+    # Exports
+
+    def export_jsonl(self, key: str | None, path: Path) -> int:
+        """Write the samples of one cell (None: of all) as JSON lines and return how many."""
+        lines = [json.dumps(record, ensure_ascii=True, sort_keys=True) for record in self._records(key)]
+        _replace(path, "".join(f"{line}\n" for line in lines).encode())
+        return len(lines)
+
+    def export_parquet(self, key: str | None, path: Path) -> int:
+        """Write the samples of one cell (None: of all) as a Parquet file and return how many."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        text, number = pa.string(), pa.int64()
+        columns = {"cell": text, "spec": text, "problem_id": text, "group": text, "question": text, "gold": text}
+        columns |= {
+            "choices": text,
+            "meta": text,
+            "repeat": number,
+            "prompt_hash": text,
+            "text": text,
+            "num_tokens": number,
+        }
+        columns |= {
+            "seconds": pa.float64(),
+            "truncated": pa.bool_(),
+            "extracted": text,
+            "state": text,
+            "grader": text,
+            "why": text,
+        }
+        records = [r | {name: _json(r[name]) for name in ("spec", "choices", "meta")} for r in self._records(key)]
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
+        _replace(path, sink.getvalue().to_pybytes())
+        return len(records)
+
+    def _records(self, key: str | None) -> Iterator[dict[str, Any]]:
+        for cell in self.cells():
+            if key in (None, cell.key):
+                for sample in self.samples(cell.key):
+                    grade = (
+                        asdict(sample.grade) if sample.grade else dict.fromkeys(("extracted", "state", "grader", "why"))
+                    )
+                    record = (
+                        {"cell": cell.key, "spec": cell.spec} | asdict(sample.problem) | asdict(sample.response) | grade
+                    )
+                    yield record
+
+    # One place each for reading and for writing
+
+    def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock, explained(self.path, "read"):
+            return self._connection.execute(query, values).fetchall()
+
+    def _write(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+        clean = [tuple(_storable(value) for value in row) for row in rows]
+        with self._lock, explained(self.path, "write to"):
+            try:
+                with transaction(self._connection):
+                    before = self._connection.total_changes
+                    self._connection.executemany(statement, clean)
+                    return self._connection.total_changes - before
+            except sqlite3.IntegrityError as error:
+                raise StoreError(
+                    f"A record does not belong to anything in the result store {self.path}.",
+                    why=f"Cells come before problems, problems before responses, responses before grades: {error}.",
+                ) from error
+
+    def _add(self, table: str, spec: Mapping[str, Any]) -> str:
+        key, now = cell_key(spec), time.time()
+        self._write(
+            f"INSERT OR IGNORE INTO {table} (key, spec, created, updated) VALUES (?, ?, ?, ?)",
+            [(key, _json(spec), now, now)],
+        )
+        return key
+
+    def _update(self, table: str, key: str, **values: Any) -> None:
+        values["updated"] = time.time()
+        assignments = ", ".join(f"{name} = ?" for name in values)
+        if not self._write(f"UPDATE {table} SET {assignments} WHERE key = ?", [(*values.values(), key)]):
+            raise StoreError(f"The result store {self.path} has no {table.rstrip('s')} {key}.")
+
+    def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
+        counts = ", ".join(
+            f"(SELECT count(*) FROM {table} WHERE cell = cells.key)" for table in ("responses", "grades")
+        )
+        for key, spec, *fields in self._read(
+            f"SELECT key, spec, state, reason, expected, {counts}, created, updated FROM cells {rest}", *values
+        ):
+            yield Cell(key, json.loads(spec), *fields)
+
+    def _runs(self, rest: str, *values: Any) -> Iterator[Run]:
+        query = (
+            f"SELECT key, spec, state, reason, checkpoint, digest, seconds, summary, created, updated FROM runs {rest}"
+        )
+        for key, spec, state, reason, checkpoint, digest, seconds, summary, created, updated in self._read(
+            query, *values
+        ):
+            yield Run(
+                key, json.loads(spec), state, reason, checkpoint, digest, seconds, json.loads(summary), created, updated
+            )
+
+
+_PROBLEM = 'p.problem_id, p."group", p.question, p.gold, p.choices, p.meta'
+_RESPONSE = "r.problem_id, r.repeat, r.prompt_hash, r.text, r.num_tokens, r.seconds, r.truncated"
+
+
+def _problem(row: Sequence[Any]) -> Problem:
+    problem_id, group, question, gold, choices, meta = row
+    return Problem(problem_id, group, question, gold, tuple(json.loads(choices)), json.loads(meta))
+
+
+def _response(row: Sequence[Any]) -> Response:
+    problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated = row
+    return Response(problem_id, repeat, prompt_hash, text, num_tokens, seconds, bool(truncated))
+
+
+def _json(value: Any) -> str:
+    """Return canonical JSON; NaN and infinities, which JSON has no word for, become null."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a NumPy or torch scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _storable(value: Any) -> Any:
+    # A lone surrogate, which some decoders produce, is no UTF-8: it is kept visibly as its escape.
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    with explained(path, "export"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
