@@ -1,0 +1,205 @@
+"""Problems over handwritten digits: what is asked, what has to be read from the image, and how the answer follows.
+
+Every kind of problem composes several readings. That keeps a gap between answering at a glance and reading first, and
+the gap is what reinforcement learning has to find (DESIGN, "The mini world"). `readings` is the ground truth for anchor
+tokens: the digits a response has to transcribe from the image, in reading order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from atrl_bench.mini.digits import Split, scans_of
+
+LETTERS = "ABCDE"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of problem."""
+
+    name: str
+    layout: str  # how the digits are arranged, a name in `drawing.LAYOUTS`
+    num_digits: tuple[int, ...]  # how many digits there may be
+    solve: Callable[[tuple[int, ...]], tuple[str, str]]  # readings -> (the steps written out, the answer)
+    wordings: tuple[str, ...]  # the question, in ways that need no further words
+    glyph: str = ""  # the operation as a sign that can be drawn in the image instead of being asked in words
+    unit: str = ""  # what the gold answer carries after the number, where the benchmark writes units
+    lowest: int = 0  # the smallest digit that may appear
+    options: tuple[str, ...] = ()  # the fixed options of a question that is not answered by a number
+    distinct: bool = False  # all digits differ, so that "the largest" is one place
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: the scans to draw, in reading order, and everything a benchmark row says about them."""
+
+    kind: Kind
+    scans: tuple[int, ...]
+    readings: tuple[int, ...]
+    wording: int
+    steps: str
+    answer: str
+
+    @property
+    def question(self) -> str:
+        """The question in this problem's wording."""
+        return self.kind.wordings[self.wording]
+
+    @property
+    def transcription(self) -> str:
+        """The digits as read from the image, in reading order."""
+        return " ".join(str(digit) for digit in self.readings)
+
+
+def shortcut_response(answer: str) -> str:
+    """Return a response that answers at a glance."""
+    return f"The answer is \\boxed{{{answer}}}."
+
+
+READING_PREFIX = "The image shows"
+
+
+def grounded_response(problem: Problem, answer: str) -> str:
+    """Return a response that first transcribes the image, then works the answer out."""
+    return f"{READING_PREFIX} {problem.transcription}. {problem.steps} The answer is \\boxed{{{answer}}}."
+
+
+def _chain(terms: tuple[int, ...]) -> tuple[str, int]:
+    steps, total = [], terms[0]
+    for term in terms[1:]:
+        steps.append(f"{total}+{term}={total + term}")
+        total += term
+    return ", ".join(steps), total
+
+
+def _sum(readings: tuple[int, ...]) -> tuple[str, str]:
+    steps, total = _chain(readings)
+    return f"{steps}.", str(total)
+
+
+def _product(readings: tuple[int, ...]) -> tuple[str, str]:
+    a, b = readings
+    return f"{a}×{b}={a * b}.", str(a * b)
+
+
+def _range(readings: tuple[int, ...]) -> tuple[str, str]:
+    high, low = max(readings), min(readings)
+    return f"{high}-{low}={high - low}.", str(high - low)
+
+
+def _extremes(readings: tuple[int, ...]) -> tuple[str, str]:
+    high, low = max(readings), min(readings)
+    return f"{high}+{low}={high + low}.", str(high + low)
+
+
+def _around(readings: tuple[int, ...]) -> tuple[str, str]:
+    half = sum(readings)
+    return f"{readings[0]}+{readings[1]}={half}, {half}+{half}={2 * half}.", str(2 * half)
+
+
+def _third_angle(readings: tuple[int, ...]) -> tuple[str, str]:
+    a, b = (10 * reading for reading in readings)
+    return f"{a}+{b}={a + b}, 180-{a + b}={180 - a - b}.", str(180 - a - b)
+
+
+def _number_plus(readings: tuple[int, ...]) -> tuple[str, str]:
+    number = 10 * readings[0] + readings[1]
+    return f"{number}+{readings[2]}={number + readings[2]}.", str(number + readings[2])
+
+
+def _mean(readings: tuple[int, ...]) -> tuple[str, str]:
+    steps, total = _chain(readings)
+    # Two digits leave one decimal place, four digits leave two: 5.5 and 5.25, always written in full.
+    decimals = {2: 1, 4: 2}[len(readings)]
+    answer = f"{total / len(readings):.{decimals}f}"
+    return f"{steps}, {total}/{len(readings)}={answer}.", answer
+
+
+def _ends(readings: tuple[int, ...]) -> tuple[str, str]:
+    low, high = min(readings), max(readings)
+    return f"{low}, {high}.", f"[{low}, {high}]"
+
+
+def _larger_row(readings: tuple[int, ...]) -> tuple[str, str]:
+    a, b, c, d = readings
+    return f"{a}+{b}={a + b}, {c}+{d}={c + d}.", "top row" if a + b > c + d else "bottom row"
+
+
+def _largest_place(readings: tuple[int, ...]) -> tuple[str, str]:
+    high = max(readings)
+    return f"{high}.", LETTERS[readings.index(high)]
+
+
+def _smallest_place(readings: tuple[int, ...]) -> tuple[str, str]:
+    low = min(readings)
+    return f"{low}.", LETTERS[readings.index(low)]
+
+
+def _pick(*places: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+    """Return the sum over only some of the places; the others are on the image but not asked for."""
+
+    def solve(readings: tuple[int, ...]) -> tuple[str, str]:
+        return _sum(tuple(readings[place] for place in places))
+
+    return solve
+
+
+_GEOMETRY = "As shown in the figure, "
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("sum", "row", (3, 4), _sum, ("What is the sum of all digits in the picture?", "Find the sum of the digits."), glyph="+"),
+        Kind("product", "row", (2,), _product, ("What is the product of the two digits?", "Find the product of the digits."), glyph="×", lowest=1),
+        Kind("range", "row", (3, 4), _range, ("What is the difference between the largest and the smallest digit?", "Find the largest digit minus the smallest digit."), glyph="-"),
+        Kind("extremes", "row", (3, 4), _extremes, ("What is the sum of the largest and the smallest digit?", "Find the largest digit plus the smallest digit."), glyph="m"),
+        Kind("number_plus", "row", (3,), _number_plus, ("The first two digits form a number. What is this number plus the last digit?",), lowest=1),
+        Kind("rectangle_area", "rectangle", (2,), _product, (_GEOMETRY + "the sides of a rectangle are given. What is the area of the rectangle?",), unit="cm²", lowest=1),
+        Kind("rectangle_perimeter", "rectangle", (2,), _around, (_GEOMETRY + "the sides of a rectangle are given. What is the perimeter of the rectangle?",), unit="cm", lowest=1),
+        Kind("triangle_perimeter", "triangle", (3,), _sum, (_GEOMETRY + "the sides of a triangle are given. What is the perimeter of the triangle?",), unit="cm", lowest=1),
+        Kind("third_angle", "angles", (2,), _third_angle, (_GEOMETRY + "two angles of a triangle are given in tens of degrees. Then the size of the third angle is ()",), unit="°", lowest=1),
+        Kind("mean_2", "row", (2,), _mean, ("What is the mean of the two digits?",)),
+        Kind("mean_4", "row", (4,), _mean, ("What is the mean of the four digits?",)),
+        Kind("ends", "row", (3, 4), _ends, ("List the smallest and the largest digit.",)),
+        Kind("larger_row", "grid", (4,), _larger_row, ("Which row has the larger sum?",), options=("top row", "bottom row")),
+        Kind("largest_place", "labelled", (5,), _largest_place, ("Which picture shows the largest digit?",), options=tuple(LETTERS), distinct=True),
+        Kind("smallest_place", "labelled", (5,), _smallest_place, ("Which picture shows the smallest digit?",), options=tuple(LETTERS), distinct=True),
+        Kind("top_sum", "grid", (4,), _pick(0, 1), ("What is the sum of the top row?",)),
+        Kind("bottom_sum", "grid", (4,), _pick(2, 3), ("What is the sum of the bottom row?",)),
+        Kind("grid_sum", "grid", (4,), _sum, ("What is the sum of both rows?",)),
+        Kind("first_sum", "row", (3,), _pick(0, 1), ("What is the sum of the first two digits?",)),
+        Kind("last_sum", "row", (3,), _pick(1, 2), ("What is the sum of the last two digits?",)),
+        Kind("outer_sum", "row", (3,), _pick(0, 2), ("What is the sum of the first and the last digit?",)),
+    )
+}  # fmt: skip
+
+
+def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
+    """Return a random problem of this kind over scans of this split."""
+    wording = int(rng.integers(len(kind.wordings)))
+    num_digits = int(rng.choice(kind.num_digits))
+    while True:
+        readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=num_digits))
+        if kind.distinct and len(set(readings)) < num_digits:
+            continue
+        if kind.name == "larger_row" and sum(readings[:2]) == sum(readings[2:]):
+            continue  # neither row is larger
+        break
+    scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
+    steps, answer = kind.solve(readings)
+    return Problem(kind, scans, readings, wording, steps, answer)
+
+
+def numeric_options(answer: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return `count` different numbers near the answer, the answer among them, in random order.
+
+    The wrong ones are at most four off, so that a rough estimate of the answer is not enough.
+    """
+    value = int(answer)
+    near = [value + offset for offset in range(-4, 5) if offset and value + offset >= 0]
+    wrong = rng.choice(near, size=count - 1, replace=False)
+    return tuple(str(option) for option in rng.permutation([value, *wrong]))
