@@ -94,10 +94,10 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
         connection.close()
         log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size > 0:
+        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) or _size(log) > 0:
             raise
         # A store at rest in a folder that cannot be written: WAL wants to put its index beside the file, but with an
         # empty log there is nothing to index and the file can be read as it stands.
@@ -106,6 +106,10 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> sqlite3.Connection:

@@ -1,0 +1,426 @@
+"""The store keeps what it returned from, whatever happens to the processes that write to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from atrl_bench.errors import StoreError
+from atrl_bench.results import connection, schema
+from atrl_bench.results.store import Grade, Problem, Response, Store, cell_key
+
+SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
+
+
+def response(problem_id: str, repeat: int = 0, text: str = "the answer is \\boxed{3}") -> Response:
+    return Response(problem_id, repeat, "prompt", text, num_tokens=7, seconds=0.5, truncated=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "store.sqlite"
+
+
+@pytest.fixture
+def store(path: Path):
+    with Store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def key(store: Store) -> str:
+    key = store.add_cell(SPEC)
+    store.add_problems(
+        key, [Problem("p1", "g1", "one?", "1"), Problem("p0", "g1", "zero?", "0", ("0", "1"), {"level": 2})]
+    )
+    return key
+
+
+def test_the_key_of_a_cell_ignores_the_order_of_its_settings_and_sees_every_value():
+    assert cell_key({"a": 1, "b": {"c": 2, "d": 3}}) == cell_key({"b": {"d": 3, "c": 2}, "a": 1})
+    assert cell_key({"a": 1}) != cell_key({"a": 2}) != cell_key({"a": "2"})
+
+
+def test_adding_a_cell_twice_gives_one_cell(store):
+    assert store.add_cell(SPEC) == store.add_cell(dict(reversed(SPEC.items())))
+    assert len(store.cells()) == 1
+
+
+def test_an_answer_that_is_stored_is_never_replaced(store, key):
+    assert store.add_responses(key, [response("p0", 0, "first")]) == 1
+    assert store.add_responses(key, [response("p0", 0, "second"), response("p1", 0, "new")]) == 1
+    assert store.responses(key)["p0", 0].text == "first"
+
+
+def test_samples_come_in_the_order_of_the_problems_then_of_the_repeats(store, key):
+    store.add_responses(key, [response("p0", 1), response("p0", 0), response("p1", 0)])
+    store.add_grades(key, [Grade("p0", 1, "3", "wrong", "fast", "3 is not 0")])
+    samples = store.samples(key)
+    assert [(s.problem.problem_id, s.response.repeat, s.score) for s in samples] == [
+        ("p1", 0, None),
+        ("p0", 0, None),
+        ("p0", 1, 0.0),
+    ]
+    assert samples[2].problem == Problem("p0", "g1", "zero?", "0", ("0", "1"), {"level": 2})
+
+
+def test_a_failed_judge_leaves_the_answer_unscored_until_it_has_spoken(store, key):
+    store.add_responses(key, [response("p0")])
+    store.add_grades(key, [Grade("p0", 0, "3", "judge failed", "judge", "HTTP 503")])
+    assert store.samples(key)[0].score is None
+    store.add_grades(key, [Grade("p0", 0, "3", "correct", "judge", "CORRECT")])
+    assert store.samples(key)[0].score == 1.0
+
+
+def test_adding_the_problems_again_changes_nothing(store, key):
+    before = store.problems(key)
+    store.add_problems(key, list(reversed(before)))
+    assert store.problems(key) == before
+
+
+def test_a_finished_cell_counts_what_it_holds(store, key):
+    store.add_responses(key, [response("p0"), response("p1")])
+    store.add_grades(key, [Grade("p0", 0, None, "unparseable", "fast", "no box")])
+    store.add_skipped(key, "p9", "the image does not decode")
+    store.finish_cell(key, expected=2)
+    cell = store.cell(key)
+    assert (cell.state, cell.expected, cell.num_responses, cell.num_graded) == ("done", 2, 2, 1)
+    assert store.skipped(key) == {"p9": "the image does not decode"}
+    assert [c.key for c in store.cells(task="geoqa_test", state="done")] == [key]
+    assert store.cells(task="another") == []
+
+
+def test_a_failed_cell_says_why_and_can_still_be_finished(store, key):
+    store.fail_cell(key, "2 % of the images do not decode")
+    assert store.cell(key).reason == "2 % of the images do not decode"
+    store.finish_cell(key, expected=2)
+    assert (store.cell(key).state, store.cell(key).reason) == ("done", "")
+
+
+def test_a_run_keeps_its_summary_and_turns_nan_into_nothing(store):
+    key = store.add_run({"recipe": "grpo", "seed": 1})
+    store.finish_run(
+        key, checkpoint="abc/final", digest="d1", seconds=12.5, summary={"reward": 0.5, "loss": float("nan")}
+    )
+    run = store.run(key)
+    assert (run.state, run.checkpoint, run.digest, run.seconds) == ("done", "abc/final", "d1", 12.5)
+    assert run.summary == {"reward": 0.5, "loss": None}
+    assert store.run("unknown") is None
+
+
+def test_the_time_left_is_measured_from_the_first_beat_of_the_present_process(store, key, monkeypatch):
+    clock = iter([100.0, 110.0, 5000.0, 5010.0])
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    store.heartbeat("cell", key, 20, 100)
+    assert store.progress()[0].seconds_left is None
+    store.heartbeat("cell", key, 40, 100)
+    assert store.progress()[0].seconds_left == 30.0  # 20 in 10 s, so 60 in 30 s
+    store.heartbeat("cell", key, 40, 100)  # resumed an hour later: the hour is not part of the speed
+    store.heartbeat("cell", key, 50, 100)
+    assert store.progress()[0].seconds_left == 50.0  # 10 in 10 s, so 50 in 50 s
+
+
+@pytest.mark.parametrize(
+    "text", ["a\0b", "\ud800", "\x1b[31mred", "\u202eright to left", "'; DROP TABLE cells; --", ""]
+)
+def test_any_text_of_a_model_can_be_stored(store, key, text):
+    store.add_responses(key, [response("p0", 0, text)])
+    assert store.responses(key)["p0", 0].text == ("\\ud800" if text == "\ud800" else text)
+
+
+def test_a_response_to_an_unknown_problem_is_refused_and_its_batch_with_it(store, key):
+    with pytest.raises(StoreError, match="problems before responses"):
+        store.add_responses(key, [response("p0"), response("nobody asked")])
+    assert store.responses(key) == {}
+
+
+def test_finishing_an_unknown_cell_is_an_error(store):
+    with pytest.raises(StoreError, match="no cell 0123"):
+        store.finish_cell("0123", expected=1)
+
+
+def test_exports_hold_every_sample(store, key, tmp_path):
+    store.add_responses(key, [response("p0"), response("p1")])
+    store.add_grades(key, [Grade("p0", 0, "0", "correct", "fast", "equal")])
+    assert store.export_jsonl(None, tmp_path / "all.jsonl") == store.export_parquet(key, tmp_path / "cell.parquet") == 2
+    records = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [(r["problem_id"], r["state"], r["spec"]) for r in records] == [("p1", None, SPEC), ("p0", "correct", SPEC)]
+    assert pq.read_table(tmp_path / "cell.parquet").column("state").to_pylist() == [None, "correct"]
+
+
+# What goes wrong
+
+
+def test_a_store_from_a_newer_version_can_be_read_but_not_written(path, store, key, monkeypatch):
+    monkeypatch.setattr(schema, "VERSION", 0)
+    store._connection.execute("UPDATE compatibility SET min_reader = 0")
+    with pytest.raises(StoreError, match=r"newer atrl-bench(.|\n)*It can still be read(.|\n)*pip install --upgrade"):
+        Store.open(path)
+    with Store.open(path, read_only=True) as reader:
+        assert reader.problems(key) == store.problems(key)
+
+
+def test_a_store_that_this_version_cannot_understand_is_not_even_read(path, store, monkeypatch):
+    monkeypatch.setattr(schema, "VERSION", 0)  # the store says that readers need at least version 1
+    with pytest.raises(StoreError, match="cannot read"):
+        Store.open(path, read_only=True)
+
+
+def test_an_older_store_is_migrated_in_one_step_and_keeps_its_answers(path, store, key, monkeypatch):
+    store.add_responses(key, [response("p0")])
+    store.close()
+    step = ("ALTER TABLE responses ADD COLUMN finish_reason TEXT NOT NULL DEFAULT 'stop'",)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    with Store.open(path) as migrated:
+        assert migrated.responses(key)["p0", 0] == response("p0")
+        assert migrated._read("PRAGMA user_version") == [(2,)]
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(path, store, key, monkeypatch):
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs RENAME TO old", "no SQL")))
+        patch.setattr(schema, "VERSION", 2)
+        with pytest.raises(StoreError):
+            Store.open(path)
+    with Store.open(path) as unchanged:
+        assert unchanged.runs() == []
+        assert len(unchanged.problems(key)) == 2
+
+
+def test_a_file_that_is_no_store_is_left_alone(tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look like one " * 40)
+    with pytest.raises(StoreError, match="not a readable SQLite file"):
+        Store.open(text)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE mine (x)")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="not a result store"):
+            Store.open(other, read_only=read_only)
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+
+
+def test_a_store_whose_pages_were_damaged_says_how_to_save_the_rest(path, store, key):
+    store.add_responses(key, [response("p0", i, "x" * 3000) for i in range(20)])
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="recover"), Store.open(path) as damaged:
+        damaged.samples(key)
+
+
+def test_a_missing_store_is_not_created_by_a_reader(tmp_path):
+    with pytest.raises(StoreError, match="Nothing has been run there yet"):
+        Store.open(tmp_path / "none.sqlite", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error():
+    with pytest.raises(StoreError, match="--out"):
+        Store.open("/proc/nowhere/store.sqlite")
+
+
+def test_a_reader_cannot_write(path, store):
+    with Store.open(path, read_only=True) as reader, pytest.raises(StoreError, match="cannot be written"):
+        reader.add_cell({"task": "other"})
+
+
+def test_a_store_at_rest_in_a_read_only_folder_is_readable(path, store, key, monkeypatch):
+    """WAL cannot put its index beside the file there; root ignores permissions, so SQLite's refusal is acted out."""
+    store.close()
+    real = sqlite3.connect
+
+    class Refusing(sqlite3.Connection):
+        def execute(self, *args):
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorname = "SQLITE_CANTOPEN"
+            raise error
+
+    def connect(address, **options):
+        return real(address, **options, **({} if "immutable" in address else {"factory": Refusing}))
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with Store.open(path, read_only=True) as reader:
+        assert len(reader.problems(key)) == 2
+
+
+def test_a_full_disk_is_reported_and_what_was_stored_stays_readable(store, key):
+    store.add_responses(key, [response("p0")])
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match=r"disk is full(.|\n)*free space"):
+        store.add_responses(key, [response("p1", 0, "x" * 100_000)])
+    assert list(store.responses(key)) == [("p0", 0)]
+
+
+def test_a_lock_that_is_never_released_is_a_clear_error(path, store, monkeypatch):
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
+    with Store.open(path) as second:
+        store._connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"held its lock(.|\n)*atrl-bench status"):
+            second.add_cell({"task": "waits"})
+        store._connection.execute("ROLLBACK")
+        second.add_cell({"task": "goes on"})
+
+
+def test_a_network_file_system_gets_the_rollback_journal(path, monkeypatch):
+    monkeypatch.setattr(connection, "filesystem_of", lambda _: "nfs4")
+    with Store.open(path) as store:
+        assert store._read("PRAGMA journal_mode") == [("delete",)]
+        assert store.add_cell(SPEC)
+
+
+def test_the_file_system_of_a_path_is_that_of_its_deepest_mount(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("disk / ext4 rw 0 0\nhost:/home /home nfs4 rw 0 0\nhost:/s /with\\040space lustre rw 0 0\n")
+    assert connection.filesystem_of(Path("/home/me/store"), mounts) == "nfs4"
+    assert connection.filesystem_of(Path("/homely"), mounts) == "ext4"
+    assert connection.filesystem_of(Path("/with space/x"), mounts) == "lustre"
+    assert connection.filesystem_of(Path("/home"), tmp_path / "none") == ""
+
+
+# Several processes
+
+WRITER = """
+import sys
+from atrl_bench.results.store import Problem, Response, Store
+path, worker, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with Store.open(path) as store:
+    key = store.add_cell({"kind": "evaluation", "task": "geoqa_test", "run_seed": 0})
+    store.add_problems(key, [Problem(f"p{i}", "g", "q", "1") for i in range(500)])
+    print("open", flush=True)
+    for i in range(count):
+        batch = [Response(f"p{i}", 10 * worker + r, "h", "text " * 50, 1, 0.1, False) for r in range(4)]
+        store.add_responses(key, batch)
+        print(i, flush=True)
+"""
+
+
+def start_writer(path: Path, worker: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(path), str(worker), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+
+
+def test_two_writers_at_once_lose_nothing_while_a_reader_looks_on(path):
+    writers = [start_writer(path, worker, 60) for worker in range(2)]
+    assert all(writer.stdout.readline() == "open\n" for writer in writers)
+    seen = []
+    with Store.open(path, read_only=True) as reader:
+        while any(writer.poll() is None for writer in writers):
+            seen.append(len(reader.responses(cell_key(SPEC))))
+            time.sleep(0.02)
+        assert seen == sorted(seen)
+        assert all(count % 4 == 0 for count in seen)  # a batch is there as a whole or not at all
+        assert len(reader.responses(cell_key(SPEC))) == 2 * 60 * 4
+    for writer in writers:
+        writer.stdout.close()
+        assert writer.wait() == 0
+
+
+def test_forty_kills_of_a_writer_lose_nothing_that_was_committed(path):
+    """Each kill falls some milliseconds after a different batch; what the writer had announced must be there."""
+    announced = 0
+    for kill in range(40):
+        writer = os.fork()
+        if writer == 0:  # a bare fork starts in a millisecond where a new interpreter takes a tenth of a second
+            with Store.open(path) as child:
+                key = child.add_cell(SPEC)
+                child.add_problems(key, [Problem(f"p{kill}", "g", "q", "1")])
+                for i in range(100_000):
+                    child.add_responses(key, [response(f"p{kill}", 4 * i + r, "text " * 50) for r in range(4)])
+                    (path.parent / "announced").write_text(f"{kill} {i}")
+            os._exit(0)
+        time.sleep(0.03 + 0.002 * kill)
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        said = (path.parent / "announced").read_text().split() if (path.parent / "announced").exists() else []
+        with Store.open(path) as store:
+            assert store._read("PRAGMA integrity_check") == [("ok",)]
+            mine = [r for p, r in store.responses(cell_key(SPEC)) if p == f"p{kill}"]
+            assert len(mine) % 4 == 0
+            assert mine == list(range(len(mine)))
+            if len(said) == 2 and int(said[0]) == kill:
+                announced += 1
+                assert len(mine) >= 4 * (int(said[1]) + 1)
+    assert announced > 10
+
+
+# Any order of operations
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store agrees with two dictionaries, over every order of adding, grading, finishing and reopening."""
+
+    keys = Bundle("keys")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = Path(
+            os.path.join(os.environ.get("TMPDIR", "/tmp"), f"atrl-store-{os.getpid()}-{time.monotonic_ns()}")
+        )
+        self.store = Store.open(self.path)
+        self.texts: dict[str, dict[tuple[str, int], str]] = {}
+        self.states: dict[str, dict[tuple[str, int], str]] = {}
+
+    @rule(target=keys, seed=st.integers(0, 3))
+    def add_cell(self, seed):
+        key = self.store.add_cell({"task": "t", "seed": seed})
+        self.store.add_problems(key, [Problem(f"p{i}", "g", "?", "1") for i in range(3)])
+        self.texts.setdefault(key, {})
+        self.states.setdefault(key, {})
+        return key
+
+    @rule(key=keys, batch=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.text(max_size=5)), max_size=4))
+    def add_responses(self, key, batch):
+        new = 0
+        for problem, repeat, text in batch:
+            new += (f"p{problem}", repeat) not in self.texts[key]
+            self.texts[key].setdefault((f"p{problem}", repeat), text)
+        assert self.store.add_responses(key, [response(f"p{p}", r, text) for p, r, text in batch]) == new
+
+    @rule(key=keys, state=st.sampled_from(["correct", "wrong", "judge failed"]), which=st.integers(0, 8))
+    def add_grade(self, key, state, which):
+        if self.texts[key]:
+            problem, repeat = sorted(self.texts[key])[which % len(self.texts[key])]
+            self.store.add_grades(key, [Grade(problem, repeat, None, state, "fast", "")])
+            self.states[key][problem, repeat] = state
+
+    @rule()
+    def reopen(self):
+        self.store.close()
+        self.store = Store.open(self.path)
+
+    @invariant()
+    def agrees(self):
+        assert sorted(cell.key for cell in self.store.cells()) == sorted(self.texts)
+        for key, texts in self.texts.items():
+            samples = self.store.samples(key)
+            assert {(s.problem.problem_id, s.response.repeat): s.response.text for s in samples} == texts
+            graded = {(s.problem.problem_id, s.response.repeat): s.grade.state for s in samples if s.grade}
+            assert graded == self.states[key]
+            assert self.store.cell(key).num_graded == len(graded)
+
+    def teardown(self):
+        self.store.close()
+        for name in ("", "-wal", "-shm"):
+            Path(f"{self.path}{name}").unlink(missing_ok=True)
+
+
+TestAnyOrder = StoreMachine.TestCase
+TestAnyOrder.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
