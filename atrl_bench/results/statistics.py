@@ -1,0 +1,179 @@
+"""Error bars: what a difference between two scores is worth (D11).
+
+The unit is the problem, not the sample: a score is the mean over problems of the mean over a problem's repeats.
+Problems of one group (five versions of a figure, the steps of a composite, a scene) rise and fall together, so standard
+errors are clustered by group, after Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), equation 4:
+
+    SE^2 = G / (G - 1) * sum_groups ( sum_{i in group} (s_i - mean) )^2 / n^2
+
+G/(G - 1) is the usual correction for few groups (CR1); where every group has one problem the formula is the ordinary
+standard error. Intervals use Student's t with G - 1 degrees of freedom, not the normal: mini benchmarks have few
+groups. They take the trained model as given; what another training seed would have given is `seed_spread`'s question.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.store import Sample
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard error; `stderr` and what follows from it are NaN when there is only one group."""
+
+    mean: float
+    stderr: float
+    degrees: float
+    num_problems: int
+    num_groups: int
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the ends of the two-sided interval, mean -+ t * stderr."""
+        half = self.half_width(level)
+        return self.mean - half, self.mean + half
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Return t * stderr, with Student's t at `degrees` degrees of freedom."""
+        from scipy.special import stdtrit
+
+        return 0.0 if self.stderr == 0 else float(stdtrit(self.degrees, (1 + level) / 2)) * self.stderr
+
+    def p_value(self) -> float:
+        """Return the two-sided p-value of "the mean is zero" by Student's t."""
+        from scipy.special import stdtr
+
+        if self.stderr == 0:
+            return 0.0 if self.mean else 1.0
+        return float(2 * stdtr(self.degrees, -abs(self.mean) / self.stderr))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference (a minus b, over the problems both have) and the test its p-value comes from."""
+
+    estimate: Estimate
+    p_value: float
+    test: str
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """The mean over training seeds and, from two seeds on, their sample standard deviation."""
+
+    mean: float
+    sd: float | None
+    num_seeds: int
+
+    def half_width(self, level: float = 0.95) -> float | None:
+        """Return the half width of the t interval of the mean over seeds, or None for one seed."""
+        from scipy.special import stdtrit
+
+        if self.sd is None:
+            return None
+        return float(stdtrit(self.num_seeds - 1, (1 + level) / 2)) * self.sd / math.sqrt(self.num_seeds)
+
+
+def problem_scores(samples: Iterable[Sample], metric: str) -> dict[str, float]:
+    """Return the mean over repeats of each problem's scores: "acc@1" takes repeat 0, "mean@N" the repeats below N.
+
+    A problem none of whose counted repeats has been judged is left out; the caller shows how many remain.
+    """
+    num_repeats = 1 if metric == "acc@1" else _num_repeats(metric)
+    scores: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.response.repeat < num_repeats and sample.score is not None:
+            scores[sample.problem.problem_id].append(sample.score)
+    return {problem: sum(values) / len(values) for problem, values in scores.items()}
+
+
+def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
+    """Return the mean of the values by problem with its standard error clustered by the problems' groups."""
+    if not values:
+        return Estimate(math.nan, math.nan, math.nan, 0, 0)
+    labels = [groups[problem] for problem in values]
+    codes = np.unique(labels, return_inverse=True)[1]
+    scores = np.fromiter(values.values(), dtype=np.float64)
+    mean, num_groups = float(scores.mean()), int(codes.max()) + 1
+    if num_groups == 1:
+        return Estimate(mean, math.nan, math.nan, len(scores), 1)
+    residual_of_group = np.bincount(codes, weights=scores - mean)
+    variance = num_groups / (num_groups - 1) * float(residual_of_group @ residual_of_group) / len(scores) ** 2
+    # Exactly equal scores leave rounding noise of 1e-18 that a division would blow up.
+    stderr = math.sqrt(variance) if np.ptp(scores) > 0 else 0.0
+    return Estimate(mean, stderr, num_groups - 1, len(scores), num_groups)
+
+
+def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Mapping[str, str]) -> Difference:
+    """Return a minus b over the problems both have, with the p-value of no difference.
+
+    The exact McNemar test decides where it applies (every score 0 or 1, every problem its own group), Student's t on
+    the clustered standard error elsewhere.
+    """
+    common = [problem for problem in a if problem in b]
+    estimate = clustered_mean({problem: a[problem] - b[problem] for problem in common}, groups)
+    is_binary = all(scores[problem] in (0.0, 1.0) for problem in common for scores in (a, b))
+    if common and is_binary and estimate.num_groups == estimate.num_problems:
+        only_a = sum(a[problem] > b[problem] for problem in common)
+        only_b = sum(a[problem] < b[problem] for problem in common)
+        return Difference(estimate, mcnemar_exact(only_a, only_b), "exact McNemar")
+    return Difference(estimate, estimate.p_value(), "paired t, clustered")
+
+
+def mcnemar_exact(only_a: int, only_b: int) -> float:
+    """Return the two-sided p-value of "who of the two is right where one is wrong is a fair coin".
+
+    min(1, 2 * sum_{k <= min(only_a, only_b)} C(n, k) / 2^n) with n = only_a + only_b.
+    """
+    n = only_a + only_b
+    tail = sum(math.comb(n, k) for k in range(min(only_a, only_b) + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def average_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the unweighted mean of benchmarks' estimates, as if they were independent.
+
+    SE = sqrt(sum SE_k^2) / K, degrees of freedom by Welch and Satterthwaite. The same serves for paired differences.
+    """
+    if not estimates:
+        return Estimate(math.nan, math.nan, math.nan, 0, 0)
+    variances = [estimate.stderr**2 for estimate in estimates]
+    total = sum(variances)
+    weight = sum(v**2 / e.degrees for v, e in zip(variances, estimates, strict=True) if v > 0)
+    degrees = total**2 / weight if weight > 0 else float(sum(estimate.degrees for estimate in estimates))
+    return Estimate(
+        mean=sum(estimate.mean for estimate in estimates) / len(estimates),
+        stderr=math.sqrt(total) / len(estimates),
+        degrees=degrees,
+        num_problems=sum(estimate.num_problems for estimate in estimates),
+        num_groups=sum(estimate.num_groups for estimate in estimates),
+    )
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted for the number of comparisons: below q means a false discovery rate of at most q."""
+    if not p_values:
+        return []
+    from scipy.stats import false_discovery_control
+
+    return [float(p) for p in false_discovery_control(p_values, method="bh")]
+
+
+def seed_spread(means: Sequence[float]) -> SeedSpread:
+    """Return the mean over training seeds and their sample standard deviation (None for one seed: not measured)."""
+    sd = float(np.std(means, ddof=1)) if len(means) > 1 else None
+    return SeedSpread(float(np.mean(means)), sd, len(means))
+
+
+def _num_repeats(metric: str) -> int:
+    found = re.fullmatch(r"mean@(\d+)", metric)
+    if not found:
+        raise UnknownNameError("metric", metric, ["acc@1", "mean@8"])
+    return int(found.group(1))

@@ -1,0 +1,181 @@
+"""Every figure here can be redone by hand; the sums stand in the comments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.statistics import (
+    Estimate,
+    average_of,
+    benjamini_hochberg,
+    clustered_mean,
+    mcnemar_exact,
+    paired_difference,
+    problem_scores,
+    seed_spread,
+)
+from atrl_bench.results.store import Grade, Problem, Response, Sample
+
+OWN = {name: name for name in "abcdefgh"}
+TWO = {"a": "x", "b": "x", "c": "y", "d": "y"}
+
+
+def sample(problem: str, repeat: int, state: str | None) -> Sample:
+    grade = None if state is None else Grade(problem, repeat, "1", state, "fast", "")
+    return Sample(Problem(problem, problem, "?", "1"), Response(problem, repeat, "h", "", 1, 0.1, False), grade)
+
+
+def test_acc_at_1_counts_the_first_repeat_only():
+    samples = [sample("a", 0, "wrong"), sample("a", 1, "correct"), sample("b", 0, "correct")]
+    assert problem_scores(samples, "acc@1") == {"a": 0.0, "b": 1.0}
+    assert problem_scores(samples, "mean@8") == {"a": 0.5, "b": 1.0}
+
+
+def test_unparseable_and_timed_out_count_as_wrong_and_unjudged_answers_not_at_all():
+    samples = [
+        sample("a", 0, "unparseable"),
+        sample("b", 0, "timed out"),
+        sample("c", 0, "judge failed"),
+        sample("d", 0, None),
+    ]
+    assert problem_scores(samples, "acc@1") == {"a": 0.0, "b": 0.0}
+
+
+def test_an_unknown_metric_names_the_known_ones():
+    with pytest.raises(UnknownNameError, match="acc@1"):
+        problem_scores([], "acc@one")
+
+
+def test_single_problem_groups_give_the_ordinary_standard_error():
+    # scores 1 0 1 1: mean 3/4, variance (3 * (1/4)^2 + (3/4)^2) / 3 = (3/16 + 9/16) / 3 = 1/4, SE = sqrt(1/4 / 4) = 1/4
+    estimate = clustered_mean({"a": 1.0, "b": 0.0, "c": 1.0, "d": 1.0}, OWN)
+    assert (estimate.mean, estimate.stderr, estimate.num_problems, estimate.num_groups) == (0.75, 0.25, 4, 4)
+    # t at 3 degrees of freedom and 97.5 %: 3.182446
+    assert estimate.interval() == pytest.approx((0.75 - 3.182446 * 0.25, 0.75 + 3.182446 * 0.25), abs=1e-6)
+
+
+def test_problems_of_a_group_that_agree_count_less_than_their_number():
+    # groups (1, 1) and (0, 0): mean 1/2, group sums of residuals +1 and -1, SE^2 = 2/1 * (1 + 1) / 16 = 1/4
+    assert clustered_mean({"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}, TWO).stderr == 0.5
+    # groups (1, 0) and (1, 0): the residuals cancel within each group
+    assert clustered_mean({"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0}, TWO).stderr == 0.0
+
+
+def test_one_group_has_no_standard_error():
+    estimate = clustered_mean({"a": 1.0, "b": 0.0}, {"a": "x", "b": "x"})
+    assert estimate.mean == 0.5
+    assert math.isnan(estimate.stderr)
+    assert math.isnan(estimate.interval()[0])
+
+
+def test_a_difference_is_taken_over_the_problems_both_have():
+    difference = paired_difference({"a": 1.0, "b": 1.0, "c": 0.5}, {"b": 0.5, "c": 0.0, "d": 1.0}, OWN)
+    assert (difference.estimate.mean, difference.estimate.num_problems, difference.test) == (
+        0.5,
+        2,
+        "paired t, clustered",
+    )
+
+
+def test_single_binary_runs_are_compared_by_the_exact_mcnemar_test():
+    a = dict(zip("abcdefgh", [1.0, 1, 1, 1, 1, 1, 0, 1], strict=True))
+    b = dict(zip("abcdefgh", [0.0, 0, 0, 0, 0, 0, 0, 1], strict=True))
+    difference = paired_difference(a, b, OWN)
+    # six problems only a solved, none only b: 2 * (1/2)^6 = 1/32
+    assert (difference.p_value, difference.test) == (1 / 32, "exact McNemar")
+    clustered = paired_difference(a, b, {name: "x" if name < "e" else "y" for name in a})
+    assert clustered.test == "paired t, clustered"
+
+
+def test_mcnemar_by_hand():
+    # n = 5, the smaller side 1: 2 * (C(5,0) + C(5,1)) / 32 = 2 * 6 / 32 = 0.375
+    assert mcnemar_exact(4, 1) == mcnemar_exact(1, 4) == 0.375
+    assert mcnemar_exact(0, 0) == mcnemar_exact(3, 3) == 1.0
+    # the example of the research notes: 32 against 19 discordant answers on 304 questions
+    assert mcnemar_exact(32, 19) == pytest.approx(0.092, abs=0.001)
+
+
+def test_the_average_adds_variances_and_divides_by_the_number_of_benchmarks():
+    # SE = sqrt(0.03^2 + 0.04^2) / 2 = 0.05 / 2
+    one, two = Estimate(0.4, 0.03, 99, 100, 100), Estimate(0.6, 0.04, 99, 100, 100)
+    average = average_of([one, two])
+    assert (average.mean, average.stderr) == pytest.approx((0.5, 0.025))
+    # Welch-Satterthwaite: (9 + 16)^2 / ((81 + 256) / 99) = 625 * 99 / 337
+    assert average.degrees == pytest.approx(625 * 99 / 337)
+    assert average.num_problems == 200
+
+
+def test_an_average_over_benchmarks_without_spread_has_none():
+    exact = Estimate(1.0, 0.0, 9, 10, 10)
+    assert average_of([exact, exact]).stderr == 0.0
+    assert average_of([exact, exact]).half_width() == 0.0
+    assert math.isnan(average_of([exact, Estimate(1.0, math.nan, math.nan, 3, 1)]).stderr)
+    assert math.isnan(average_of([]).mean)
+
+
+def test_benjamini_hochberg_by_hand():
+    # sorted p * m / rank: 0.01 * 4/1, 0.02 * 4/2, 0.03 * 4/3, 0.5 * 4/4, then the running minimum from the right
+    assert benjamini_hochberg([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.04, 0.04])
+    assert benjamini_hochberg([]) == []
+
+
+def test_seed_spread_is_measured_from_two_seeds_on():
+    assert seed_spread([0.5]).sd is None
+    assert seed_spread([0.5]).half_width() is None
+    spread = seed_spread([0.4, 0.5, 0.6])
+    assert (spread.mean, spread.sd) == pytest.approx((0.5, 0.1))
+    assert spread.half_width() == pytest.approx(4.302653 * 0.1 / math.sqrt(3), abs=1e-6)  # t at 2 degrees: 4.302653
+
+
+values = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2)
+
+
+@given(values, values)
+def test_swapping_the_models_turns_the_difference_around(a, b):
+    if len(a.keys() & b.keys()) < 2:
+        return
+    there, back = paired_difference(a, b, OWN), paired_difference(b, a, OWN)
+    assert there.estimate.mean == pytest.approx(-back.estimate.mean)
+    assert there.estimate.stderr == pytest.approx(back.estimate.stderr)
+    assert there.p_value == pytest.approx(back.p_value)
+
+
+@given(values)
+def test_the_order_of_the_problems_is_irrelevant(a):
+    groups = {name: "x" if name < "d" else name for name in "abcdefgh"}
+    one, two = clustered_mean(a, groups), clustered_mean(dict(sorted(a.items(), reverse=True)), groups)
+    assert (one.mean, one.stderr) == pytest.approx((two.mean, two.stderr), nan_ok=True)
+
+
+@given(values)
+def test_asking_every_problem_twice_under_one_group_changes_nothing(a):
+    double = a | {name.upper(): value for name, value in a.items()}
+    groups = OWN | {name.upper(): name for name in a}
+    assert clustered_mean(double, groups).stderr == pytest.approx(clustered_mean(a, OWN).stderr)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_agrees_with_the_binomial_test_of_scipy(only_a, only_b):
+    from scipy.stats import binomtest
+
+    if only_a + only_b:
+        assert mcnemar_exact(only_a, only_b) == pytest.approx(binomtest(only_a, only_a + only_b).pvalue)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """2,000 benchmarks of 30 groups of three problems that share their difficulty: 95 % of intervals hold the mean."""
+    random = np.random.default_rng(0)
+    groups = {str(i): str(i // 3) for i in range(90)}
+    hits = 0
+    for _ in range(2000):
+        difficulty = np.repeat(random.uniform(0, 1, 30), 3)
+        scores = (random.uniform(0, 1, 90) < difficulty).astype(float)
+        low, high = clustered_mean(dict(zip(groups, scores.tolist(), strict=True)), groups).interval()
+        hits += low <= 0.5 <= high
+    assert hits / 2000 == pytest.approx(0.95, abs=0.015)
