@@ -1,0 +1,49 @@
+"""AT-RL's credit assignment (section 4 of the paper): attention rows -> connectivity -> graph -> refinement -> credit.
+
+Usable alone, with any transformers VLM; nothing in here knows about a trainer.
+
+Attention rows, from a forward pass that happens anyway:
+
+    capture = install_row_capture(model, num_layers=4)                   # once per model; RowCapture
+    with capture.record(num_response_tokens=T) as recording:             # Recording; the last T positions
+        model(...)                                                       # one or several (micro-batched) passes
+    rows_BTS = recording.rows("predicting")                              # or "own"; float32, CPU, padding included
+    footprints = split_footprints(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT=None)
+    visual_BS = visual_columns(model.config, input_ids_BS)               # or mm_token_type_ids != 0
+
+Credit of one response:
+
+    token_credit(footprint, rule="atrl", config=CreditConfig(), seed=0) -> Credit
+    Footprint(rows_TS, visual_S, entropy_T=None)
+    Credit.credit_T, .connectivity_T, .importance_T, .cluster_T, .diagnostics
+    CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
+    RULES: name -> rule(footprint, config, seed)
+
+Is it on the right tokens:
+
+    transcribed_tokens(token_texts, transcription) -> BoolTensor
+    anchor_auc(score_T, is_anchor_T) -> float
+"""
+
+from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
+from atrl_bench.credit.config import PRESETS, CreditConfig
+from atrl_bench.credit.footprint import Footprint, split_footprints, visual_columns
+from atrl_bench.credit.rules import RULES, Credit, CreditRule, token_credit
+
+__all__ = [
+    "PRESETS",
+    "RULES",
+    "Credit",
+    "CreditConfig",
+    "CreditRule",
+    "Footprint",
+    "Recording",
+    "RowCapture",
+    "anchor_auc",
+    "install_row_capture",
+    "split_footprints",
+    "token_credit",
+    "transcribed_tokens",
+    "visual_columns",
+]

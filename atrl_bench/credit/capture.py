@@ -1,0 +1,278 @@
+"""Attention rows of the response tokens, taken from the forward pass that happens anyway.
+
+A model's own attention function (sdpa, flash, eager) is wrapped under a new name in transformers' AttentionInterface.
+The wrapper calls the original for the output, which therefore stays what it was to the last bit. While a recording is
+on, it also computes softmax(q k^T) once more for the few query rows asked for, in float32, and adds them to a mean
+over heads and layers. The T x S mean is all that is ever kept.
+
+Shapes: B sequences, H query heads, R recorded rows, S positions, D head dimension.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atrl_bench.credit.config import Reading
+
+_SUFFIX = "_with_rows"
+# Scores held at once, in elements: heads are taken together as far as this allows, one by one beyond it.
+_MAX_SCORES = 2**22
+
+
+class Recording:
+    """The rows of the forward passes made while it is on, in their order; see `RowCapture.record`."""
+
+    def __init__(self, layers: dict[Any, int], num_response_tokens: int) -> None:
+        self.num_response_tokens = num_response_tokens
+        self._layers = layers
+        self._sum_BRS: Tensor | None = None
+        self._seen: set[int] = set()
+        self._finished: list[Tensor] = []
+
+    def rows(self, reading: Reading) -> Tensor:
+        """Returns rows_BTS, float32 on the CPU, one row per response token, averaged over heads and layers.
+
+        `own` is the row of the token's own query; `predicting` that of the query one position before, from whose
+        output the token was drawn. Columns that are padding hold zeros.
+        """
+        if self._seen:
+            raise ValueError(f"A recorded forward pass ended after {len(self._seen)} of {len(self._layers)} layers.")
+        if not self._finished:
+            raise ValueError("No forward pass of the model was recorded inside `with capture.record(...)`.")
+        if len({chunk.shape[2] for chunk in self._finished}) > 1:
+            raise ValueError("The recorded passes have different lengths; read them one recording at a time.")
+        rows_BRS = torch.cat(self._finished)
+        return rows_BRS[:, 1:] if reading == "own" else rows_BRS[:, :-1]
+
+    def _add(self, module: nn.Module, rows_BRS: Tensor) -> None:
+        self._sum_BRS = rows_BRS if self._sum_BRS is None else self._sum_BRS + rows_BRS
+        self._seen.add(self._layers[module])
+        if len(self._seen) == len(self._layers):
+            self._finished.append((self._sum_BRS / len(self._layers)).cpu())
+            self._sum_BRS = None
+            self._seen.clear()
+
+
+class RowCapture:
+    """A model prepared for recording; made by `install_row_capture`."""
+
+    def __init__(self, layers: list[Any], implementation: str) -> None:
+        self._layers: dict[Any, int] = {layer: index for index, layer in enumerate(layers)}
+        self._implementation = implementation
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers whose rows are averaged."""
+        return len(self._layers)
+
+    @contextmanager
+    def record(self, num_response_tokens: int) -> Iterator[Recording]:
+        """Records the rows of the last `num_response_tokens` positions of each forward pass made inside the block.
+
+        That is the layout of teacher-forced scoring: prompts padded on the left, responses on the right, TRL's
+        `logits_to_keep`. Several passes (micro-batches) append in their order. Backward passes inside the block
+        record nothing, so gradient checkpointing, which runs the forward again, counts once. Outside the block
+        nothing is computed: generation and reference passes are as fast as without us.
+        """
+        if _recording.get() is not None:
+            raise ValueError("A recording is on already; recordings do not nest.")
+        if num_response_tokens < 1:
+            raise ValueError(f"num_response_tokens is {num_response_tokens}; it should be at least 1.")
+        recording = Recording(self._layers, num_response_tokens)
+        token = _recording.set(recording)
+        try:
+            yield recording
+        finally:
+            _recording.reset(token)
+
+    def remove(self) -> None:
+        """Gives the model its original attention function back."""
+        for layer in self._layers:
+            layer.config._attn_implementation = self._implementation
+
+
+def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
+    """Returns a RowCapture for the last `num_layers` attention layers of the model's text decoder.
+
+    Takes any transformers model whose attention goes through AttentionInterface, also inside PEFT or DDP. Only the
+    text decoder's implementation is renamed; the vision tower keeps its own. Installing twice is harmless.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    if num_layers < 1:
+        raise ValueError(f"num_layers is {num_layers}; it should be at least 1.")
+    layers = _attention_layers(model)[-num_layers:]
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no text decoder with causal self-attention layers.")
+    original = str(layers[0].config._attn_implementation).removesuffix(_SUFFIX)
+    name = original + _SUFFIX
+    if original == "eager":
+        function = _call_eager
+    elif original in ALL_ATTENTION_FUNCTIONS:
+        function = ALL_ATTENTION_FUNCTIONS[original]
+    else:
+        raise ValueError(f"Attention implementation {original!r} is not in transformers' AttentionInterface.")
+    AttentionInterface.register(name, _with_rows(function, original))
+    # Without its mask function transformers passes no mask at all to an unknown name, and padding is attended to.
+    if original in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[original])
+    for layer in layers:
+        layer.config._attn_implementation = name
+    return RowCapture(layers, original)
+
+
+_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def _attention_layers(model: Any) -> list[Any]:
+    """Returns the decoder's self-attention modules in the order of their layers."""
+    while not hasattr(model, "get_decoder") or hasattr(model, "get_base_model"):
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else getattr(model, "module", None)
+        if inner is None:
+            raise ValueError(f"{type(model).__name__} is no transformers model with a text decoder.")
+        model = inner
+    layers = [
+        module
+        for module in model.get_decoder().modules()
+        if isinstance(getattr(module, "layer_idx", None), int)
+        and getattr(module, "is_causal", False)
+        and hasattr(module, "config")
+    ]
+    return sorted(layers, key=lambda layer: layer.layer_idx)
+
+
+def _call_eager(module: nn.Module, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    # Eager attention is no entry of the interface: each model file has its own function, handed over as a default.
+    return sys.modules[type(module).__module__].eager_attention_forward(module, *arguments, **options)
+
+
+def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any]:
+    def attention_with_rows(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    ) -> Any:
+        # A recompute of gradient checkpointing runs inside a backward pass, where torch counts a graph task.
+        recording = _recording.get()
+        if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
+            _record(recording, module, query, key, attention_mask, options)
+        if "flash" not in original:
+            return function(module, query, key, value, attention_mask, **options)
+        # Flash attention looks its kernel up by the name in the config, so it must read the original one.
+        module.config._attn_implementation = original
+        try:
+            return function(module, query, key, value, attention_mask, **options)
+        finally:
+            module.config._attn_implementation = original + _SUFFIX
+
+    return attention_with_rows
+
+
+@torch.compiler.disable
+def _record(
+    recording: Recording,
+    module: Any,
+    query_BHSD: Tensor,
+    key_BGSD: Tensor,
+    attention_mask: Tensor | None,
+    options: dict[str, Any],
+) -> None:
+    # One row more in front: that of the query which predicted the first response token.
+    num_rows, num_positions = recording.num_response_tokens + 1, query_BHSD.shape[2]
+    if key_BGSD.shape[2] != num_positions:
+        raise ValueError("Record whole sequences: this pass continues from a key-value cache.")
+    if num_rows > num_positions:
+        raise ValueError(
+            f"{num_rows - 1} response tokens and one before them do not fit into {num_positions} positions."
+        )
+    for unsupported in ("cu_seq_lens_q", "s_aux", "position_bias"):
+        if options.get(unsupported) is not None:
+            raise ValueError(
+                f"Cannot record attention that is packed or not a plain softmax: it came with {unsupported}."
+            )
+    is_causal = options.get("is_causal")
+    # Autocast would turn the float32 products back into bfloat16.
+    with torch.no_grad(), torch.autocast(query_BHSD.device.type, enabled=False):
+        mask_BHRS = rows_of_mask(
+            attention_mask,
+            num_rows,
+            num_positions,
+            query_BHSD.device,
+            is_causal=module.is_causal if is_causal is None else is_causal,
+            sliding_window=options.get("sliding_window"),
+        )
+        scaling = options.get("scaling")
+        rows_BRS = attention_rows(
+            query_BHSD[:, :, -num_rows:],
+            key_BGSD,
+            mask_BHRS,
+            scaling=query_BHSD.shape[-1] ** -0.5 if scaling is None else scaling,
+            softcap=options.get("softcap"),
+        )
+    recording._add(module, rows_BRS)
+
+
+def rows_of_mask(
+    attention_mask: Tensor | None,
+    num_rows: int,
+    num_positions: int,
+    device: torch.device,
+    *,
+    is_causal: bool = True,
+    sliding_window: int | None = None,
+) -> Tensor | None:
+    """Returns the mask of the last rows, (B or 1, H or 1, R, S): booleans (True: may look) or numbers to add.
+
+    Attention functions get masks in three forms: four dimensions of booleans (sdpa) or of numbers (eager), which say
+    everything; two dimensions of valid columns (flash); or None. In the last two causality and the sliding window
+    are the function's own business, hence ours.
+    """
+    if attention_mask is not None and attention_mask.ndim == 4:
+        return attention_mask[:, :, -num_rows:, :num_positions]
+    mask_BHRS = None
+    if is_causal:
+        column_S = torch.arange(num_positions, device=device)
+        distance_RS = column_S[-num_rows:, None] - column_S
+        mask_RS = distance_RS >= 0
+        if sliding_window is not None:
+            mask_RS &= distance_RS < sliding_window
+        mask_BHRS = mask_RS[None, None]
+    if attention_mask is not None:
+        valid_BHRS = attention_mask.bool()[:, None, None, -num_positions:]
+        mask_BHRS = valid_BHRS if mask_BHRS is None else mask_BHRS & valid_BHRS
+    return mask_BHRS
+
+
+def attention_rows(
+    query_BHRD: Tensor, key_BGSD: Tensor, mask_BHRS: Tensor | None, *, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """Returns rows_BRS, the mean over heads of softmax(scaling q k^T) in float32, a few heads at a time.
+
+    With grouped queries G < H key heads serve H / G query heads each.
+    """
+    num_sequences, num_heads, num_rows, _ = query_BHRD.shape
+    num_positions, heads_per_key = key_BGSD.shape[2], num_heads // key_BGSD.shape[1]
+    sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
+    heads_at_once = max(1, _MAX_SCORES // max(1, sum_BRS.numel()))
+    for first in range(0, num_heads, heads_at_once):
+        heads = range(first, min(first + heads_at_once, num_heads))
+        query = query_BHRD[:, heads.start : heads.stop].float()
+        key = key_BGSD[:, [head // heads_per_key for head in heads]].float()
+        scores = (query @ key.transpose(-1, -2)).mul_(scaling)
+        if softcap is not None:
+            scores = (scores / softcap).tanh_().mul_(softcap)
+        if mask_BHRS is not None:
+            mask = mask_BHRS if mask_BHRS.shape[1] == 1 else mask_BHRS[:, heads.start : heads.stop]
+            if mask.dtype == torch.bool:
+                # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
+                scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
+            else:
+                scores += mask.float()
+        sum_BRS += scores.softmax(dim=-1).sum(dim=1)
+    return sum_BRS.div_(num_heads)

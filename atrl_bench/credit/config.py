@@ -1,0 +1,133 @@
+"""Every hyperparameter of the method, and every place where the paper leaves a choice, as one field each.
+
+Two presets: `literal` is the paper's text wherever it can be executed, `default` the reading we can defend.
+They differ in the seven fields that `PRESETS` lists; docs/method.md has the table with the reasons.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_type_hints
+
+Reading = Literal["own", "predicting"]
+FootprintColumns = Literal["all", "without_sinks", "visual", "prompt"]
+
+
+@dataclass(frozen=True)
+class CreditConfig:
+    """The settings of one credit computation; the field values here are the `default` preset."""
+
+    # Attention rows (section 4.1, appendix "Attention Extraction").
+    num_layers: int = 4
+    """The last L decoder layers, averaged without weights over layers and over all heads."""
+    reading: Reading = "predicting"
+    """Which query is a token's row: the token's `own`, or the one a position before, which `predicting` produced it."""
+
+    # Bias curve b_j (appendix "Bias Correction Details"); p_j = j / S runs over all S columns of the row.
+    exp_weight: float = 0.15
+    """Weight of the exponential term, lambda_exp."""
+    exp_decay: float = 4.0
+    """Decay rate of the exponential term, gamma."""
+    cosine_weight: float = 0.05
+    """Amplitude of the cosine term, lambda_cos."""
+
+    # Graph and partition (section 4.2, appendix "Graph Construction Hyperparameters").
+    footprint: FootprintColumns = "without_sinks"
+    """Columns of the row that enter a cosine. With an attention sink among them every cosine exceeds 0.7."""
+    min_sink_share: float = 0.1
+    """A text column that gets at least this share of an average row's attention is a sink."""
+    min_edge_similarity: float = 0.7
+    """tau_sim: two tokens are joined if the cosine of their rows is strictly greater."""
+    max_neighbours: int | None = 16
+    """Keep an edge only if it is among this many best ones of either end; None keeps all, as written."""
+    tokens_per_cluster: int = 10
+    """K = max(2, T // tokens_per_cluster) clusters."""
+    max_imbalance: float | None = None
+    """How much larger than the average METIS may make a cluster, 0.5 for half as large again; None for METIS's own."""
+
+    # Centroid denoising (appendix "Cluster Refinement").
+    importance_start: Literal["maximum", "rank"] = "maximum"
+    """Start of phi: connectivity divided by its maximum, or its rank scaled to (0, 1]."""
+    min_centroid_similarity: float = 0.75
+    """tau_cen: a token whose row is less similar to its cluster's centroid is an outlier."""
+    outlier_scale: float = 0.6
+    """alpha: an outlier's phi is multiplied by this."""
+
+    # Neighbourhood propagation (appendix "Neighbourhood Expansion").
+    hub_rank: Literal["importance", "degree"] = "importance"
+    """What ranks the hubs: phi (the appendix) or the weighted degree in the graph (section 4.2)."""
+    hub_fraction: float = 0.15
+    """q: this share of the tokens, rounded up, are hubs."""
+    num_neighbours: int = 4
+    """R: a hub may promote this many of its most similar graph neighbours."""
+    similarity_weight: float = 0.5
+    """lambda_sim of the promotion score."""
+    importance_weight: float = 0.5
+    """lambda_imp of the promotion score."""
+    min_neighbour_score: float = 0.65
+    """tau_nb: a neighbour is promoted if its score is strictly greater."""
+    promotion: Literal["importance", "cluster"] = "importance"
+    """A promoted token takes phi = max(phi, cosine * phi of the hub), or joins the hub's cluster."""
+
+    # Credit (section 4.3).
+    cluster_mass: Literal["importance", "density"] = "importance"
+    """What W(C_k) sums: the refined phi, or C as the equation has it (refinement then changes nothing)."""
+    scale: Literal["mean_one", "as_written"] = "mean_one"
+    """Credit rescaled to mean one over the response, or W(C_k) itself, whose mean is about tokens_per_cluster / T."""
+
+    # The rules it is compared with (ablation tables).
+    kept_fraction: float = 0.15
+    """Share of tokens, rounded up, that hard_truncation and bottom_truncation keep."""
+    entropy_fraction: float = 0.2
+    """Share of tokens, rounded up, that high_entropy keeps."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            choices = get_args(hint)
+            value = getattr(self, name)
+            if choices and all(isinstance(choice, str) for choice in choices):
+                if value not in choices:
+                    raise ValueError(f"{name} is {value!r}; it should be one of {', '.join(choices)}.")
+            elif value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise ValueError(f"{name} is {value!r}; it should be a finite number.")
+        _at_least(self, 1, "num_layers", "tokens_per_cluster", "max_neighbours")
+        _at_least(self, 0, "num_neighbours", "outlier_scale", "max_imbalance", "exp_decay", "min_sink_share")
+        for name in ("hub_fraction", "kept_fraction", "entropy_fraction"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0 and at most 1.")
+
+    @classmethod
+    def preset(cls, name: str) -> CreditConfig:
+        """Returns the preset called `default` or `literal`."""
+        if name not in PRESETS:
+            raise ValueError(f"Unknown preset {name!r}; it should be one of {', '.join(PRESETS)}.")
+        return cls(**PRESETS[name])
+
+    def replace(self, **changes: Any) -> CreditConfig:
+        """Returns a copy with these fields changed; a name that is no field is a TypeError."""
+        return dataclasses.replace(self, **changes)
+
+
+def _at_least(config: CreditConfig, bound: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} is {value}; it should be at least {bound}.")
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "default": {},
+        "literal": {
+            "reading": "own",
+            "footprint": "all",
+            "max_neighbours": None,
+            "cluster_mass": "density",
+            "scale": "as_written",
+        },
+    }
+)

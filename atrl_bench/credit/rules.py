@@ -1,0 +1,242 @@
+"""The credit rules: one function per rule, all of the same signature, from a footprint to a weight for each token.
+
+    rule(footprint, config, seed) -> Credit
+
+Every ablation of the paper is the full rule with a field or two of its config changed, so it says so and nothing more.
+
+Shapes: T response tokens, S columns, K clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.connectivity import bias_curve, connectivity
+from atrl_bench.credit.diagnostics import placement
+from atrl_bench.credit.footprint import Footprint
+from atrl_bench.credit.graph import cosine_graph, footprint_columns, partition, random_cut
+from atrl_bench.credit.refinement import centroid_similarity, denoise, propagate, start_importance
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """The credit of one response, and how it came about."""
+
+    credit_T: Tensor
+    """What the advantage of each token is multiplied by."""
+    connectivity_T: Tensor
+    """C_i, the debiased attention to the image."""
+    importance_T: Tensor
+    """phi after refinement; C over its maximum for rules that do not refine."""
+    cluster_T: Tensor
+    """The cluster of each token; every token its own one for rules that do not group."""
+    diagnostics: dict[str, float]
+    """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
+
+
+class CreditRule(Protocol):
+    """A function from a footprint to its credit; it must not change its arguments."""
+
+    def __call__(self, footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+        """Returns the credit of one response."""
+        ...
+
+
+def token_credit(footprint: Footprint, rule: str = "atrl", config: CreditConfig | None = None, seed: int = 0) -> Credit:
+    """Returns the credit c_t of each token of one response, A_AT^(i,t) = c_t A^(i) (section 4.3).
+
+    With `scale="mean_one"` the credit has mean one over the response, so a rule moves weight between tokens and
+    leaves the size of the policy term, and its balance with the KL term, alone. As written, W(C_k) sums to one over
+    clusters and shrinks the policy term by about tokens_per_cluster / T.
+
+    A response of fewer than two tokens, one without visual columns and one that never looked at them get 1.0 each
+    from every rule.
+    """
+    if rule not in RULES:
+        raise ValueError(f"Unknown credit rule {rule!r}; it should be one of {', '.join(RULES)}.")
+    config = CreditConfig() if config is None else config
+    num_tokens = len(footprint.rows_TS)
+    if num_tokens < 2 or not bool(footprint.visual_S.any()):
+        return uniform(footprint, config, seed)
+    return RULES[rule](footprint, config, seed)
+
+
+def uniform(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns exactly 1.0 for every token: the sequence-level credit of GRPO and its relatives."""
+    connectivity_T = _connectivity(footprint, config)
+    return _credit(np.ones(len(connectivity_T)), connectivity_T, config.replace(scale="as_written"))
+
+
+def atrl(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the anchor-token credit, c_t = W(C_k) for t in C_k, W(C_k) = sum of phi over C_k / sum of all phi.
+
+    The equation of section 4.3 has the connectivity C where we have phi; then refinement and propagation, which
+    change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
+    """
+    connectivity_T = _connectivity(footprint, config)
+    if connectivity_T.sum() <= 0:
+        return uniform(footprint, config, seed)
+    bias_S = bias_curve(footprint.rows_TS.shape[1], config)
+    rows_TF = (footprint.rows_TS / bias_S)[:, footprint_columns(footprint, config)]
+    unit_TF = torch.nn.functional.normalize(rows_TF, dim=1)
+    graph = cosine_graph(unit_TF, config)
+    cluster_T = partition(graph, config, seed)
+    diagnostics = {
+        "edge_density": graph.density(),
+        "cut": graph.cut(cluster_T),
+        "random_cut": random_cut(cluster_T),
+        "sink_columns": float(footprint.rows_TS.shape[1] - rows_TF.shape[1]),
+    }
+
+    similarity_T = centroid_similarity(rows_TF, unit_TF, cluster_T)
+    importance_T = denoise(start_importance(connectivity_T, config), similarity_T, config)
+    importance_T, cluster_T, num_promoted = propagate(graph, importance_T, cluster_T, config)
+    diagnostics["outlier_share"] = float((similarity_T < config.min_centroid_similarity).mean())
+    diagnostics["promoted_share"] = num_promoted / len(cluster_T)
+
+    mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
+    weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
+    return _credit(
+        weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
+    )
+
+
+def raw_attention(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit in proportion to each token's own connectivity ("w/o Grouping")."""
+    connectivity_T = _connectivity(footprint, config)
+    total = connectivity_T.sum()
+    return _credit(connectivity_T / total, connectivity_T, config) if total > 0 else uniform(footprint, config, seed)
+
+
+def grouping_only(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the credit of the METIS clusters as they come, neither refined nor expanded ("Grouping Only")."""
+    return atrl(footprint, config.replace(outlier_scale=1.0, num_neighbours=0), seed)
+
+
+def without_expansion(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the credit without neighbourhood propagation ("w/o Neighborhood Expansion")."""
+    return atrl(footprint, config.replace(num_neighbours=0), seed)
+
+
+def without_refinement(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the credit without centroid denoising ("w/o Cluster Refinement")."""
+    return atrl(footprint, config.replace(outlier_scale=1.0), seed)
+
+
+def without_bias_correction(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the credit from raw rows: with both terms of the bias curve at zero it is one everywhere."""
+    return atrl(footprint, config.replace(exp_weight=0.0, cosine_weight=0.0), seed)
+
+
+def hard_truncation(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the `kept_fraction` of tokens with the highest connectivity alone, the same for each.
+
+    The paper does not say what such a loss is divided by. `mean_one` divides by the kept tokens; `as_written` gives
+    plain ones and zeros, hence divides by all.
+    """
+    connectivity_T = _connectivity(footprint, config)
+    return _kept(connectivity_T, config.kept_fraction, connectivity_T, config)
+
+
+def bottom_truncation(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the mirror image of hard_truncation: credit for the `kept_fraction` with the lowest connectivity."""
+    connectivity_T = _connectivity(footprint, config)
+    return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
+
+
+def high_entropy(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the `entropy_fraction` of tokens with the highest entropy (FT-RL's selection)."""
+    if footprint.entropy_T is None:
+        raise ValueError("The high_entropy rule needs Footprint.entropy_T, the entropy each token was drawn with.")
+    entropy_T = footprint.entropy_T.double().numpy()
+    return _kept(entropy_T, config.entropy_fraction, _connectivity(footprint, config), config)
+
+
+def random(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the anchor-token credit dealt to the tokens in random order: the same weights in the wrong places."""
+    return _rearranged(atrl(footprint, config, seed), np.random.default_rng(seed).permutation(len(footprint.rows_TS)))
+
+
+def reverse(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    """Returns the anchor-token credit with its ranks reversed: the most weight for the least grounded token."""
+    base = atrl(footprint, config, seed)
+    # The token of rank r takes the weight of rank T - 1 - r.
+    order_T = torch.argsort(base.credit_T, stable=True).numpy()
+    source_T = np.empty_like(order_T)
+    source_T[order_T] = order_T[::-1]
+    return _rearranged(base, source_T)
+
+
+RULES: Mapping[str, CreditRule] = MappingProxyType(
+    {
+        rule.__name__: rule
+        for rule in (
+            uniform,
+            atrl,
+            raw_attention,
+            grouping_only,
+            without_expansion,
+            without_refinement,
+            without_bias_correction,
+            hard_truncation,
+            bottom_truncation,
+            random,
+            reverse,
+            high_entropy,
+        )
+    }
+)
+
+
+def _connectivity(footprint: Footprint, config: CreditConfig) -> NDArray[np.float64]:
+    bias_S = bias_curve(footprint.rows_TS.shape[1], config)
+    return connectivity(footprint.rows_TS, footprint.visual_S, bias_S).double().numpy()
+
+
+def _kept(
+    score_T: NDArray[np.float64], fraction: float, connectivity_T: NDArray[np.float64], config: CreditConfig
+) -> Credit:
+    num_kept = math.ceil(fraction * len(score_T))
+    weight_T = np.zeros(len(score_T))
+    weight_T[np.argsort(-score_T, kind="stable")[:num_kept]] = 1.0
+    return _credit(weight_T, connectivity_T, config)
+
+
+def _rearranged(base: Credit, source_T: NDArray[np.int64]) -> Credit:
+    credit_T = base.credit_T[torch.from_numpy(source_T.copy())]
+    diagnostics = base.diagnostics | placement(credit_T.double().numpy(), base.connectivity_T.double().numpy())
+    return Credit(credit_T, base.connectivity_T, base.importance_T, base.cluster_T, diagnostics)
+
+
+def _credit(
+    weight_T: NDArray[np.float64],
+    connectivity_T: NDArray[np.float64],
+    config: CreditConfig,
+    *,
+    importance_T: NDArray[np.float64] | None = None,
+    cluster_T: NDArray[np.int64] | None = None,
+    **diagnostics: float,
+) -> Credit:
+    if config.scale == "mean_one":
+        weight_T = weight_T / weight_T.mean()
+    if importance_T is None:
+        importance_T = connectivity_T / max(connectivity_T.max(initial=0.0), np.finfo(np.float64).tiny)
+    if cluster_T is None:
+        cluster_T = np.arange(len(weight_T))
+    return Credit(
+        credit_T=torch.from_numpy(weight_T).float(),
+        connectivity_T=torch.from_numpy(connectivity_T).float(),
+        importance_T=torch.from_numpy(importance_T).float(),
+        cluster_T=torch.from_numpy(cluster_T),
+        diagnostics=diagnostics | placement(weight_T, connectivity_T),
+    )
