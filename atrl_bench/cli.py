@@ -1,0 +1,280 @@
+"""The verbs of `atrl-bench`: each reads its options, calls one function, prints what came back.
+
+Heavy imports wait until a verb runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from atrl_bench import __version__
+from atrl_bench.errors import AtrlBenchError
+
+if TYPE_CHECKING:
+    from atrl_bench.profiles import Profile
+
+app = typer.Typer(
+    name="atrl-bench",
+    help="Train, evaluate and tabulate token credit for multimodal reasoning RL.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="Start here: atrl-bench run-table main_7b",
+)
+
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", help="mini, smoke or paper; default: mini without a GPU, paper with one")
+]
+OutOption = Annotated[Path | None, typer.Option("--out", help="run folder; default: runs/<profile>")]
+RowsOption = Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")]
+ColumnsOption = Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")]
+SeedsOption = Annotated[str, typer.Option("--seeds", help="training seeds, separated by commas")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")]
+DataOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
+]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run_table(
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    profile: ProfileOption = None,
+    rows: RowsOption = None,
+    columns: ColumnsOption = None,
+    seeds: SeedsOption = "0",
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    jobs: JobsOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train what the table's rows need, evaluate its columns, write the report. The same command again resumes."""
+    from atrl_bench.tables import run, text
+
+    plan = run.plan_table(
+        table,
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        rows=_names(rows),
+        columns=_names(columns),
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+    )
+    if dry_run:
+        _show(plan.as_dict(), run.describe(plan), as_json)
+        return
+    outcome = run.run_table(plan, jobs=jobs, quiet=as_json)
+    if as_json:
+        typer.echo(outcome.json_text())
+    else:
+        text.print_table(outcome.table)
+        typer.echo(outcome.summary())
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    profile: ProfileOption = None,
+    rows: RowsOption = None,
+    columns: ColumnsOption = None,
+    seeds: SeedsOption = "0",
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say for every cell what it needs: checkpoint, dataset, tokens, GPU-hours, disk. Needs no GPU and no network."""
+    from atrl_bench.tables import run
+
+    planned = run.plan_table(
+        table,
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        rows=_names(rows),
+        columns=_names(columns),
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+    )
+    _show(planned.as_dict(), run.describe(planned), as_json)
+
+
+@app.command()
+def report(
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    profile: ProfileOption = None,
+    rows: RowsOption = None,
+    columns: ColumnsOption = None,
+    seeds: SeedsOption = "0",
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Render the table from the store, as far as it is filled, without running anything."""
+    from atrl_bench.tables import run, text
+
+    planned = run.plan_table(
+        table,
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        rows=_names(rows),
+        columns=_names(columns),
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+    )
+    outcome = run.render(planned)
+    if as_json:
+        typer.echo(outcome.json_text())
+    else:
+        text.print_table(outcome.table)
+        typer.echo(outcome.summary())
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
+    credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list credit`")] = None,
+    schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="mini, a folder or a hub id; default: the profile's")
+    ] = None,
+    profile: ProfileOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="training seed")] = 0,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train one recipe and print the folder of its checkpoint. The same command again resumes."""
+    from atrl_bench.tables import single
+
+    settings = _profile(profile, quiet=as_json)
+    overrides = single.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
+    if dry_run:
+        arguments = single.describe_training(recipe, overrides, profile=settings, model=model)
+        _show(arguments, single.training_text(arguments), as_json)
+        return
+    result = single.train_recipe(
+        recipe, overrides, profile=settings, model=model, seed=seed, workspace=out, data_dir=data_dir, quiet=as_json
+    )
+    _show(result, single.result_text(result), as_json)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="mini, the folder of a checkpoint, or a hub id")],
+    tasks: Annotated[str, typer.Option("--tasks", help="tasks of `atrl-bench list tasks`, separated by commas")],
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="N of Mean@N; default: the profile's")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems of each task")] = None,
+    judge_url: Annotated[str | None, typer.Option("--judge-url", help="OpenAI-compatible URL of an LLM judge")] = None,
+    judge_model: Annotated[
+        str, typer.Option("--judge-model", help="model name at that URL")
+    ] = "Qwen/Qwen2.5-72B-Instruct",
+    profile: ProfileOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="seed of prompts and samples")] = 0,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate one model and print a line per task. The same command again resumes."""
+    from atrl_bench.tables import single
+
+    scores = single.evaluate_model(
+        model,
+        _names(tasks) or [],
+        profile=_profile(profile, quiet=as_json),
+        repeats=repeats,
+        limit=limit,
+        judge=(judge_url, judge_model) if judge_url else None,
+        seed=seed,
+        workspace=out,
+        data_dir=data_dir,
+        quiet=as_json,
+    )
+    _show(scores, single.scores_text(scores), as_json)
+
+
+@app.command()
+def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOption = False) -> None:
+    """Say what is done, what runs and what failed in a run folder; readable while a run goes on."""
+    from atrl_bench.tables import progress
+
+    state = progress.read_status(out or Path("runs") / _profile(profile, quiet=True).name)
+    _show(state, progress.status_text(state), as_json)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="tables, recipes, tasks, credit or profiles; default: all")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tables, recipes, tasks, credit rules and profiles."""
+    from atrl_bench.tables import catalogue
+
+    known = catalogue.read(kind)
+    _show(known, catalogue.text(known), as_json)
+
+
+def main() -> NoReturn:
+    """Run the command line; an error a user can act on ends with its own exit code and no traceback."""
+    try:
+        code = app(standalone_mode=False)
+    except AtrlBenchError as error:
+        typer.echo(f"Error: {error}", err=True)
+        code = error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("Stopped. What was finished is stored; the same command goes on from there.", err=True)
+        code = 130
+    except Exception as error:
+        # click's own usage errors know how to print themselves and which exit code they have.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        code = getattr(error, "exit_code", 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _profile(name: str | None, *, quiet: bool) -> Profile:
+    from atrl_bench.profiles import default_profile, load_profile
+
+    if name is None:
+        name = default_profile()
+        if name == "mini" and not quiet:
+            typer.echo(
+                "No GPU here: profile mini, a tiny model on generated benchmarks (--profile paper for the paper's)."
+            )
+    return load_profile(name)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of whole numbers such as 0,1,2", param_hint="--seeds"
+        ) from None
+
+
+def _show(content: Any, text: str, as_json: bool) -> None:
+    typer.echo(json.dumps(content, indent=2, sort_keys=True, default=str) if as_json else text)
