@@ -1,0 +1,1 @@
+"""Table definition -> cells -> run -> HTML, LaTeX, Markdown, CSV and JSON."""

@@ -1,0 +1,210 @@
+"""A table as data: its rows, its columns, what the paper printed and what the paper leaves open (D10).
+
+`reports/tables/<id>.yaml` says what to train and evaluate; `reports/paper/<id>.csv` holds the printed scores and
+nothing else, since differences, averages and bold are computed from them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import read_settings
+from atrl_bench.resources import folder
+from atrl_bench.training.recipe import CreditChoice
+
+Schedule = Literal["strict", "minibatch4"]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ColumnDefinition(_Settings):
+    """One benchmark under one metric."""
+
+    id: str = Field(description="how the command line calls it")
+    label: str = Field(description="how a report prints it")
+    subscript: str = Field("", description="small text after the label")
+    task: str = Field(description="a task of `atrl-bench list tasks`")
+    metric: str = Field(pattern=r"^(acc@1|mean@[1-9]\d*)$", description="acc@1, or mean@N over N repeats")
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The label where no small text can be set."""
+        return f"{self.label}_{self.subscript}" if self.subscript else self.label
+
+
+class GroupDefinition(_Settings):
+    """A heading over neighbouring rows."""
+
+    id: str
+    label: str
+
+
+class RowDefinition(_Settings):
+    """One model of the table: the base model itself, or the base model after one recipe."""
+
+    id: str = Field(description="how the command line calls it")
+    label: str = Field(description="how a report prints it")
+    group: str | None = Field(None, description="the heading it stands under")
+    recipe: str | None = Field(
+        None, description="a recipe of `atrl-bench list recipes`; none: the base model, untrained"
+    )
+    credit: CreditChoice = Field(CreditChoice(rule="uniform"), description="a credit rule, or {rule, preset, settings}")
+    data: str | None = Field(None, description="training set; none: the table's")
+    schedule: Schedule | None = Field(None, description="updates per rollout; none: the table's")
+    not_measured: str | None = Field(None, description="why nothing here can measure this row yet")
+    compared_with: str | None = Field(None, description="the row that differs from this one in its credit alone")
+    in_paper: bool = Field(True, description="false for rows that the paper does not have")
+    footnotes: tuple[str, ...] = ()
+
+    @field_validator("credit", mode="before")
+    @classmethod
+    def _rule_alone(cls, value: Any) -> Any:
+        return {"rule": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _measurable_or_not(self) -> Self:
+        if self.not_measured and self.recipe:
+            raise ValueError(f"row {self.id} has a recipe and a reason why it is not measured; keep one")
+        if not self.recipe and self.credit.rule != "uniform":
+            raise ValueError(f"row {self.id} has a credit rule but no recipe that would use it")
+        return self
+
+
+class TableDefinition(_Settings):
+    """One table, complete."""
+
+    id: str
+    title: str = Field(description="one line, for lists and headings")
+    caption: str = Field(description="what the numbers are")
+    source: str = Field(description="which table of the paper this is")
+    label: str = Field(description="the LaTeX label")
+    baseline: str = Field(description="the row that all differences are taken against")
+    data: str = Field(description="training set of the rows that name none")
+    schedule: Schedule = Field(description="schedule of the rows that name none")
+    columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
+    groups: tuple[GroupDefinition, ...] = ()
+    rows: tuple[RowDefinition, ...] = Field(min_length=1)
+    footnotes: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        rows, groups = {row.id for row in self.rows}, {group.id for group in self.groups}
+        for kind, names in (("row", [r.id for r in self.rows]), ("column", [c.id for c in self.columns])):
+            double = sorted({name for name in names if names.count(name) > 1})
+            if double:
+                raise ValueError(f"{kind} {double[0]} is there twice")
+        if self.baseline not in rows:
+            raise ValueError(f"the baseline {self.baseline} is no row")
+        for row in self.rows:
+            if row.group is not None and row.group not in groups:
+                raise ValueError(f"row {row.id} is in group {row.group}, which is not defined")
+            if row.compared_with is not None and row.compared_with not in rows:
+                raise ValueError(f"row {row.id} is compared with {row.compared_with}, which is no row")
+        references = [(r.id, n) for r in self.rows for n in r.footnotes]
+        references += [(c.id, n) for c in self.columns for n in c.footnotes]
+        for item, name in references:
+            if name not in self.footnotes:
+                raise ValueError(f"{item} refers to footnote {name}, which is not defined")
+        return self
+
+    def recipe_fields(self, row: RowDefinition) -> dict[str, Any]:
+        """Return what this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`."""
+        return {
+            "credit": row.credit.model_dump(),
+            "data": row.data or self.data,
+            "schedule": row.schedule or self.schedule,
+        }
+
+    def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
+        """Return the table with these rows and columns only, in its own order; None keeps all."""
+        return self.model_copy(
+            update={"rows": _pick("row", self.rows, rows), "columns": _pick("column", self.columns, columns)}
+        )
+
+
+ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
+
+
+def list_tables() -> list[str]:
+    """Return the names of the known tables."""
+    return sorted(path.stem for path in (folder("reports") / "tables").glob("*.yaml"))
+
+
+def load_table(table: str) -> TableDefinition:
+    """Return the table called `table`."""
+    path = folder("reports") / "tables" / f"{table}.yaml"
+    if table not in list_tables():
+        raise UnknownNameError("table", table, list_tables())
+    return read_settings(path, TableDefinition, id=table)
+
+
+def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
+    """Return the printed scores by (row, column), digit by digit; empty if the paper has no such table.
+
+    Scores of rows and columns that were selected away are left out; names the full table does not know are an error.
+    """
+    path = folder("reports") / "paper" / f"{definition.id}.csv"
+    return read_paper_scores(path, definition) if path.is_file() else {}
+
+
+def read_paper_scores(path: Path, definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
+    """Return the scores of one CSV file whose first column names rows and whose header names columns."""
+    full = load_table(definition.id) if definition.id in list_tables() else definition
+    rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
+    kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}
+    scores: dict[tuple[str, str], Decimal] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        names = reader.fieldnames or []
+        _check(path, 1, "the first column", names[0] if names else "", ["row"])
+        for name in names[1:]:
+            _check(path, 1, "column", name, columns)
+        for record in reader:
+            row = record["row"]
+            _check(path, reader.line_num, "row", row, rows)
+            for column in names[1:]:
+                score = _score(path, reader.line_num, column, record[column])
+                if (row, column) in kept:
+                    scores[row, column] = score
+    return scores
+
+
+def _check(path: Path, line: int, kind: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise InvalidFileError(
+            f"{path}:{line}: {kind} {name!r} is not one of {', '.join(sorted(known))}.",
+            next_step=f"edit {path} at line {line}",
+        )
+
+
+def _score(path: Path, line: int, column: str, text: str | None) -> Decimal:
+    try:
+        score = Decimal(text or "")
+        if not 0 <= score <= 100:
+            raise InvalidOperation
+    except InvalidOperation:
+        raise InvalidFileError(
+            f"{path}:{line}: field {column!r}: {text!r} is not a percentage between 0 and 100.",
+            next_step=f"edit {path} at line {line}",
+        ) from None
+    return score
+
+
+def _pick(kind: str, items: tuple[ItemT, ...], names: Sequence[str] | None) -> tuple[ItemT, ...]:
+    if names is None:
+        return items
+    known = [item.id for item in items]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+    return tuple(item for item in items if item.id in names)
