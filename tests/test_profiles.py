@@ -1,0 +1,66 @@
+"""Sizes come from three files of one form, and a mistake in one is named by file, line and field."""
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import Profile, list_profiles, load_profile, read_settings
+from atrl_bench.resources import folder
+
+MINI = folder("recipes") / "profiles" / "mini.yaml"
+
+
+def test_there_are_three_profiles_and_each_is_complete():
+    assert list_profiles() == ["mini", "paper", "smoke"]
+    assert all(load_profile(name).name == name for name in list_profiles())
+
+
+def test_profiles_differ_in_sizes_and_names_only():
+    fields = {name: set(load_profile(name).model_dump()["training"]) for name in list_profiles()}
+    assert fields["mini"] == fields["smoke"] == fields["paper"]
+
+
+def test_the_paper_profile_has_the_papers_protocol():
+    paper = load_profile("paper")
+    assert (paper.training.group_size, paper.training.learning_rate, paper.training.weight_decay) == (8, 1e-6, 0.01)
+    assert (paper.evaluation.temperature, paper.evaluation.max_new_tokens, paper.evaluation.num_repeats) == (
+        0.1,
+        4096,
+        8,
+    )
+
+
+def test_an_unknown_profile_names_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean mini"):
+        load_profile("minni")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ("group_size: 8", "group_size: many", "training.group_size"),
+        ("group_size: 8", "group_sise: 8", "training.group_si"),
+        ("temperature: 0.1", "temperature: -1", "evaluation.temperature"),
+    ],
+)
+def test_a_wrong_field_is_named_with_file_and_line(tmp_path, before, after, field):
+    path = tmp_path / "own.yaml"
+    path.write_text(MINI.read_text().replace(before, after))
+    with pytest.raises(InvalidFileError) as caught:
+        read_settings(path, Profile)
+    assert f"{path}:" in caught.value.what
+    assert field in caught.value.what
+
+
+def test_the_line_in_the_error_is_the_line_of_the_field(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(MINI.read_text().replace("group_size: 8", "group_size: many"))
+    line = 1 + path.read_text().splitlines().index("  group_size: many")
+    with pytest.raises(InvalidFileError, match=f":{line}: "):
+        read_settings(path, Profile)
+
+
+def test_text_that_is_no_mapping_is_an_invalid_file(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("- a\n- b\n")
+    with pytest.raises(InvalidFileError, match="not a YAML mapping"):
+        read_settings(path, Profile)
