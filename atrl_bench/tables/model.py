@@ -1,0 +1,550 @@
+"""From the store to the one internal model of a table: every difference, average, bold and arrow is computed here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from atrl_bench.profiles import Profile
+from atrl_bench.results.statistics import (
+    Difference,
+    SeedSpread,
+    average_of,
+    benjamini_hochberg,
+    clustered_mean,
+    paired_difference,
+    problem_scores,
+    seed_spread,
+)
+from atrl_bench.results.store import Cell as StoredCell
+from atrl_bench.results.store import Run, Sample, Store
+from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_paper_scores
+from atrl_bench.tables.parts import (
+    SIGNIFICANCE,
+    Cell,
+    Column,
+    Comparison,
+    Counts,
+    Figures,
+    Footnote,
+    PublishedRow,
+    PublishedScore,
+    Row,
+    SampleView,
+    Table,
+)
+
+AVERAGE = "average"
+NUM_SAMPLES = 8  # shown per cell
+MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
+
+# What a training run's summary may say about its credit, and how a report calls it.
+CREDIT_FIGURES = {
+    "anchor_auc": "anchor AUC",
+    "edge_density": "edge density",
+    "cut_ratio": "cut / random cut",
+    "entropy": "entropy",
+    "top15_share": "share of top 15 %",
+    "position_correlation": "corr. with position",
+    "connectivity_correlation": "corr. with density",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The scores behind one (row, column): by problem, over all seeds and for each seed alone."""
+
+    first: dict[str, float]
+    all_repeats: dict[str, float]
+    groups: dict[str, str]
+    first_by_seed: dict[int, dict[str, float]]
+    all_by_seed: dict[int, dict[str, float]]
+
+
+def build_table(
+    definition: TableDefinition,
+    store: Store,
+    *,
+    profile: Profile,
+    cell_keys: Mapping[tuple[str, str], Sequence[str]],
+    runs: Mapping[str, Sequence[Run]],
+    seeds: Sequence[int] = (0,),
+    environment: Mapping[str, str] | None = None,
+) -> Table:
+    """Return the table as far as the store is filled.
+
+    `cell_keys` names the evaluations of each (row, column), one a training seed; `runs` the training runs of each row.
+    A cell without a key, or with a key the store does not know, is missing and carries the command that fills it.
+    """
+    builder = _Builder(definition, store, profile, cell_keys, runs, tuple(seeds))
+    return builder.table(environment or {})
+
+
+class _Builder:
+    def __init__(
+        self,
+        definition: TableDefinition,
+        store: Store,
+        profile: Profile,
+        cell_keys: Mapping[tuple[str, str], Sequence[str]],
+        runs: Mapping[str, Sequence[Run]],
+        seeds: tuple[int, ...],
+    ) -> None:
+        self.definition, self.store, self.profile = definition, store, profile
+        self.cell_keys, self.runs, self.seeds = cell_keys, runs, seeds
+        self.seed_of_digest = {run.digest: run.spec.get("seed", 0) for row in runs.values() for run in row}
+        self.columns = [column.id for column in definition.columns]
+        self.measured: dict[tuple[str, str], Measured] = {}
+        self.cells: dict[tuple[str, str], Cell] = {}
+
+    def table(self, environment: Mapping[str, str]) -> Table:
+        for row in self.definition.rows:
+            for column in self.definition.columns:
+                self.cells[row.id, column.id] = self._cell(row, column.id, column.metric)
+            self.cells[row.id, AVERAGE] = self._average(row)
+        self._add_differences()
+        ties = self._mark_best()
+        scores = load_paper_scores(self.definition)
+        footnotes = _Footnotes(self.definition)
+        return Table(
+            id=self.definition.id,
+            title=self.definition.title,
+            caption=self.definition.caption,
+            source=self.definition.source,
+            label=self.definition.label,
+            profile=self.profile.name,
+            profile_title=self.profile.title,
+            is_comparable=self.profile.name == "paper",
+            baseline=self._label(self.definition.baseline),
+            columns=(
+                *(
+                    Column(c.id, c.label, c.subscript, c.metric, footnotes.marks(c.footnotes))
+                    for c in self.definition.columns
+                ),
+                Column(AVERAGE, "Average", "", "mean of the columns"),
+            ),
+            rows=tuple(self._row(row, footnotes) for row in self.definition.rows),
+            published=_published(self.definition, scores, footnotes),
+            comparisons=tuple(self._comparisons()),
+            figures=tuple(self._figures()),
+            notes=(*self._notes(), *ties),
+            footnotes=footnotes.all(),
+            settings=tuple(_flat(self.profile.model_dump(exclude={"name", "title"}))),
+            environment=tuple(sorted(environment.items())),
+        )
+
+    # Cells
+
+    def _cell(self, row: RowDefinition, column: str, metric: str) -> Cell:
+        if row.not_measured:
+            return Cell("not measured", reason=row.not_measured)
+        table = f"{self.definition.id} --profile {self.profile.name}"
+        command = f"atrl-bench run-table {table} --rows {row.id} --columns {column}"
+        stored = [cell for key in self.cell_keys.get((row.id, column), ()) if (cell := self.store.cell(key))]
+        if not any(cell.num_responses for cell in stored):
+            failures = [item.reason for item in (*self.runs.get(row.id, ()), *stored) if item.state == "failed"]
+            if failures:
+                return Cell("failed", reason=failures[0], command=command)
+            return Cell("missing", reason="has not been run yet", command=command)
+        measured, counts, views, num_expected, skipped = self._read(stored, metric)
+        self.measured[row.id, column] = measured
+        num_seeds = len(self.seeds) if row.recipe else 1
+        failed = next((cell.reason for cell in stored if cell.state == "failed"), "")
+        is_whole = len(stored) >= num_seeds and all(cell.state == "done" for cell in stored)
+        reason = "" if is_whole else failed or f"{len(stored)} of {num_seeds} seeds, not all of them finished"
+        means = [100 * _mean(scores.values()) for scores in measured.first_by_seed.values() if scores]
+        estimate = clustered_mean(measured.first, measured.groups)
+        return Cell(
+            state="failed" if failed else "measured" if is_whole else "partial",
+            reason=reason,
+            command="" if is_whole else command,
+            estimate=estimate if estimate.num_problems else None,
+            num_expected=num_expected,
+            seeds=seed_spread([mean / 100 for mean in means]) if row.recipe and means else None,
+            all_repeats=clustered_mean(measured.all_repeats, measured.groups) if measured.all_repeats else None,
+            num_repeats=_num_repeats(stored[0]),
+            counts=counts,
+            skipped=tuple(sorted(skipped.items())),
+            provenance=_provenance(stored),
+            samples=tuple(views),
+        )
+
+    def _read(
+        self, stored: Sequence[StoredCell], metric: str
+    ) -> tuple[Measured, Counts, list[SampleView], int, dict[str, str]]:
+        groups: dict[str, str] = {}
+        first_by_seed: dict[int, dict[str, float]] = {}
+        all_by_seed: dict[int, dict[str, float]] = {}
+        states: Counter[str] = Counter()
+        skipped: dict[str, str] = {}
+        views: list[SampleView] = []
+        for position, cell in enumerate(stored):
+            samples = self.store.samples(cell.key)
+            seed = self.seed_of_digest.get(cell.spec.get("model_digest", ""), position)
+            first_by_seed[seed] = problem_scores(samples, metric)
+            all_by_seed[seed] = problem_scores(samples, f"mean@{_num_repeats(cell)}")
+            groups |= {problem.problem_id: problem.group for problem in self.store.problems(cell.key)}
+            states.update(sample.grade.state if sample.grade else "ungraded" for sample in samples)
+            states.update(samples=len(samples), truncated=sum(sample.response.truncated for sample in samples))
+            cell_skipped = self.store.skipped(cell.key)
+            skipped |= cell_skipped
+            if not views:
+                views = _views(samples)
+        counts = Counts(skipped=len(skipped), **{name.replace(" ", "_"): n for name, n in states.items()})
+        measured = Measured(
+            _over_seeds(first_by_seed.values()), _over_seeds(all_by_seed.values()), groups, first_by_seed, all_by_seed
+        )
+        return measured, counts, views, len(groups), skipped
+
+    def _average(self, row: RowDefinition) -> Cell:
+        cells = [self.cells[row.id, column] for column in self.columns]
+        if row.not_measured:
+            return Cell("not measured", reason=row.not_measured)
+        estimates = [cell.estimate for cell in cells if cell.estimate is not None]
+        if len(estimates) < len(cells):
+            state = next(cell.state for cell in cells if cell.estimate is None)
+            return Cell(state, reason="an average needs every column")
+        by_seed = self._average_by_seed(row.id, "first_by_seed")
+        return Cell(
+            state="measured" if all(cell.state == "measured" for cell in cells) else "partial",
+            estimate=average_of(estimates),
+            num_expected=sum(cell.num_expected for cell in cells),
+            seeds=seed_spread(list(by_seed.values())) if row.recipe and by_seed else None,
+            all_repeats=average_of([cell.all_repeats for cell in cells if cell.all_repeats]),
+            num_repeats=min(cell.num_repeats for cell in cells),
+            counts=_sum_counts(cell.counts for cell in cells),
+        )
+
+    def _average_by_seed(self, row: str, which: str) -> dict[int, float]:
+        """Return each seed's average over the columns, for the seeds that have them all."""
+        columns = [getattr(self.measured[row, column], which) for column in self.columns]
+        common = set.intersection(*(set(column) for column in columns))
+        return {seed: _mean(_mean(column[seed].values()) for column in columns) for seed in sorted(common)}
+
+    # Differences
+
+    def _difference(self, row: str, other: str, column: str, which: str = "first") -> Difference | None:
+        """Return row minus other in one column, or in the average of all, or None where one of them has no scores."""
+        if column == AVERAGE:
+            parts = [self._difference(row, other, name, which) for name in self.columns]
+            whole = [part for part in parts if part is not None]
+            if len(whole) < len(parts):
+                return None
+            estimate = average_of([part.estimate for part in whole])
+            return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
+        mine, theirs = self.measured.get((row, column)), self.measured.get((other, column))
+        if mine is None or theirs is None:
+            return None
+        difference = paired_difference(getattr(mine, which), getattr(theirs, which), mine.groups | theirs.groups)
+        return difference if difference.estimate.num_problems else None
+
+    def _add_differences(self) -> None:
+        baseline = self.definition.baseline
+        found: dict[tuple[str, str], Difference] = {}
+        for (row, column), cell in self.cells.items():
+            if row != baseline and cell.estimate is not None:
+                difference = self._difference(row, baseline, column)
+                if difference is not None:
+                    found[row, column] = difference
+        # Only finished cells are tested: looking at a number while it grows, and stopping when it pleases, is no test.
+        tested = [key for key in found if self._is_final(*key) and self._is_final(baseline, key[1])]
+        q_values = dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))
+        for key, difference in found.items():
+            self.cells[key] = replace(self.cells[key], difference=difference, q_value=q_values.get(key))
+
+    def _is_final(self, row: str, column: str) -> bool:
+        cell = self.cells.get((row, column))
+        return cell is not None and cell.state == "measured" and cell.estimate is not None
+
+    def _mark_best(self) -> list[str]:
+        """Mark the best cell of each column where it differs from every other; return a sentence on each tie."""
+        ties = []
+        for column in [*self.columns, AVERAGE]:
+            rows = [row.id for row in self.definition.rows if self._is_final(row.id, column)]
+            if len(rows) < 2:
+                continue
+            best = max(rows, key=lambda row: self.cells[row, column].estimate.mean)  # type: ignore[union-attr]
+            others = [row for row in rows if row != best]
+            p_values = [
+                difference.p_value if (difference := self._difference(best, row, column)) else 1.0 for row in others
+            ]
+            tied = [row for row, q in zip(others, _adjusted(p_values), strict=True) if not q < SIGNIFICANCE]
+            if tied:
+                ties.append(
+                    f"{self._column_label(column)}: {self._label(best)} is highest; {len(tied)} of {len(others)} other "
+                    "rows cannot be told apart from it, so nothing is bold."
+                )
+            else:
+                self.cells[best, column] = replace(self.cells[best, column], is_best=True)
+        return ties
+
+    def _comparisons(self) -> Iterable[Comparison]:
+        """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
+        pairs = [(row.id, row.compared_with) for row in self.definition.rows if row.compared_with]
+        columns = [*self.columns, AVERAGE]
+        found = {
+            (row, column): self._difference(row, other, column, "all_repeats")
+            for row, other in pairs
+            for column in columns
+        }
+        tested = [
+            (row, column)
+            for row, other in pairs
+            for column in columns
+            if found[row, column] and self._is_final(row, column) and self._is_final(other, column)
+        ]
+        q_values = dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))  # type: ignore[union-attr]
+        for row, other in pairs:
+            if any(found[row, column] for column in columns):
+                yield Comparison(
+                    row=self._label(row),
+                    other=self._label(other),
+                    differences=tuple(found[row, column] for column in columns),
+                    q_values=tuple(q_values.get((row, column)) for column in columns),
+                    seeds=self._seed_difference(row, other),
+                )
+
+    def _seed_difference(self, row: str, other: str) -> SeedSpread | None:
+        """Return the spread over seeds of the difference between the averages, seed by seed."""
+        if any((name, column) not in self.measured for name in (row, other) for column in self.columns):
+            return None
+        mine, theirs = self._average_by_seed(row, "all_by_seed"), self._average_by_seed(other, "all_by_seed")
+        differences = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
+        return seed_spread(differences) if differences else None
+
+    # The rest of the page
+
+    def _row(self, row: RowDefinition, footnotes: _Footnotes) -> Row:
+        fields = self.definition.recipe_fields(row) if row.recipe else None
+        runs = sorted(self.runs.get(row.id, ()), key=lambda run: run.spec.get("seed", 0))
+        cells = tuple(self.cells[row.id, column] for column in [*self.columns, AVERAGE])
+        return Row(
+            id=row.id,
+            label=row.label,
+            group=self._group(row),
+            # A note on a row without a training is about the paper's number, not about one measured here.
+            marks=footnotes.marks(row.footnotes) if row.recipe else "",
+            cells=cells,
+            is_best=cells[-1].is_best,
+            recipe=row.recipe or "",
+            credit=_credit_name(row) if row.recipe else "",
+            schedule=fields["schedule"] if fields else "",
+            data=fields["data"] if fields else "",
+            training_seeds=tuple(run.spec.get("seed", 0) for run in runs if run.state == "done"),
+            checkpoints=tuple(run.digest[:16] for run in runs if run.state == "done"),
+        )
+
+    def _figures(self) -> Iterable[Figures]:
+        rows = []
+        for row in self.definition.rows:
+            summaries = [run.summary for run in self.runs.get(row.id, ()) if run.state == "done"]
+            if row.recipe and row.credit.rule != "uniform" and summaries:
+                rows.append((row.label, [_summary_mean(summaries, name) for name in CREDIT_FIGURES]))
+        shown = [i for i in range(len(CREDIT_FIGURES)) if any(values[i] is not None for _, values in rows)]
+        if shown:
+            yield Figures(
+                title="Where the credit went",
+                names=tuple(list(CREDIT_FIGURES.values())[i] for i in shown),
+                rows=tuple((label, tuple(values[i] for i in shown)) for label, values in rows),
+                explanation="Means over the training run, then over seeds. Anchor AUC: how well the credit ranks the "
+                "tokens that transcribe the image above the others; 0.5 is chance.",
+            )
+
+    def _notes(self) -> Iterable[str]:
+        yield (
+            "± is half of the 95 % interval: Student's t on a standard error clustered by problem group, for these "
+            "checkpoints."
+        )
+        yield (
+            f"↑ ↓ percentage points against {self._label(self.definition.baseline)}, paired by problem; * survives "
+            f"Benjamini–Hochberg over all differences of this table (false discovery rate {SIGNIFICANCE:.0%}). "
+            "Single binary runs: exact McNemar; otherwise paired t. The average treats the benchmarks as independent."
+        )
+        yield "Bold: highest, and different from every other row by the same tests."
+        if any(row.recipe for row in self.definition.rows):
+            if len(self.seeds) == 1:
+                yield (
+                    f"One training seed ({self.seeds[0]}): seed variance not measured. Another seed may move any "
+                    "trained row by more than its ±."
+                )
+            else:
+                yield (
+                    f"{len(self.seeds)} training seeds ({', '.join(map(str, self.seeds))}): a score is the mean over "
+                    "seeds; the spread over seeds stands with each opened number."
+                )
+        judges = {value for cell in self.cells.values() for name, value in cell.provenance if name == "judge"}
+        if "none" in judges:
+            yield "No judge model was used: the rule grader alone decided."
+        total = _sum_counts(
+            self.cells[row.id, column].counts for row in self.definition.rows for column in self.columns
+        )
+        unusual = ", ".join(f"{n} {name}" for name, n in total.unusual.items())
+        if total.samples:
+            yield (
+                f"{total.samples} answers in all; of these {unusual or 'none was anything but correct or wrong'}. "
+                "Unparseable and timed out count as wrong; an answer that no judge has judged is left out of its score."
+            )
+
+    def _group(self, row: RowDefinition) -> str:
+        return next((group.label for group in self.definition.groups if group.id == row.group), "")
+
+    def _label(self, row: str) -> str:
+        return next((item.label for item in self.definition.rows if item.id == row), row)
+
+    def _column_label(self, column: str) -> str:
+        return next((item.text for item in self.definition.columns if item.id == column), "Average")
+
+
+class _Footnotes:
+    """Letters for footnotes, in the order in which the table first refers to them."""
+
+    def __init__(self, definition: TableDefinition) -> None:
+        order = [name for item in definition.columns for name in item.footnotes]
+        order += [name for item in definition.rows for name in item.footnotes]
+        self.texts = definition.footnotes
+        self.letters = {name: chr(ord("a") + i) for i, name in enumerate(dict.fromkeys(order))}
+
+    def marks(self, names: Iterable[str]) -> str:
+        return ",".join(sorted(self.letters[name] for name in names))
+
+    def all(self) -> tuple[Footnote, ...]:
+        return tuple(Footnote(letter, " ".join(self.texts[name].split())) for name, letter in self.letters.items())
+
+
+def _published(
+    definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal], footnotes: _Footnotes
+) -> tuple[PublishedRow, ...]:
+    """Return the paper's table with its averages and differences computed from the printed scores."""
+    columns = [column.id for column in definition.columns]
+    values: dict[str, list[Decimal | None]] = {}
+    for row in definition.rows:
+        printed = [scores.get((row.id, column)) for column in columns]
+        present = [score for score in printed if score is not None]
+        if present:
+            whole = len(present) == len(printed)
+            average = sum(present, Decimal(0)) / len(present)
+            values[row.id] = [*printed, average.quantize(Decimal("0.01"), ROUND_HALF_UP) if whole else None]
+    best = [
+        max((score for score in column if score is not None), default=None)
+        for column in zip(*values.values(), strict=True)
+    ]
+    base = values.get(definition.baseline, [None] * (len(columns) + 1))
+    groups = {group.id: group.label for group in definition.groups}
+    rows = []
+    for row in definition.rows:
+        if row.id in values:
+            published = tuple(
+                PublishedScore(
+                    score,
+                    score - zero if score is not None and zero is not None and row.id != definition.baseline else None,
+                    score is not None and score == top,
+                )
+                for score, zero, top in zip(values[row.id], base, best, strict=True)
+            )
+            marks = footnotes.marks(row.footnotes)
+            rows.append(
+                PublishedRow(
+                    row.id, row.label, groups.get(row.group or "", ""), marks, published, published[-1].is_best
+                )
+            )
+    return tuple(rows)
+
+
+def _views(samples: Sequence[Sample]) -> list[SampleView]:
+    """Return a few answers of every state in turn, in the order of the problems: successes hide no failures."""
+    by_state: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.response.repeat == 0:
+            by_state[sample.grade.state if sample.grade else "ungraded"].append(sample)
+    order = ["wrong", "correct", "unparseable", "timed out", "judge failed", "ungraded"]
+    queues = [by_state[state] for state in sorted(by_state, key=order.index)]
+    turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]
+    return [_view(sample) for sample in turns]
+
+
+def _view(sample: Sample) -> SampleView:
+    grade = sample.grade
+    return SampleView(
+        problem_id=sample.problem.problem_id,
+        repeat=sample.response.repeat,
+        question=_cut(sample.problem.question),
+        choices=tuple(_cut(choice) for choice in sample.problem.choices),
+        gold=_cut(sample.problem.gold),
+        response=_cut(sample.response.text),
+        extracted=None if grade is None or grade.extracted is None else _cut(grade.extracted),
+        state=grade.state if grade else "ungraded",
+        grader=grade.grader if grade else "",
+        why=_cut(grade.why) if grade else "",
+        truncated=sample.response.truncated,
+    )
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
+
+
+def _provenance(stored: Sequence[StoredCell]) -> tuple[tuple[str, str], ...]:
+    """Return what the cell's key was made of, once for the settings that all seeds share."""
+    pairs = dict(_flat(stored[0].spec))
+    for cell in stored[1:]:
+        for name, value in _flat(cell.spec):
+            if value not in pairs.get(name, "").split(", "):
+                pairs[name] = f"{pairs[name]}, {value}" if name in pairs else value
+    return (("cell", ", ".join(cell.key for cell in stored)), *pairs.items())
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", "none" if value is None else str(value)
+
+
+def _credit_name(row: RowDefinition) -> str:
+    if row.credit.rule == "uniform":
+        return "uniform"
+    changed = ", ".join(f"{name} {value}" for name, value in sorted(row.credit.settings.items()))
+    return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
+
+
+def _num_repeats(cell: StoredCell) -> int:
+    return int(cell.spec.get("decoding", {}).get("repeats", 1))
+
+
+def _over_seeds(by_seed: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for scores in by_seed:
+        for problem, score in scores.items():
+            values[problem].append(score)
+    return {problem: _mean(scores) for problem, scores in values.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    items = list(values)
+    return math.fsum(items) / len(items) if items else math.nan
+
+
+def _adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return the q-values; a p-value that cannot be computed (one group) never counts as significant."""
+    return benjamini_hochberg([1.0 if math.isnan(p) else p for p in p_values])
+
+
+def _sum_counts(counts: Iterable[Counts]) -> Counts:
+    totals: Counter[str] = Counter()
+    for count in counts:
+        totals.update(vars(count))
+    return Counts(**totals)
+
+
+def _summary_mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [summary.get(name, summary.get(f"credit/{name}")) for summary in summaries]
+    numbers = [float(value) for value in values if isinstance(value, (int, float))]
+    return _mean(numbers) if numbers else None

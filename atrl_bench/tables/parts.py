@@ -1,0 +1,204 @@
+"""The parts of a table: plain values that every renderer prints and none computes.
+
+Scores are shares between 0 and 1, differences too; renderers print percent and percentage points. What was measured and
+what was published stand in different fields, so that no renderer can mix them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
+
+# measured: every problem of every seed; partial: some of them; the others say why in `reason`
+State = Literal["measured", "partial", "missing", "failed", "not measured"]
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """One answer, as a reader of the report sees it."""
+
+    problem_id: str
+    repeat: int
+    question: str
+    choices: tuple[str, ...]
+    gold: str
+    response: str
+    extracted: str | None
+    state: str
+    grader: str
+    why: str
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How the samples of a cell ended: the five states, and what is not a verdict."""
+
+    samples: int = 0
+    correct: int = 0
+    wrong: int = 0
+    unparseable: int = 0
+    timed_out: int = 0
+    judge_failed: int = 0
+    ungraded: int = 0
+    truncated: int = 0
+    skipped: int = 0
+
+    @property
+    def unusual(self) -> dict[str, int]:
+        """What a reader should see beside the number: everything that is neither correct nor wrong, if there is any."""
+        names = ("unparseable", "timed_out", "judge_failed", "ungraded", "truncated", "skipped")
+        return {name.replace("_", " "): getattr(self, name) for name in names if getattr(self, name)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the measured table, with what stands behind it; `all_repeats` is its Mean@N over every repeat."""
+
+    state: State
+    reason: str = ""
+    command: str = ""
+    estimate: Estimate | None = None
+    num_expected: int = 0
+    difference: Difference | None = None
+    q_value: float | None = None
+    is_best: bool = False
+    seeds: SeedSpread | None = None
+    all_repeats: Estimate | None = None
+    num_repeats: int = 1
+    counts: Counts = Counts()
+    skipped: tuple[tuple[str, str], ...] = ()
+    provenance: tuple[tuple[str, str], ...] = ()
+    samples: tuple[SampleView, ...] = ()
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference from the baseline survives the correction for the table's many comparisons."""
+        return self.q_value is not None and self.q_value < SIGNIFICANCE
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column heading; `marks` are the letters of its footnotes in the published table."""
+
+    id: str
+    label: str
+    subscript: str
+    metric: str
+    marks: str = ""
+
+    @property
+    def text(self) -> str:
+        """The label where no small text can be set."""
+        return f"{self.label}_{self.subscript}" if self.subscript else self.label
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the measured table; `cells` follow the table's columns, the average last."""
+
+    id: str
+    label: str
+    group: str
+    marks: str
+    cells: tuple[Cell, ...]
+    is_best: bool
+    recipe: str
+    credit: str
+    schedule: str
+    data: str
+    training_seeds: tuple[int, ...]
+    checkpoints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A printed score, or an average of printed scores, and its difference from the baseline's."""
+
+    score: Decimal | None
+    difference: Decimal | None
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A row of the paper's table."""
+
+    id: str
+    label: str
+    group: str
+    marks: str
+    scores: tuple[PublishedScore, ...]
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row against the row that differs from it in its credit alone; `differences` follow the table's columns."""
+
+    row: str
+    other: str
+    differences: tuple[Difference | None, ...]
+    q_values: tuple[float | None, ...]
+    seeds: SeedSpread | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The mean over training seeds of what a row's runs recorded, for one small table."""
+
+    title: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[float | None, ...]], ...]
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """A footnote and the letter that refers to it."""
+
+    mark: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, ready to be printed; it is `is_comparable` with the paper when its profile is the paper's."""
+
+    id: str
+    title: str
+    caption: str
+    source: str
+    label: str
+    profile: str
+    profile_title: str
+    is_comparable: bool
+    baseline: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    published: tuple[PublishedRow, ...]
+    comparisons: tuple[Comparison, ...]
+    figures: tuple[Figures, ...]
+    notes: tuple[str, ...]
+    footnotes: tuple[Footnote, ...]
+    settings: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]
+
+    @property
+    def warning(self) -> str:
+        """The sentence that stands wherever measured and published numbers are on one page."""
+        if self.is_comparable:
+            return (
+                "Published numbers are the paper's, copied; they were measured with a grader, prompts and splits that "
+                "are not fully known."
+            )
+        return (
+            f"Numbers of profile {self.profile} and the paper's numbers are not comparable: other model, other "
+            "problems, other sizes. They stand in separate tables for that reason."
+        )
+
+
+SIGNIFICANCE = 0.05
