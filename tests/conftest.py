@@ -17,3 +17,11 @@ def tiny_model():
     from atrl_bench.mini import build_model
 
     return build_model(0)
+
+
+@pytest.fixture(scope="session")
+def mini_world(tmp_path_factory):
+    from atrl_bench.mini import write_world
+    from atrl_bench.profiles import load_profile
+
+    return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))

@@ -1,4 +1,4 @@
-"""The embedded default: handwritten digits, generated twins of the benchmarks, and a tiny real Qwen2.5-VL trained on them."""
+"""The embedded default: handwritten digits, generated twins of benchmarks, and a tiny real Qwen2.5-VL."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ BASE = Path(__file__).resolve().parent / "base"
 _HOMES = {
     "build_model": "model",
     "build_processor": "model",
+    "rebuild_base": "base",
+    "write_world": "world",
+    "TWINS": "twins",
+    "TRAINING_SETS": "training_sets",
 }
 
 

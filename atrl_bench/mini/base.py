@@ -1,0 +1,157 @@
+"""The base model of the mini profile: supervised training from random weights, by `recipes/mini_base.yaml`.
+
+It is taught two strategies: 70 % of what it imitates answers at a glance, 30 % reads the image first. The better
+strategy is in the model, but it is not the one it prefers; that is what the tables' reinforcement learning has to find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from atrl_bench.evaluation.prompts import TEMPLATES, render
+from atrl_bench.mini.corpus import Posed, draw_posed
+from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.model import build_model, build_processor
+from atrl_bench.profiles import read_settings
+from atrl_bench.resources import folder
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORED = -100  # label of a token that is not imitated
+STEPS_SORTED_TOGETHER = 8
+
+
+class BaseRecipe(BaseModel):
+    """How the base is trained."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="the recipe's name")
+    seed: int = Field(description="seed of the weights and of the order of problems")
+    num_steps: int = Field(gt=0, description="optimiser steps")
+    num_bare_steps: int = Field(ge=0, description="first steps, with image and question only as prompt")
+    batch_size: int = Field(gt=0, description="problems in a step")
+    learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
+    weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
+    max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
+    grounded_fraction: float = Field(ge=0, le=1, description="share of responses that read the image first")
+
+
+def load_base_recipe(path: Path | None = None) -> BaseRecipe:
+    """Return the base's recipe."""
+    return read_settings(path or folder("recipes") / "mini_base.yaml", BaseRecipe)
+
+
+def prompt(processor: Any, question: str, template: int | None) -> str:
+    """Return the prompt of one problem: the image, then the question in a template; bare where there is no template."""
+    if template is None:
+        return f"<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>"
+    text = {"type": "text", "text": render(question, template)}
+    messages = [{"role": "user", "content": [{"type": "image"}, text]}]
+    return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+
+def encode(
+    processor: Any, posed: Sequence[Posed], templates: Sequence[int | None], responses: Sequence[str], **drawing: Any
+) -> Any:
+    """Return model inputs for prompts with their responses; labels cover the response and the end of the turn only."""
+    prompts = [prompt(processor, item.question, template) for item, template in zip(posed, templates, strict=True)]
+    ended = [f"{response}<|im_end|>" if response else "" for response in responses]
+    images = [[draw(item.problem, with_glyph=item.with_glyph, **drawing)] for item in posed]
+    batch = processor(
+        text=[start + end for start, end in zip(prompts, ended, strict=True)],
+        images=images,
+        padding=True,
+        return_tensors="pt",
+    )
+    labels = batch["input_ids"].clone()
+    for row, response in enumerate(ended):
+        length = len(processor.tokenizer(response).input_ids)
+        labels[row, : labels.shape[1] - length] = IGNORED
+    batch["labels"] = labels
+    return batch
+
+
+def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
+    """Yield the batches of the whole run, in order.
+
+    Problems are drawn for several steps at once and cut into batches by length, which saves a third of the padding.
+    """
+    processor = build_processor()
+    rng = np.random.default_rng(recipe.seed)
+    for step in range(0, recipe.num_steps, STEPS_SORTED_TOGETHER):
+        examples = []
+        for _ in range(recipe.batch_size * STEPS_SORTED_TOGETHER):
+            posed = draw_posed("train", rng)
+            template = int(rng.integers(len(TEMPLATES))) if step >= recipe.num_bare_steps else None
+            examples.append((posed, template, posed.response(rng.random() < recipe.grounded_fraction)))
+        examples.sort(key=lambda example: len(example[0].question) + len(example[2]))
+        for place in rng.permutation(STEPS_SORTED_TOGETHER):
+            batch = examples[place * recipe.batch_size : (place + 1) * recipe.batch_size]
+            posed_B, templates_B, responses_B = zip(*batch, strict=True)
+            yield dict(encode(processor, posed_B, templates_B, responses_B, jitter=rng))
+
+
+def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """Return the mean cross-entropy of the response tokens; the vocabulary is scored at those positions only."""
+    from torch.nn.functional import cross_entropy
+
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    hidden_BTC = model.model(**inputs, use_cache=False).last_hidden_state
+    imitated_BT = batch["labels"][:, 1:] != IGNORED
+    logits_NV = model.lm_head(hidden_BTC[:, :-1][imitated_BT])
+    return cross_entropy(logits_NV, batch["labels"][:, 1:][imitated_BT])
+
+
+def rebuild_base(
+    out: Path, recipe: BaseRecipe | None = None, *, on_progress: Callable[[int, int, float], None] | None = None
+) -> Path:
+    """Train the base and return its folder `out`: safetensors, processor files, and base.json (recipe, digest)."""
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset
+
+    recipe = recipe or load_base_recipe()
+    all_batches = partial(training_batches, recipe)
+
+    class Batches(IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            torch.set_num_threads(1)
+            return all_batches()
+
+    model = build_model(recipe.seed).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, recipe.learning_rate, total_steps=recipe.num_steps, pct_start=0.1
+    )
+    # One worker draws and encodes the next batches while this process trains; one, so that their order is fixed.
+    batches = DataLoader(Batches(), batch_size=None, num_workers=1, prefetch_factor=4)
+    for step, batch in zip(range(recipe.num_steps), batches, strict=False):
+        loss = imitation_loss(model, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if on_progress is not None:
+            on_progress(step + 1, recipe.num_steps, loss.item())
+    model.eval()
+    working = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(working, ignore_errors=True)
+    model.save_pretrained(working)
+    build_processor().save_pretrained(working)
+    digest = hashlib.sha256((working / "model.safetensors").read_bytes()).hexdigest()
+    record = {"recipe": recipe.model_dump(), "sha256": digest, "torch": torch.__version__}
+    (working / "base.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(out, ignore_errors=True)
+    working.rename(out)
+    return out
