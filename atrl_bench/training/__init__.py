@@ -1,0 +1,1 @@
+"""Recipe -> checkpoint: the recipes, the objectives, the rewards, the trainer."""

@@ -1,0 +1,101 @@
+"""A recipe and a profile as the arguments of TRL's GRPOConfig. Pure arithmetic: nothing heavy is imported.
+
+Every value that TRL's defaults would decide otherwise is written out; `loss_type`, `beta` and `use_bias_correction_kl`
+are the ones that silently change a method.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.profiles import Profile
+from atrl_bench.training.data import describe
+from atrl_bench.training.recipe import Recipe
+
+# TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO.
+LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo"}
+# Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
+CHECKPOINTING_TOKENS = 1024
+
+
+def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:
+    """Return how many rollouts the run has; `num_problems` is the described size of the data set if not given."""
+    sizes = recipe.sizes(profile)
+    if sizes.num_rollouts is not None:
+        return sizes.num_rollouts
+    rows = describe(recipe.data).num_rows if num_problems is None else num_problems
+    return max(1, int(rows * sizes.num_epochs) // sizes.prompts_per_rollout)
+
+
+def trl_arguments(
+    recipe: Recipe, profile: Profile, *, rollouts: int, num_devices: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return the GRPOConfig fields of a run on `num_devices` devices, without its folder.
+
+    One rollout is prompts_per_rollout * group_size completions; each device takes them in steps of
+    completions_per_device, and gradient accumulation spreads them over the schedule's optimiser steps.
+    """
+    sizes = recipe.sizes(profile)
+    updates = recipe.updates_per_rollout(sizes)
+    completions = sizes.prompts_per_rollout * sizes.group_size
+    steps = _divide(completions, sizes.completions_per_device * num_devices, "completions_per_device times devices")
+    accumulation = _divide(steps, updates, "optimiser steps per rollout")
+    _divide(sizes.completions_per_device * steps, sizes.group_size, "group_size")
+    token_form = recipe.objective != "gspo" or recipe.credit.rule != "uniform"
+    arguments: dict[str, Any] = {
+        # Rollouts
+        "num_generations": sizes.group_size,
+        "max_completion_length": sizes.max_response_tokens,
+        "temperature": sizes.temperature,
+        "top_p": sizes.top_p,
+        "top_k": 0,
+        "steps_per_generation": steps,
+        "num_iterations": 1,
+        "shuffle_dataset": False,  # the rows come in the order of training/order.py
+        # Objective
+        "loss_type": LOSS_TYPES[recipe.objective],
+        "importance_sampling_level": "token" if token_form else "sequence",
+        "beta": recipe.kl_coef,
+        "use_bias_correction_kl": False,  # the paper's k3 is not multiplied by the ratio
+        "scale_rewards": "group",
+        "mask_truncated_completions": False,
+        "top_entropy_quantile": recipe.entropy_fraction or 1.0,
+        # Optimiser
+        "max_steps": rollouts * updates,
+        "per_device_train_batch_size": sizes.completions_per_device,
+        "gradient_accumulation_steps": accumulation,
+        "learning_rate": sizes.learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": sizes.warmup_steps,
+        "adam_beta2": sizes.adam_beta2,
+        "weight_decay": sizes.weight_decay,
+        "max_grad_norm": sizes.max_grad_norm,
+        # Parameters stay float32 under bfloat16 compute: steps of 1e-6 vanish in bfloat16 weights.
+        "bf16": sizes.dtype == "bfloat16",
+        "gradient_checkpointing": sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS,
+        # Bookkeeping
+        "seed": seed,
+        "save_strategy": "steps",
+        "save_steps": sizes.save_every_rollouts * updates,
+        "logging_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+    if recipe.objective == "sapo":
+        arguments["sapo_temperature_pos"] = recipe.sapo_temperature_positive
+        arguments["sapo_temperature_neg"] = recipe.sapo_temperature_negative
+    else:
+        arguments["epsilon"] = recipe.clip_low
+        arguments["epsilon_high"] = recipe.clip_high
+    return arguments
+
+
+def _divide(total: int, parts: int, name: str) -> int:
+    if total % parts:
+        raise InvalidFileError(
+            f"{total} cannot be divided by {name}, {parts}.",
+            why="A rollout is split evenly over devices, micro-batches and optimiser steps, in whole groups.",
+            next_step="change prompts_per_rollout, group_size, updates_per_rollout or completions_per_device",
+        )
+    return total // parts

@@ -1,0 +1,43 @@
+"""How long each phase of training took."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class PhaseClock:
+    """Seconds per phase; a phase inside another one counts for itself only."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._inner: list[float] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the block to `name`."""
+        started = _now()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            elapsed = _now() - started
+            self._seconds[name] += elapsed - self._inner.pop()
+            if self._inner:
+                self._inner[-1] += elapsed
+
+    def pop(self) -> dict[str, float]:
+        """Return the seconds per phase since the last call."""
+        seconds = dict(self._seconds)
+        self._seconds.clear()
+        return seconds
+
+
+def _now() -> float:
+    import torch
+
+    if torch.cuda.is_available():  # kernels run on after the call that started them has returned
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,63 @@
+"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): an update sees only groups with 0 < correct < G.
+
+A group whose responses are all right or all wrong has no advantage and dilutes the rest. Such groups are dropped and
+further problems drawn for them. Accuracy decides, not the total reward: with a length punishment added hardly any
+group is constant. The official code draws without end; here the number of further draws is bounded, and groups that
+are still missing then are filled with dropped ones, whose advantage is zero, so that the batch keeps its size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from atrl_bench.training.recipe import DynamicSampling
+
+Group = TypeVar("Group")
+
+
+@dataclass(frozen=True)
+class Refilled(Generic[Group]):
+    """The groups of one rollout, in the order in which they were generated, and what it took."""
+
+    groups: list[Group]
+    num_generations: int
+    num_dropped: int
+    num_unfilled: int
+
+
+def is_mixed(rewards_G: Sequence[float]) -> bool:
+    """Return whether some response of the group is right and some is wrong."""
+    return min(rewards_G) < max(rewards_G)
+
+
+def refill(
+    groups: list[Group],
+    accuracy: Callable[[Group], Sequence[float]],
+    draw: Callable[[int], list[Group]],
+    settings: DynamicSampling,
+    most_missing: Callable[[int], int] = int,
+) -> Refilled[Group]:
+    """Return as many groups as came in, mixed ones only as far as `draw` yields them.
+
+    `draw(n)` generates groups for n further problems. Processes that generate together must draw equally many: then
+    `most_missing` turns a process's own number of missing groups into the largest one of all processes.
+    """
+    wanted = len(groups)
+    mixed = [group for group in groups if is_mixed(accuracy(group))]
+    constant = [group for group in groups if not is_mixed(accuracy(group))]
+    extra = 0
+    while extra < settings.max_extra_generations and (missing := most_missing(max(0, wanted - len(mixed)))):
+        extra += 1
+        drawn = draw(math.ceil(missing * settings.oversampling))
+        mixed += [group for group in drawn if is_mixed(accuracy(group))]
+        constant += [group for group in drawn if not is_mixed(accuracy(group))]
+    num_unfilled = max(0, wanted - len(mixed))
+    return Refilled(
+        groups=(mixed + constant[:num_unfilled])[:wanted],
+        num_generations=1 + extra,
+        num_dropped=len(constant) - num_unfilled,
+        num_unfilled=num_unfilled,
+    )

@@ -1,0 +1,90 @@
+"""The metrics of a run: one JSON line per optimiser step, and what a table says about a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+
+class MetricsFile(TrainerCallback):
+    """Appends a line per optimiser step; lines after the checkpoint a run resumes from are dropped first."""
+
+    def __init__(self, path: Path, updates_per_rollout: int, *, first_step: int) -> None:
+        self._path = path
+        self._updates_per_rollout = updates_per_rollout
+        kept = [line for line in read_metrics(path) if line["step"] <= first_step]
+        self.seconds_before = float(kept[-1]["elapsed"]) if kept else 0.0
+        self._started = time.monotonic()
+        path.write_text("".join(_line(line) for line in kept), encoding="utf-8")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Write one line; the line that sums up the whole training has no loss of a step and is left out."""
+        if not state.is_world_process_zero or logs is None or "loss" not in logs:
+            return
+        step = state.global_step
+        elapsed = self.seconds_before + time.monotonic() - self._started
+        content = {"step": step, "rollout": (step - 1) // self._updates_per_rollout, "elapsed": round(elapsed, 3)}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(content | logs))
+
+
+class Progress(TrainerCallback):
+    """Tells how many rollouts are done."""
+
+    def __init__(self, updates_per_rollout: int, tell: Callable[[int, int], None]) -> None:
+        self._updates_per_rollout = updates_per_rollout
+        self._tell = tell
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell after each rollout's last update."""
+        if state.is_world_process_zero and state.global_step % self._updates_per_rollout == 0:
+            self._tell(state.global_step // self._updates_per_rollout, state.max_steps // self._updates_per_rollout)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a metrics file; a kill may have cut the last one short."""
+    lines = []
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return lines
+
+
+def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
+    """Return what a table says about a run: accuracy and KL at its start and end, anchor AUC, seconds per phase."""
+    lines = read_metrics(path)
+    rollouts = [line for line in lines if "reward" in line]
+    first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]
+    summary: dict[str, Any] = {"num_rollouts": len(rollouts), "num_updates": len(lines)}
+    for name in ("rewards/accuracy/mean", "completions/mean_length", "frac_reward_zero_std"):
+        summary[f"first {name}"], summary[f"last {name}"] = _mean(first, name), _mean(last, name)
+    for name in ("kl", "entropy", "clip_ratio/region_mean"):
+        summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
+    names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/"))}
+    summary |= {name: _mean(lines, name) for name in sorted(names)}
+    summary["skipped_updates"] = sum(line.get("skipped_updates", 0.0) for line in lines)
+    phases = {name for line in lines for name in line if name.startswith("seconds/")}
+    summary |= {name: sum(line.get(name, 0.0) for line in lines) for name in sorted(phases)}
+    return {name: value for name, value in summary.items() if value is not None}
+
+
+def _mean(lines: Iterable[dict[str, Any]], name: str) -> float | None:
+    values = [line[name] for line in lines if isinstance(line.get(name), int | float)]
+    return sum(values) / len(values) if values else None
+
+
+def _line(content: dict[str, Any]) -> str:
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in content.items()
+    }
+    return json.dumps(finite) + "\n"

@@ -1,0 +1,276 @@
+"""Train one recipe: from a base model to a checkpoint that everything here can load.
+
+`train` with the same arguments goes on where a killed run stopped, waits for one that is still alive, and returns at
+once when it is finished. The weights are the same in all three cases, to the last byte on one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.profiles import Profile
+from atrl_bench.training.arguments import num_rollouts, trl_arguments
+from atrl_bench.training.data import TrainingData, data_digest, load_training_data
+from atrl_bench.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import CreditTrainer
+
+# Part of every run's key: raise it when the same recipe would give other weights.
+TRAINING_VERSION = 1
+SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run."""
+
+    checkpoint: Path
+    digest: str
+    seconds: float
+    summary: dict[str, Any]
+
+
+def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: str, seed: int) -> dict[str, Any]:
+    """Return everything that can change the weights of a run; the hash of it names the run."""
+    return {
+        "kind": "training",
+        "version": TRAINING_VERSION,
+        "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
+        "sizes": recipe.sizes(profile).model_dump(mode="json"),
+        "profile": profile.name,
+        "base_digest": base_digest,
+        "data_digest": data_digest,
+        "seed": seed,
+    }
+
+
+def run_key(spec: dict[str, Any]) -> str:
+    """Return the first 16 hex digits of the hash of `spec` as canonical JSON, as the result store's key."""
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def model_digest(model: Path | str) -> str:
+    """Return a hash of a model folder's weights and tokenizer; of a hub id, the id itself."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"hub:{model}"
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*")):
+        if path.suffix == ".safetensors" or path.name in {"tokenizer.json", "chat_template.jinja", "config.json"}:
+            with path.open("rb") as file:
+                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def train(
+    recipe: Recipe,
+    *,
+    profile: Profile,
+    base_model: Path | str,
+    data_dir: Path | None,
+    out: Path,
+    seed: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> TrainingResult:
+    """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`.
+
+    The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
+    `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
+    last. `on_progress(rollouts done, rollouts)` is called after each rollout.
+    """
+    spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
+    folder = out / run_key(spec)
+    if (result := _finished(folder)) is not None:
+        return result
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone_in(folder):
+        if (result := _finished(folder)) is not None:
+            return result
+        return _train_in(folder, recipe, profile, str(base_model), data_dir, seed, on_progress)
+
+
+def _train_in(
+    folder: Path,
+    recipe: Recipe,
+    profile: Profile,
+    base_model: str,
+    data_dir: Path | None,
+    seed: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> TrainingResult:
+    from atrl_bench.training.metrics import MetricsFile, Progress, summarise
+
+    started = time.monotonic()
+    (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
+    resume = folder / "resume"
+    with _build(folder, recipe, profile, base_model, data_dir, seed) as trainer:
+        checkpoint = _last_checkpoint(resume)
+        metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
+        trainer.add_callback(metrics)
+        if on_progress is not None:
+            trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        digest = _save(trainer, folder)
+        seconds = metrics.seconds_before + time.monotonic() - started
+        result = TrainingResult(folder, digest, seconds, summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS))
+        if trainer.accelerator.is_main_process:
+            _write_done(folder, result, trainer.data)
+            shutil.rmtree(resume, ignore_errors=True)
+    return result
+
+
+@contextlib.contextmanager
+def _build(
+    folder: Path, recipe: Recipe, profile: Profile, base_model: str, data_dir: Path | None, seed: int
+) -> Iterator[CreditTrainer]:
+    """Yield the trainer, ready to run, with the model, the data and the grader it needs."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForImageTextToText, AutoProcessor, PrinterCallback
+    from transformers.utils import logging
+    from trl import GRPOConfig
+
+    from atrl_bench.evaluation.grading import GradingPool
+    from atrl_bench.training.order import problem_order
+    from atrl_bench.training.rewards import AccuracyReward, Reward, overlong_reward
+    from atrl_bench.training.trainer import CreditTrainer
+
+    sizes = recipe.sizes(profile)
+    logging.disable_progress_bar()
+    with _explained(base_model):
+        processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
+        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=torch.float32)
+    processor.image_processor.size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
+    data = load_training_data(recipe.data, data_dir).without_long_prompts(processor, sizes.max_prompt_tokens)
+    rollouts = num_rollouts(recipe, profile, len(data.problems))
+    num_devices = int(os.environ.get("WORLD_SIZE", "1"))
+    with warnings.catch_warnings():
+        # TRL 1.16 passes the old name of this field whatever we give.
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+        arguments = GRPOConfig(
+            output_dir=str(folder / "resume"),
+            use_cpu=not torch.cuda.is_available(),
+            **trl_arguments(recipe, profile, rollouts=rollouts, num_devices=num_devices, seed=seed),
+        )
+    rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, seed)
+    with GradingPool() as pool:
+        rewards: list[Reward] = [AccuracyReward(pool)]
+        if recipe.overlong_cache_fraction is not None:
+            rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
+        trainer = CreditTrainer(
+            recipe=recipe,
+            data=data,
+            run_seed=seed,
+            updates_per_rollout=recipe.updates_per_rollout(sizes),
+            model=model,
+            reward_funcs=rewards,
+            args=arguments,
+            train_dataset=Dataset.from_dict({"row": rows}),
+            processing_class=processor,
+            peft_config=_adapters(recipe),
+        )
+        trainer.remove_callback(PrinterCallback)
+        yield trainer
+
+
+def _adapters(recipe: Recipe) -> Any:
+    if recipe.finetuning == "full":
+        return None
+    from peft import LoraConfig
+
+    # Every linear layer of text and vision but the head, whose adapter TRL's fused head would not see.
+    return LoraConfig(
+        r=recipe.lora_rank, lora_alpha=2 * recipe.lora_rank, lora_dropout=0.0, target_modules="all-linear"
+    )
+
+
+def _save(trainer: CreditTrainer, folder: Path) -> str:
+    """Write the model beside its final place, move it there file by file, and return the digest of its weights."""
+    if trainer.token_weights is not None:
+        trainer.token_weights.remove()
+    temporary = folder / "unfinished"
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if trainer.accelerator.is_main_process:
+        shutil.rmtree(temporary, ignore_errors=True)
+    if hasattr(model, "merge_and_unload"):
+        if trainer.accelerator.is_main_process:
+            model.save_pretrained(temporary / "adapter")
+            model.merge_and_unload().save_pretrained(temporary)
+            trainer.processing_class.save_pretrained(temporary)
+    else:
+        trainer.save_model(str(temporary))
+    if trainer.accelerator.is_main_process:
+        (temporary / "training_args.bin").unlink(missing_ok=True)
+        for path in sorted(temporary.iterdir()):
+            if path.is_dir():
+                shutil.rmtree(folder / path.name, ignore_errors=True)
+            os.replace(path, folder / path.name)
+        temporary.rmdir()
+    trainer.accelerator.wait_for_everyone()
+    return model_digest(folder)
+
+
+def _write_done(folder: Path, result: TrainingResult, data: TrainingData) -> None:
+    content = {
+        "digest": result.digest,
+        "seconds": result.seconds,
+        "summary": result.summary,
+        "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
+    }
+    temporary = folder / "done.json.tmp"
+    temporary.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")
+    os.replace(temporary, folder / "done.json")
+
+
+def _finished(folder: Path) -> TrainingResult | None:
+    done = folder / "done.json"
+    if not done.is_file():
+        return None
+    content = json.loads(done.read_text(encoding="utf-8"))
+    return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
+
+
+def _last_checkpoint(resume: Path) -> Path | None:
+    checkpoints = [path for path in resume.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
+    return max(checkpoints, key=_step_of, default=None)
+
+
+def _step_of(checkpoint: Path | None) -> int:
+    return int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the run folder: a second process on the same run waits here, and the lock of a killed one is gone."""
+    if int(os.environ.get("RANK", "0")) > 0:  # the processes of one distributed run share it
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _explained(base_model: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MissingDataError(
+            f"Model {base_model} could not be loaded.",
+            why=str(error).splitlines()[0],
+            next_step="give a folder with a checkpoint, or a hub id this machine can reach",
+        ) from None

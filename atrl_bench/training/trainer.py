@@ -1,0 +1,360 @@
+"""TRL's GRPOTrainer with what it lacks, in its own extension points; its loss is used as it is.
+
+Where this differs from TRL:
+1. Completions and rewards are made before TRL's scoring pass, so groups without an advantage are known in time:
+   dynamic sampling replaces them, token credit skips them. TRL's own method then finds both ready.
+2. Token credit: attention rows are recorded in the pass that computes the old log-probabilities or, with one update a
+   rollout, where TRL has no such pass, in the training pass (the same policy). Advantages become (B, T).
+3. GSPO in its token form and FT-RL's mean over selected tokens: two inputs of the loss are set after its forward pass.
+4. Every rollout seeds the generators from (run seed, rollout), so a resumed run repeats the interrupted one.
+5. A non-finite gradient skips its update and is counted.
+
+Shapes: B responses, T response tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather, gather_object, set_seed
+from torch import Tensor
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+from trl.data_utils import prepare_multimodal_messages
+from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
+
+from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.data import TrainingData
+from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean
+from atrl_bench.training.order import further_problems, rollout_seed
+from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.token_weights import TokenWeights
+
+CHECKPOINT_PREFIX = "checkpoint-"
+
+
+@dataclass
+class Group:
+    """The G responses to one problem, as TRL's `_generate` returns them, with their rewards."""
+
+    row: int
+    inputs: list[dict[str, Any]]
+    generated: tuple[list[Any] | None, ...]
+    rewards_GF: Tensor
+
+
+class CreditTrainer(GRPOTrainer):
+    """GRPOTrainer on rows of a TrainingData, with token credit, dynamic sampling and resumable rollouts."""
+
+    def __init__(
+        self, *, recipe: Recipe, data: TrainingData, run_seed: int, updates_per_rollout: int, **trl: Any
+    ) -> None:
+        super().__init__(**trl)
+        self.recipe = recipe
+        self.data = data
+        self.run_seed = run_seed
+        self.updates_per_rollout = updates_per_rollout
+        self.clock = PhaseClock()
+        self._groups: list[Group] | None = None
+        self._loss_inputs: dict[str, Any] | None = None
+        self._weights_BT: Tensor | None = None
+        self._checkpoint_dir: Path | None = None
+        uniform = recipe.credit.rule == "uniform"
+        self.token_weights = None if uniform else TokenWeights(recipe.credit, self.model, self._tokenizer, run_seed)
+        self._gspo_token = recipe.objective == "gspo" and not uniform
+        self.add_callback(_SkipNonFinite(self))
+
+    # One rollout ------------------------------------------------------------------------------------------------------
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        rollout = self.state.global_step // self.updates_per_rollout
+        set_seed(rollout_seed(self.run_seed, rollout) + self.accelerator.process_index)
+        rows = [example["row"] for example in inputs[:: self.num_generations]]
+        self._groups = self._sample_groups(rows, rollout)
+        try:
+            examples = [example for group in self._groups for example in group.inputs]
+            with self.clock.phase("batching"):
+                batch = super()._generate_and_score_completions(examples)
+        finally:
+            groups, self._groups = self._groups, None
+        if self.token_weights is not None:
+            if self._weights_BT is not None:
+                batch["advantages"] = batch["advantages"].unsqueeze(1) * self._weights_BT
+                self._weights_BT = None
+                self._log_credit(self.token_weights)
+            else:  # no scoring pass under this schedule: `_compute_loss` will record the training pass
+                batch["transcription"] = [example["transcription"] for group in groups for example in group.inputs]
+        return batch
+
+    def _sample_groups(self, rows: Sequence[int], rollout: int) -> list[Group]:
+        groups = self._generate_groups(rows)
+        settings = self.recipe.dynamic_sampling
+        if settings is None:
+            return groups
+        unused = further_problems(len(self.data.problems), rows, self.run_seed, rollout)
+        process, num_processes = self.accelerator.process_index, self.accelerator.num_processes
+
+        def draw(count: int) -> list[Group]:
+            together = [next(unused) for _ in range(count * num_processes)]
+            return self._generate_groups(together[process * count : (process + 1) * count])
+
+        accuracy = self.reward_func_names.index("accuracy")
+        refilled = refill(
+            groups,
+            lambda group: group.rewards_GF[:, accuracy].tolist(),
+            draw,
+            settings,
+            most_missing=lambda missing: max(gather_object([missing])),
+        )
+        for name in ("num_generations", "num_dropped", "num_unfilled"):
+            self._note(f"dynamic_sampling/{name}", getattr(refilled, name))
+        return refilled.groups
+
+    def _generate_groups(self, rows: Sequence[int]) -> list[Group]:
+        """Return one group per problem: TRL's generation and rewards, before TRL's scoring."""
+        size = self.num_generations
+        examples = [self.data.example(row, self.run_seed) for row in rows]
+        inputs = [example for example in examples for _ in range(size)]
+        prompts = [prepare_multimodal_messages(example["prompt"], images=example["images"]) for example in inputs]
+        with self.clock.phase("generation"):
+            generated = super()._generate(prompts)
+        prompt_ids, completion_ids, completions = generated[0], generated[1], generated[3]
+        del prompt_ids
+        with self.clock.phase("reward"):
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
+        start = self.accelerator.process_index * len(inputs)
+        local = rewards[start : start + len(inputs)]
+        return [
+            Group(
+                row=row,
+                inputs=inputs[part],
+                generated=tuple(field[part] if isinstance(field, list) and field else field for field in generated),
+                rewards_GF=local[part],
+            )
+            for row, part in zip(rows, (slice(i, i + size) for i in range(0, len(inputs), size)), strict=True)
+        ]
+
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+        """Return the completions of the groups at hand in the form of TRL's method of this name."""
+        if self._groups is None:
+            return super()._generate(prompts)
+        fields = zip(*(group.generated for group in self._groups), strict=True)
+        return tuple(
+            [item for part in field for item in part] if isinstance(field[0], list) else field[0] for field in fields
+        )
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        if self._groups is None:
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        return gather(torch.cat([group.rewards_GF for group in self._groups]))
+
+    # Scoring and loss -------------------------------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **options: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        arguments = (model, input_ids, attention_mask, logits_to_keep)
+        if self._loss_inputs is not None:
+            return self._training_pass(*arguments, **options)
+        with self.clock.phase("scoring"):
+            if self.token_weights is None or self._groups is None or not self._is_old_policy_pass():
+                return super()._get_per_token_logps_and_entropies(*arguments, **options)
+            return self._scoring_pass(self.token_weights, *arguments, **options)
+
+    def _is_old_policy_pass(self) -> bool:
+        """Return whether the pass at hand is TRL's first of two, over the policy and then over the reference."""
+        generate_every = self.args.steps_per_generation * self.num_iterations
+        has_old_pass = self.args.gradient_accumulation_steps % generate_every != 0 or (
+            self.use_vllm and self.vllm_importance_sampling_correction
+        )
+        return has_old_pass and self._weights_BT is None
+
+    def _scoring_pass(
+        self,
+        token_weights: TokenWeights,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return TRL's result in TRL's micro-batches, whose rows become weights before the next one starts."""
+        assert self._groups is not None
+        size = options.pop("batch_size") or len(input_ids)
+        needed = [is_mixed(self._total_rewards(group)) for group in self._groups for _ in group.inputs]
+        transcriptions = [example["transcription"] for group in self._groups for example in group.inputs]
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "needed": needed} | {
+            name: value for name, value in options.items() if isinstance(value, Tensor | list)
+        }
+        flags = {name: value for name, value in options.items() if name not in batch and value is not None}
+        flags["compute_entropy"] = flags.get("compute_entropy") or token_weights.needs_entropy
+        parts = split_tensor_dict(
+            split_pixel_values_by_grid(batch | {"transcriptions": transcriptions}), len(input_ids) // size
+        )
+        logprobs, entropies, weights = [], [], []
+        for part in map(unsplit_pixel_values_by_grid, parts):
+            part_needed, part_transcriptions = part.pop("needed"), part.pop("transcriptions")
+            with token_weights.record(logits_to_keep) as recording:
+                logprobs_BT, entropy_BT, _ = super()._get_per_token_logps_and_entropies(
+                    model, logits_to_keep=logits_to_keep, **part, **flags
+                )
+            logprobs.append(logprobs_BT)
+            entropies.append(entropy_BT)
+            with self.clock.phase("credit"):
+                weights.append(
+                    _weigh(token_weights, recording, part, logits_to_keep, entropy_BT, part_needed, part_transcriptions)
+                )
+        self._weights_BT = torch.cat(weights)
+        return torch.cat(logprobs), torch.cat(entropies) if entropies[0] is not None else None, None
+
+    def _training_pass(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **options: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return TRL's result, having set those inputs of the loss that depend on it."""
+        inputs = self._loss_inputs
+        assert inputs is not None
+        arguments = (model, input_ids, attention_mask, logits_to_keep)
+        transcriptions = inputs.pop("transcription", None)
+        token_weights = self.token_weights
+        if token_weights is None or transcriptions is None:
+            result = super()._get_per_token_logps_and_entropies(*arguments, **options)
+        else:
+            with token_weights.record(logits_to_keep) as recording:
+                result = super()._get_per_token_logps_and_entropies(*arguments, **options)
+            part = {"input_ids": input_ids, "attention_mask": attention_mask, **options}
+            advantages_B = inputs["advantages"]
+            with self.clock.phase("credit"):
+                weights_BT = _weigh(
+                    token_weights,
+                    recording,
+                    part,
+                    logits_to_keep,
+                    result[1],
+                    (advantages_B != 0).tolist(),
+                    transcriptions,
+                )
+            inputs["advantages"] = advantages_B.unsqueeze(1) * weights_BT
+            self._log_credit(token_weights)
+        if self._gspo_token and "old_per_token_logps" in inputs:
+            inputs["old_per_token_logps"] = gspo_token_reference(
+                result[0], inputs["old_per_token_logps"], inputs["completion_mask"]
+            )
+        return result
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        # A copy: the batch is kept for reuse, and what is set here belongs to this forward pass alone.
+        self._loss_inputs = dict(inputs)
+        try:
+            return super()._compute_loss(model, self._loss_inputs)
+        finally:
+            self._loss_inputs = None
+
+    def get_high_entropy_mask(self, entropies: Tensor, mask: Tensor, threshold: float) -> Tensor:
+        """Return TRL's mask of the tokens above the entropy quantile, and make the loss a mean over them."""
+        selected_BT = super().get_high_entropy_mask(entropies, mask, threshold)
+        if self._loss_inputs is not None:
+            num_selected = gather(selected_BT.sum()).sum()
+            self._loss_inputs["num_items_in_batch"] = items_for_selected_mean(
+                num_selected, self.args.steps_per_generation
+            )
+        return selected_BT
+
+    def training_step(self, *arguments: Any, **options: Any) -> Tensor:
+        """Return TRL's loss of one micro-batch, its forward and backward pass timed without the rollout."""
+        with self.clock.phase("forward_backward"):
+            return super().training_step(*arguments, **options)
+
+    # Metrics ----------------------------------------------------------------------------------------------------------
+
+    def _total_rewards(self, group: Group) -> list[float]:
+        return (group.rewards_GF * self.reward_weights.to(group.rewards_GF.device)).nansum(1).tolist()
+
+    def _log_credit(self, token_weights: TokenWeights) -> None:
+        for name, value in token_weights.pop_diagnostics().items():
+            self._note(name, value)
+
+    def _note(self, name: str, value: float) -> None:
+        self._metrics["train"][name].append(float(value))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log TRL's metrics with the seconds of each phase since the last line."""
+        for name, seconds in self.clock.pop().items():
+            self._note(f"seconds/{name}", seconds)
+        super().log(logs, start_time)
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._checkpoint_dir) if self._checkpoint_dir else super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a resume checkpoint under another name, rename it when it is whole, then drop the one before."""
+        folder = Path(self.args.output_dir)
+        with self.clock.phase("saving"), self._writing_to(folder / "unfinished"):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                name = f"{CHECKPOINT_PREFIX}{self.state.global_step}"
+                older = list(folder.glob(f"{CHECKPOINT_PREFIX}*"))
+                os.replace(folder / "unfinished" / name, folder / name)
+                for path in older:
+                    shutil.rmtree(path)
+
+    @contextmanager
+    def _writing_to(self, folder: Path) -> Iterator[None]:
+        if self.args.should_save:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._checkpoint_dir = folder
+        try:
+            yield
+        finally:
+            self._checkpoint_dir = None
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write no model card: the run folder has the recipe and the metrics."""
+
+
+class _SkipNonFinite(TrainerCallback):
+    """An update with a NaN or infinite gradient is skipped and counted, and the run goes on."""
+
+    def __init__(self, trainer: CreditTrainer) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # Clipping has already spread a NaN of one process to all of them, so they agree.
+        gradients = [p.grad for p in self._trainer.model.parameters() if p.grad is not None]
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        if not finite:
+            self._trainer.model.zero_grad(set_to_none=True)
+        self._trainer._note("skipped_updates", 0.0 if finite else 1.0)
+
+
+def _weigh(
+    token_weights: TokenWeights,
+    recording: Any,
+    part: dict[str, Any],
+    num_tokens: int,
+    entropy_BT: Tensor | None,
+    needed: Sequence[bool],
+    transcriptions: Sequence[str | None],
+) -> Tensor:
+    input_ids, attention_mask = part["input_ids"], part["attention_mask"]
+    visual = part.get("mm_token_type_ids")
+    return token_weights.weights(
+        recording,
+        attention_mask_BS=attention_mask,
+        visual_BS=torch.zeros_like(input_ids) if visual is None else visual != 0,
+        response_ids_BT=input_ids[:, -num_tokens:],
+        response_mask_BT=attention_mask[:, -num_tokens:],
+        entropy_BT=entropy_BT,
+        needed_B=needed,
+        transcriptions=transcriptions,
+    )
