@@ -1,6 +1,6 @@
 """Making clusters robust: centroid denoising, then neighbourhood propagation (section 4.2, appendix).
 
-Shapes: T response tokens, F footprint columns, K clusters, E stored edges.
+Shapes: T response tokens, E stored edges, P promoted pairs.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.graph import TokenGraph
@@ -28,22 +26,14 @@ def start_importance(connectivity_T: NDArray[np.float64], config: CreditConfig) 
     return connectivity_T / connectivity_T.max()
 
 
-def centroid_similarity(rows_TF: Tensor, unit_TF: Tensor, cluster_T: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the cosine of each token's row with its cluster's centroid, c_k = mean of the rows of cluster k.
-
-    The mean is over the calibrated rows, not over rows of length one, and includes the token itself, as written.
-    """
-    labels_T = torch.from_numpy(cluster_T)
-    # A cosine does not see the division by the cluster's size, so the sum stands for the mean.
-    centroid_KF = torch.zeros(int(labels_T.max()) + 1, rows_TF.shape[1]).index_add_(0, labels_T, rows_TF)
-    centroid_KF = torch.nn.functional.normalize(centroid_KF, dim=1)
-    return (unit_TF * centroid_KF[labels_T]).sum(dim=1).double().numpy()
-
-
 def denoise(
     importance_T: NDArray[np.float64], similarity_T: NDArray[np.float64], config: CreditConfig
 ) -> NDArray[np.float64]:
-    """Returns phi with outliers attenuated: phi_t becomes alpha phi_t where cos(A_t, c_k) < tau_cen."""
+    """Returns phi with outliers attenuated: phi_t becomes alpha phi_t where cos(A_t, c_k) < tau_cen.
+
+    The centroid c_k is the mean over the calibrated rows of cluster k (`ScaledRows.centroid_cosines`), not over rows of
+    length one, and includes the token itself, as written.
+    """
     return np.where(similarity_T < config.min_centroid_similarity, config.outlier_scale, 1.0) * importance_T
 
 
@@ -61,14 +51,12 @@ def promotions(
     is_hub_T = np.zeros(graph.num_tokens, dtype=bool)
     is_hub_T[np.argsort(-rank_by_T, kind="stable")[:num_hubs]] = True
 
-    from_hub = is_hub_T[graph.tail_E]
-    hub_E, head_E, cosine_E = graph.tail_E[from_hub], graph.head_E[from_hub], graph.weight_E[from_hub]
-    order = np.lexsort((head_E, -cosine_E, hub_E))
-    hub_E, head_E, cosine_E = hub_E[order], head_E[order], cosine_E[order]
-    nearness_E = np.arange(len(hub_E)) - np.searchsorted(hub_E, hub_E)
-    score_E = config.similarity_weight * cosine_E + config.importance_weight * importance_T[head_E]
-    chosen = (nearness_E < config.num_neighbours) & (score_E > config.min_neighbour_score)
-    return hub_E[chosen], head_E[chosen], cosine_E[chosen]
+    order, place_E = graph.by_similarity()
+    near = order[(place_E < config.num_neighbours) & is_hub_T[graph.tail_E]]
+    hub_P, neighbour_P, cosine_P = graph.tail_E[near], graph.head_E[near], graph.weight_E[near]
+    score_P = config.similarity_weight * cosine_P + config.importance_weight * importance_T[neighbour_P]
+    promoted = score_P > config.min_neighbour_score
+    return hub_P[promoted], neighbour_P[promoted], cosine_P[promoted]
 
 
 def propagate(

@@ -24,8 +24,8 @@ from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve, connectivity
 from atrl_bench.credit.diagnostics import placement
 from atrl_bench.credit.footprint import Footprint
-from atrl_bench.credit.graph import cosine_graph, footprint_columns, partition, random_cut
-from atrl_bench.credit.refinement import centroid_similarity, denoise, propagate, start_importance
+from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition, random_cut
+from atrl_bench.credit.refinement import denoise, propagate, start_importance
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +86,20 @@ def atrl(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
     connectivity_T = _connectivity(footprint, config)
     if connectivity_T.sum() <= 0:
         return uniform(footprint, config, seed)
-    bias_S = bias_curve(footprint.rows_TS.shape[1], config)
-    rows_TF = (footprint.rows_TS / bias_S)[:, footprint_columns(footprint, config)]
-    unit_TF = torch.nn.functional.normalize(rows_TF, dim=1)
-    graph = cosine_graph(unit_TF, config)
+    rows = ScaledRows.of(footprint, bias_curve(footprint.rows_TS.shape[1], config), config)
+    graph = cosine_graph(rows, config)
     cluster_T = partition(graph, config, seed)
+    similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
     diagnostics = {
-        "edge_density": graph.density(),
+        "edge_density": edge_density(rows, config),
         "cut": graph.cut(cluster_T),
         "random_cut": random_cut(cluster_T),
-        "sink_columns": float(footprint.rows_TS.shape[1] - rows_TF.shape[1]),
+        "dropped_columns": float((rows.scale_S == 0).sum()),
+        "outlier_share": float((similarity_T < config.min_centroid_similarity).mean()),
     }
 
-    similarity_T = centroid_similarity(rows_TF, unit_TF, cluster_T)
     importance_T = denoise(start_importance(connectivity_T, config), similarity_T, config)
     importance_T, cluster_T, num_promoted = propagate(graph, importance_T, cluster_T, config)
-    diagnostics["outlier_share"] = float((similarity_T < config.min_centroid_similarity).mean())
     diagnostics["promoted_share"] = num_promoted / len(cluster_T)
 
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
