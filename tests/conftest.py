@@ -1,6 +1,8 @@
-"""Fixtures any test may use: the tiny model with random weights and its processor."""
+"""Fixtures any test may use: the tiny model with random weights, its processor, a small mini world, real rows."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +27,12 @@ def mini_world(tmp_path_factory):
     from atrl_bench.profiles import load_profile
 
     return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """The folder of real benchmark rows beside the checkout; a test that needs it is skipped where it is not there."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no real benchmark rows beside this checkout (../shared/data)")
+    return folder

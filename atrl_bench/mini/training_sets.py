@@ -1,8 +1,8 @@
 """Training sets that stand for ViRL-39K, Geometry-3K and GeoQA-8K, in their columns, over training scans only.
 
-ViRL-39K is the copy with embedded images (the original keeps them in an archive). Each set has one more column than the
-real one, `transcription`: the digits as read from the image, in reading order. It is the ground truth for anchor tokens,
-and no trainer may learn from it.
+ViRL-39K is the copy with embedded images (the original has an archive). Each set has one more column than the real one,
+`transcription`: the digits as read from the image, in reading order. It is the ground truth for anchor tokens, and no
+trainer may learn from it.
 """
 
 from __future__ import annotations

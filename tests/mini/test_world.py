@@ -1,0 +1,134 @@
+import hashlib
+import io
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.evaluation.prompts import split_options
+from atrl_bench.mini import TRAINING_SETS, TWINS, write_world
+from atrl_bench.mini.twins import VERSIONS
+from atrl_bench.profiles import load_profile
+
+
+def rows_of(world, folder):
+    [file] = (world / folder).glob("*.parquet")
+    return pq.read_table(file).to_pylist()
+
+
+def images_of(row):
+    values = [value for value in row.values() if isinstance(value, dict) and "bytes" in value]
+    return values + [value for column in ("images",) for value in row.get(column, [])]
+
+
+# Columns and types as the real files have them (those of MathVision and WeMath also in ../shared/data).
+REAL_COLUMNS = {
+    "geoqa": "image question ground_truth",
+    "mathverse": "sample_index problem_index problem_version question image answer question_type metadata query_wo "
+    "query_cot question_for_eval",
+    "mathvision": "id question options image answer solution level subject decoded_image",
+    "mathvista": "pid question image decoded_image choices unit precision answer question_type answer_type metadata "
+    "query",
+}
+
+
+@pytest.mark.parametrize("name", REAL_COLUMNS)
+def test_a_twin_has_the_columns_of_its_benchmark(mini_world, name):
+    assert set(rows_of(mini_world, name)[0]) == set(REAL_COLUMNS[name].split())
+
+
+def test_columns_of_wemath_contain_spaces_and_options_are_one_string(mini_world):
+    row = rows_of(mini_world, "wemath")[0]
+    assert {"knowledge concept", "question number", "knowledge concept description", "image_path"} <= set(row)
+    assert len(split_options(row["option"])) == 5
+    assert row["option"].endswith("E. No correct answer")
+
+
+@pytest.mark.parametrize("name", ["mathvision", "wemath"])
+def test_a_twin_has_the_types_of_the_real_file(mini_world, name, real_data):
+    [twin], [real, *_] = (list((folder / name).glob("testmini*.parquet")) for folder in (mini_world, real_data))
+    twin_types, real_types = (
+        {field.name: str(field.type).replace("item:", "element:") for field in pq.read_schema(file)}
+        for file in (twin, real)
+    )
+    assert twin_types == real_types
+
+
+def test_mathverse_asks_each_problem_in_five_versions(mini_world):
+    rows = rows_of(mini_world, "mathverse")
+    assert [row["problem_version"] for row in rows[:5]] == list(VERSIONS)
+    assert len({row["problem_index"] for row in rows[:5]}) == 1
+    assert all(row["question"].partition("Choices")[0] == "" for row in rows if row["problem_version"] == "Vision Only")
+    assert all(row["question_for_eval"] for row in rows)
+
+
+def test_mathvista_has_every_answer_type_with_its_precision(mini_world):
+    rows = {row["answer_type"]: row for row in rows_of(mini_world, "mathvista")}
+    assert set(rows) == {"text", "integer", "float", "list"}
+    assert rows["text"]["answer"] in rows["text"]["choices"]
+    assert rows["float"]["precision"] in (1.0, 2.0)
+    assert rows["integer"]["precision"] is None
+
+
+def test_mathvision_has_letter_only_options_and_free_form_rows(mini_world):
+    options = [tuple(row["options"]) for row in rows_of(mini_world, "mathvision")]
+    assert () in options
+    assert tuple("ABCDE") in options
+    assert any(len(set(option)) == 5 and option[0].isdigit() for option in options)
+
+
+def test_wemath_steps_share_their_composite_and_their_picture(mini_world):
+    steps = {}
+    for row in rows_of(mini_world, "wemath"):
+        steps.setdefault(row["ID"], []).append(row)
+    assert {tuple(row["key"].split("_")[1] for row in rows) for rows in steps.values()} == {
+        ("1", "2", "multi"),
+        ("1", "2", "3", "multi"),
+    }
+    assert all(len({row["image_path"]["bytes"] for row in rows}) == 1 for rows in steps.values())
+
+
+def test_geoqa_gold_carries_degree_signs_and_units(mini_world):
+    golds = [row["ground_truth"] for row in rows_of(mini_world, "geoqa")]
+    assert any(gold.endswith("°") for gold in golds)
+    assert any(gold.endswith("cm") for gold in golds)
+
+
+def test_no_test_picture_occurs_in_training(mini_world):
+    def pictures(folders):
+        return {
+            hashlib.sha256(image["bytes"]).hexdigest()
+            for folder in folders
+            for row in rows_of(mini_world, folder)
+            for image in images_of(row)
+        }
+
+    assert not pictures(TWINS) & pictures(TRAINING_SETS)
+
+
+@pytest.mark.parametrize("name", TRAINING_SETS)
+def test_training_rows_carry_the_digits_to_be_read(mini_world, name):
+    for row in rows_of(mini_world, name):
+        assert all(digit in "0123456789" for digit in row["transcription"].split())
+        assert all(Image.open(io.BytesIO(image["bytes"])).mode == "RGB" for image in images_of(row))
+
+
+def test_the_world_is_written_once_and_is_the_same_everywhere(tmp_path, mini_world):
+    profile = load_profile("smoke")
+    first = write_world(tmp_path, profile)
+    written = {path: path.stat().st_mtime_ns for path in first.glob("*/*.parquet")}
+    assert write_world(tmp_path, profile) == first
+    assert written == {path: path.stat().st_mtime_ns for path in first.glob("*/*.parquet")}
+    assert first.name == mini_world.name
+    for path in written:
+        assert path.read_bytes() == (mini_world / path.relative_to(first)).read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_larger_profile_is_another_world(tmp_path):
+    from atrl_bench.mini.world import sizes, world_digest
+
+    smoke, mini = sizes(load_profile("smoke")), sizes(load_profile("mini"))
+    assert world_digest(smoke) != world_digest(mini)
+    assert smoke["geoqa"] == 24
+    assert mini["virl39k"] >= 640
