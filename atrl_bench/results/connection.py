@@ -60,7 +60,7 @@ def explained(path: Path, verb: str) -> Iterator[None]:
         raise _explain(error, path, verb) from error
     except OSError as error:
         raise StoreError(
-            f"Cannot {verb} the result store {path}.",
+            f"Cannot {verb} {path}.",
             why=f"{type(error).__name__}: {error.strerror or error}.",
             next_step="use a folder you can write to with --out",
         ) from error

@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, Self
 
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import connect, explained, transaction
+from atrl_bench.results.files import write_atomically
 
 SCORED = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0, "timed out": 0.0}
 
@@ -295,7 +294,8 @@ class Store:
     def export_jsonl(self, key: str | None, path: Path) -> int:
         """Write the samples of one cell (None: of all) as JSON lines and return how many."""
         lines = [json.dumps(record, ensure_ascii=True, sort_keys=True) for record in self._records(key)]
-        _replace(path, "".join(f"{line}\n" for line in lines).encode())
+        with explained(path, "export to"):
+            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
         return len(lines)
 
     def export_parquet(self, key: str | None, path: Path) -> int:
@@ -324,7 +324,8 @@ class Store:
         records = [r | {name: _json(r[name]) for name in ("spec", "choices", "meta")} for r in self._records(key)]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
-        _replace(path, sink.getvalue().to_pybytes())
+        with explained(path, "export to"):
+            write_atomically(path, sink.getvalue().to_pybytes())
         return len(records)
 
     def _records(self, key: str | None) -> Iterator[dict[str, Any]]:
@@ -426,20 +427,3 @@ def _plain(value: Any) -> Any:
 def _storable(value: Any) -> Any:
     # A lone surrogate, which some decoders produce, is no UTF-8: it is kept visibly as its escape.
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    with explained(path, "export"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise

@@ -146,7 +146,8 @@ class _Builder:
         command = f"atrl-bench run-table {table} --rows {row.id} --columns {column}"
         stored = [cell for key in self.cell_keys.get((row.id, column), ()) if (cell := self.store.cell(key))]
         if not any(cell.num_responses for cell in stored):
-            failures = [item.reason for item in (*self.runs.get(row.id, ()), *stored) if item.state == "failed"]
+            failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
+            failures += [cell.reason for cell in stored if cell.state == "failed"]
             if failures:
                 return Cell("failed", reason=failures[0], command=command)
             return Cell("missing", reason="has not been run yet", command=command)
@@ -250,11 +251,20 @@ class _Builder:
                 difference = self._difference(row, baseline, column)
                 if difference is not None:
                     found[row, column] = difference
-        # Only finished cells are tested: looking at a number while it grows, and stopping when it pleases, is no test.
-        tested = [key for key in found if self._is_final(*key) and self._is_final(baseline, key[1])]
-        q_values = dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))
+        q_values = self._q_values(found, dict.fromkeys((row.id for row in self.definition.rows), baseline))
         for key, difference in found.items():
             self.cells[key] = replace(self.cells[key], difference=difference, q_value=q_values.get(key))
+
+    def _q_values(
+        self, found: Mapping[tuple[str, str], Difference], other: Mapping[str, str]
+    ) -> dict[tuple[str, str], float]:
+        """Return the adjusted p-values of the differences between finished cells.
+
+        A cell that still grows is not tested: looking at a number until it pleases, and stopping there, is no test.
+        """
+        tested = [(row, column) for row, column in found if self._is_final(row, column)]
+        tested = [(row, column) for row, column in tested if self._is_final(other[row], column)]
+        return dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))
 
     def _is_final(self, row: str, column: str) -> bool:
         cell = self.cells.get((row, column))
@@ -267,7 +277,8 @@ class _Builder:
             rows = [row.id for row in self.definition.rows if self._is_final(row.id, column)]
             if len(rows) < 2:
                 continue
-            best = max(rows, key=lambda row: self.cells[row, column].estimate.mean)  # type: ignore[union-attr]
+            means = {row: estimate.mean for row in rows if (estimate := self.cells[row, column].estimate)}
+            best = max(means, key=means.__getitem__)
             others = [row for row in rows if row != best]
             p_values = [
                 difference.p_value if (difference := self._difference(best, row, column)) else 1.0 for row in others
@@ -287,23 +298,18 @@ class _Builder:
         pairs = [(row.id, row.compared_with) for row in self.definition.rows if row.compared_with]
         columns = [*self.columns, AVERAGE]
         found = {
-            (row, column): self._difference(row, other, column, "all_repeats")
+            (row, column): difference
             for row, other in pairs
             for column in columns
+            if (difference := self._difference(row, other, column, "all_repeats"))
         }
-        tested = [
-            (row, column)
-            for row, other in pairs
-            for column in columns
-            if found[row, column] and self._is_final(row, column) and self._is_final(other, column)
-        ]
-        q_values = dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))  # type: ignore[union-attr]
+        q_values = self._q_values(found, dict(pairs))
         for row, other in pairs:
-            if any(found[row, column] for column in columns):
+            if any((row, column) in found for column in columns):
                 yield Comparison(
                     row=self._label(row),
                     other=self._label(other),
-                    differences=tuple(found[row, column] for column in columns),
+                    differences=tuple(found.get((row, column)) for column in columns),
                     q_values=tuple(q_values.get((row, column)) for column in columns),
                     seeds=self._seed_difference(row, other),
                 )

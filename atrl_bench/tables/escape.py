@@ -1,0 +1,82 @@
+"""Text from models, datasets and file names is hostile: here it is made harmless, once for each kind of output."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Characters that move the cursor, hide or reorder what a reader sees. Line feed and tab are text.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "\n": " ",
+    "\t": " ",
+}
+
+
+class Tex(str):
+    """LaTeX source that is meant to be source."""
+
+    __slots__ = ()
+
+
+def visible(text: str) -> str:
+    """Return the text with its control, invisible and reordering characters spelt out: ESC becomes <U+001B>."""
+    spelt = _INVISIBLE.sub(lambda found: f"<U+{ord(found.group()):04X}>", text)
+    return _SURROGATE.sub(lambda found: f"<U+{ord(found.group()):04X}>", spelt)
+
+
+def one_line(text: str) -> str:
+    """Return the visible text without line breaks and tabs."""
+    return " ".join(visible(text).split())
+
+
+def latex(text: str) -> Tex:
+    """Return the text as LaTeX that prints it and runs nothing; what pdfLaTeX's fonts lack is printed by its number."""
+    return Tex("".join(_latex_character(character) for character in visible(text)))
+
+
+def _latex_character(character: str) -> str:
+    if character in _LATEX:
+        return _LATEX[character]
+    if character.isascii() or ("LATIN" in unicodedata.name(character, "") and ord(character) < 0x180):
+        return character
+    return f"[U+{ord(character):04X}]"
+
+
+def markdown(text: str) -> str:
+    """Return the text as one line of Markdown without markup: no cell, link, image, HTML or code can start in it."""
+    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#|!~])", r"\\\1", escaped)
+
+
+def spreadsheet(text: str) -> str:
+    """Return the text so that no spreadsheet takes it for a formula: a leading = + - @ gets an apostrophe before it."""
+    clean = visible(text).replace("\r", " ")
+    return f"'{clean}" if clean.lstrip().startswith(("=", "+", "-", "@", "|", "%", "＝", "＋", "－", "＠")) else clean

@@ -1,0 +1,111 @@
+"""One HTML file per table: opens from disk, asks for nothing outside itself, works without scripts, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from atrl_bench.resources import folder
+from atrl_bench.tables import numbers
+from atrl_bench.tables.escape import visible
+from atrl_bench.tables.parts import Row, Table
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of the interval chart, in the chart's coordinates."""
+
+    label: str
+    y: float
+    low: float
+    middle: float
+    high: float
+    text: str
+    is_baseline: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The averages of all rows with their intervals."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[float, str], ...]
+    baseline: float | None
+    width: float
+    left: float
+    right: float
+    height: float
+
+
+def render_html(table: Table) -> str:
+    """Return the whole page."""
+    # `select_autoescape` would not cover a template that ends in .j2, hence True for everything.
+    environment = Environment(
+        loader=FileSystemLoader(folder("reports") / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters |= {
+        name: getattr(numbers, name)
+        for name in ("percent", "half_width", "interval", "points", "direction", "signed", "p_value")
+    }
+    environment.globals.update(arrows=numbers.ARROWS, words=numbers.WORDS)
+    style = (folder("reports") / "templates" / "table.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return environment.get_template("table.html.j2").render(
+        table=table,
+        # Everything is forbidden but this one style sheet: a response that did escape into the page could load nothing.
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        groups=by_group(table.rows),
+        published_groups=by_group(table.published),
+        chart=_chart(table),
+    )
+
+
+def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
+    """Return neighbouring rows of one group under its heading."""
+    return [(label, list(members)) for label, members in groupby(rows, key=lambda row: row.group)]
+
+
+def _finalize(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _chart(table: Table) -> Chart | None:
+    """Return where each row's average and its interval lie on a common scale, or None with fewer than two averages."""
+    rows = [(row, estimate) for row in table.rows if (estimate := row.cells[-1].estimate) is not None]
+    rows = [(row, estimate) for row, estimate in rows if not math.isnan(estimate.stderr)]
+    if len(rows) < 2:
+        return None
+    ends = [100 * end for _, estimate in rows for end in estimate.interval()]
+    step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (max(ends) - min(ends)) / step <= 8)
+    first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
+    left, right, top, pitch = 178.0, 700.0, 26.0, 26.0
+
+    def x(share: float) -> float:
+        return round(left + (100 * share / step - first) / max(last - first, 1) * (right - left), 2)
+
+    def bar(index: int, row: Row) -> Bar:
+        estimate = row.cells[-1].estimate
+        assert estimate is not None
+        low, high = estimate.interval()
+        text = f"{numbers.percent(estimate.mean)} ±{numbers.half_width(estimate)}"
+        y = top + pitch * index
+        return Bar(row.label, y, x(low), x(estimate.mean), x(high), text, row.label == table.baseline)
+
+    bars = tuple(bar(index, row) for index, (row, _) in enumerate(rows))
+    ticks = tuple((x(i * step / 100), f"{i * step:g}") for i in range(first, last + 1))
+    baseline = next((bar.middle for bar in bars if bar.is_baseline), None)
+    return Chart(bars, ticks, baseline, right + 110, left, right, top + pitch * len(bars) + 10)

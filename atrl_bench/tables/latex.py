@@ -1,0 +1,58 @@
+r"""The table as LaTeX, in the paper's own look: booktabs, grey group rows, arrows in ForestGreen and red.
+
+`render_latex(table)` is a fragment to `\input`; it needs booktabs, graphicx and xcolor with the options table and
+dvipsnames. `render_latex(table, standalone=True)` is a document that pdfLaTeX compiles as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from atrl_bench.resources import folder
+from atrl_bench.tables import numbers
+from atrl_bench.tables.escape import Tex, latex
+from atrl_bench.tables.html import by_group
+from atrl_bench.tables.parts import Table
+
+_ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
+_COLOURS = {1: Tex("ForestGreen"), -1: Tex("red"), 0: Tex("black")}
+
+
+def render_latex(table: Table, *, standalone: bool = False) -> str:
+    """Return the measured table, the comparison of credits and the published table, each as a `table` environment."""
+    # Braces and percent signs mean too much in LaTeX to be Jinja's delimiters. `finalize` escapes every value that is
+    # not marked as LaTeX source, so that nothing can be forgotten in the template.
+    environment = Environment(
+        loader=FileSystemLoader(folder("reports") / "templates"),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        autoescape=False,  # that would be HTML's escaping
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters |= {name: getattr(numbers, name) for name in ("percent", "half_width", "points", "direction")}
+    environment.filters["tex"] = Tex  # for what a macro returns: its values have been escaped inside
+    return environment.get_template("table.tex.j2").render(
+        table=table,
+        standalone=standalone,
+        arrows=_ARROWS,
+        colours=_COLOURS,
+        label=Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
+        columns=Tex("l|" + "c" * (len(table.columns) - 1) + "|c"),
+        num_columns=len(table.columns) + 1,
+        groups=by_group(table.rows),
+        published_groups=by_group(table.published),
+        unmeasured=[row for row in table.rows if row.cells[0].state == "not measured"],
+    )
+
+
+def _finalize(value: Any) -> Any:
+    return value if isinstance(value, (Tex, int)) else latex(str(value))

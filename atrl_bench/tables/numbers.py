@@ -1,0 +1,54 @@
+"""How numbers are written: percent with two decimals as in the paper, error bars with one, p without false zeros."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+from atrl_bench.results.statistics import Estimate
+
+ARROWS = {1: "↑", -1: "↓", 0: "="}
+WORDS = {1: "up", -1: "down", 0: "equal"}
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share between 0 and 1 as percent, without the sign: 0.4686 is 46.86."""
+    return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
+
+
+def half_width(estimate: Estimate, digits: int = 1) -> str:
+    """Return half of the 95 % interval in percentage points, or a dash where there is none."""
+    return percent(estimate.half_width(), digits)
+
+
+def interval(estimate: Estimate) -> str:
+    """Return the 95 % interval in percent: 42.1 to 51.6."""
+    low, high = estimate.interval()
+    return f"{percent(low, 1)} to {percent(high, 1)}"
+
+
+def points(share: float | Decimal, digits: int = 2) -> str:
+    """Return the size of a difference in percentage points, without its direction.
+
+    A `Decimal` is a published difference and already in points.
+    """
+    return f"{abs(share):.{digits}f}" if isinstance(share, Decimal) else f"{abs(100 * share):.{digits}f}"
+
+
+def direction(share: float | Decimal, digits: int = 2) -> int:
+    """Return 1, -1 or 0: which way a difference points once it is written with so many digits."""
+    if not float(points(share, digits)):
+        return 0
+    return 1 if share > 0 else -1
+
+
+def signed(share: float, digits: int = 2) -> str:
+    """Return a difference in percentage points with its sign: +2.81, −0.40."""
+    return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
+
+
+def p_value(p: float) -> str:
+    """Return a p-value as "= 0.013" or "< 0.001"."""
+    if math.isnan(p):
+        return "not defined"
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"

@@ -1,0 +1,32 @@
+"""All files of one table, side by side in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from atrl_bench.errors import StoreError
+from atrl_bench.results.files import write_atomically
+from atrl_bench.tables.html import render_html
+from atrl_bench.tables.latex import render_latex
+from atrl_bench.tables.parts import Table
+from atrl_bench.tables.text import render_csv, render_json, render_markdown
+
+
+def write_report(table: Table, out: Path) -> list[Path]:
+    """Write the table as HTML, LaTeX (fragment and document), Markdown, CSV and JSON; return the paths, HTML first."""
+    contents = {
+        f"{table.id}.html": render_html(table),
+        f"{table.id}.tex": render_latex(table),
+        f"{table.id}_document.tex": render_latex(table, standalone=True),
+        f"{table.id}.md": render_markdown(table),
+        f"{table.id}.csv": render_csv(table),
+        f"{table.id}.json": render_json(table),
+    }
+    try:
+        for name, content in contents.items():
+            write_atomically(out / name, content.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise StoreError(
+            f"Cannot write the report to {out}.", why=f"{error}.", next_step="use a folder you can write to with --out"
+        ) from error
+    return [out / name for name in contents]

@@ -1,0 +1,131 @@
+"""A synthetic store: five small benchmarks answered by rows of known skill, with every state an answer can end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.tables.definition import load_table
+from atrl_bench.tables.model import build_table
+from atrl_bench.tables.parts import Table
+
+SKILLS = {
+    "zero_shot": 0.42,
+    "grpo": 0.60,
+    "dapo": 0.61,
+    "gspo": 0.58,
+    "sapo": 0.62,
+    "ft_rl": 0.41,
+    "grpo_atrl": 0.63,
+    "dapo_atrl": 0.64,
+    "gspo_atrl": 0.62,
+    "sapo_atrl": 0.66,
+    "grpo_atrl_literal": 0.45,
+}
+EASE = {"geoqa_test": 0.0, "mathverse_testmini": -0.08, "mathvision_testmini": -0.2, "mathvista_testmini": 0.12}
+STATES = ["unparseable", "timed out", "judge failed"]
+CREDIT = {"anchor_auc": 0.93, "edge_density": 0.31, "entropy": 0.88, "top15_share": 0.34, "position_correlation": -0.12}
+
+Decorate = Callable[[str], str]
+
+
+def fill(store: Store, *, seeds: int, problems: int, leave_out: set[tuple[str, str]], decorate: Decorate):
+    """Return (cell_keys, runs) after answering every problem; the same arguments give the same store."""
+    definition = load_table("main_7b")
+    keys: dict[tuple[str, str], list[str]] = {}
+    runs: dict[str, list] = {}
+    for r, row in enumerate(row for row in definition.rows if not row.not_measured):
+        for seed in range(seeds if row.recipe else 1):
+            digest = f"{r:02d}{seed}" * 8
+            if row.recipe:
+                run = store.add_run({"recipe": {"name": row.recipe}, "row": row.id, "seed": seed})
+                summary = {name: value + 0.01 * seed for name, value in CREDIT.items()}
+                store.finish_run(run, checkpoint=f"{run}/x", digest=digest, seconds=60.0, summary=summary)
+                runs.setdefault(row.id, []).append(store.run(run))
+            for c, column in enumerate(definition.columns):
+                if (row.id, column.id) in leave_out:
+                    continue
+                spec = {
+                    "kind": "evaluation",
+                    "task": column.task,
+                    "model_digest": digest,
+                    "model_name": decorate(row.id),
+                }
+                spec |= {"decoding": {"repeats": 2, "temperature": 0.1}, "judge": None, "grader_version": "1"}
+                key = store.add_cell(spec)
+                keys.setdefault((row.id, column.id), []).append(key)
+                ids = [decorate(f"{column.id}/{i}") for i in range(problems)]
+                size = 5 if column.id == "mathverse_testmini" else 1
+                store.add_problems(
+                    key,
+                    [
+                        Problem(
+                            name,
+                            f"g{i // size}",
+                            decorate(f"What is the sum of the digits {i % 10} and {(i * 7) % 10} in the image?"),
+                            decorate(str(i % 10 + (i * 7) % 10)),
+                            (decorate("17"), decorate("12")) if i % 4 == 0 else (),
+                        )
+                        for i, name in enumerate(ids)
+                    ],
+                )
+                # The difficulty of a problem is the same for every row, which is what pairing lives from.
+                difficulty = np.random.default_rng(c).uniform(0, 1, problems)
+                luck = np.random.default_rng((c, r, seed)).normal(0, 0.12, (problems, 2))
+                responses, grades = [], []
+                for i, name in enumerate(ids):
+                    for repeat in range(2):
+                        right = difficulty[i] + luck[i, repeat] < SKILLS[row.id] + EASE.get(column.id, 0.05)
+                        state = "correct" if right else "wrong" if i % 9 else STATES[i % 3 if i % 27 else 2]
+                        if state == "judge failed" and i % 27:
+                            state = "wrong"
+                        text = decorate(
+                            f"The digits are {i % 10} and {(i * 7) % 10}. \\boxed{{{i % 10 + (i * 7) % 10}}}"
+                        )
+                        responses.append(Response(name, repeat, "hash", text, 20, 0.1, truncated=i % 40 == 1))
+                        extracted = None if state == "unparseable" else decorate("12")
+                        grades.append(Grade(name, repeat, extracted, state, "fast", decorate("compared as numbers")))
+                store.add_responses(key, responses)
+                store.add_grades(key, grades)
+                store.add_skipped(key, "broken", decorate("the image does not decode"))
+                store.finish_cell(key, expected=2 * problems)
+    return keys, runs
+
+
+@pytest.fixture(scope="session")
+def make_table(tmp_path_factory):
+    """Return a function that fills a new store and builds the table from it."""
+
+    def make(
+        *,
+        seeds: int = 1,
+        problems: int = 40,
+        leave_out: set[tuple[str, str]] = frozenset(),
+        decorate: Decorate = str,
+        profile: str = "mini",
+        path: Path | None = None,
+    ) -> Table:
+        path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
+        with Store.open(path) as store:
+            keys, runs = fill(store, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            return build_table(
+                load_table("main_7b"),
+                store,
+                profile=load_profile(profile),
+                cell_keys=keys,
+                runs=runs,
+                seeds=range(seeds),
+                environment={"python": "3.11", "torch": "2.9"},
+            )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def table(make_table) -> Table:
+    return make_table(seeds=2)
