@@ -1,0 +1,102 @@
+"""A tiny world for the trainer: the random model in a folder, sixteen problems, a grader that finds half correct."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+SIZES = {
+    "num_rollouts": 2,
+    "prompts_per_rollout": 4,
+    "group_size": 4,
+    "updates_per_rollout": 2,
+    "completions_per_device": 4,
+    "max_response_tokens": 10,
+    "learning_rate": 1e-3,
+    "save_every_rollouts": 1,
+}
+
+
+class CoinPool:
+    """Grades by a hash of the response: no model is needed to get both kinds."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def grade_many(self, answers):
+        states = ("correct", "wrong")
+        return [SimpleNamespace(state=states[zlib.crc32(response.encode()) % 2]) for response, _ in answers]
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory, tiny_model, mini_processor):
+    folder = tmp_path_factory.mktemp("base")
+    tiny_model.save_pretrained(folder)
+    mini_processor.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Sixteen rows in the columns of hiyouga/geometry3k, with the ground truth of the mini world."""
+    import pyarrow
+    import pyarrow.parquet
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    rows = []
+    for place in range(16):
+        file = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (56, 56, 3), dtype=np.uint8)).save(file, "PNG")
+        image = {"bytes": file.getvalue(), "path": f"{place}.png"}
+        rows.append(
+            {
+                "images": [image],
+                "problem": f"<image>What is {place}?",
+                "answer": str(place),
+                "transcription": str(place % 10),
+            }
+        )
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "geometry3k").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "geometry3k" / "train-00000-of-00001.parquet")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def profile():
+    from atrl_bench.profiles import load_profile
+
+    smoke = load_profile("smoke")
+    return smoke.model_copy(update={"training": smoke.training.model_copy(update=SIZES)})
+
+
+@pytest.fixture
+def coin_grader(monkeypatch):
+    monkeypatch.setattr("atrl_bench.evaluation.grading.GradingPool", CoinPool)
+
+
+@pytest.fixture
+def make_trainer(tmp_path, base_folder, data_dir, profile, coin_grader):
+    """Return a factory of trainers, ready to `.train()`; recipes are on the sixteen rows."""
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import _build
+
+    opened = []
+
+    def make(name, **overrides):
+        recipe = load_recipe(name, data="geometry3k", **overrides)
+        context = _build(tmp_path / f"run{len(opened)}", recipe, profile, str(base_folder), data_dir, 0)
+        opened.append(context)
+        return context.__enter__()
+
+    yield make
+    for context in opened:
+        context.__exit__(None, None, None)

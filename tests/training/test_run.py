@@ -1,0 +1,100 @@
+"""Whole runs: the files they leave, and that a run that was killed ends like one that was not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import run_key, run_spec, train
+
+
+@pytest.fixture
+def run(base_folder, data_dir, profile, coin_grader):
+    def start(out, name="grpo", *, seed=0, on_progress=None, **overrides):
+        recipe = load_recipe(name, data="geometry3k", **overrides)
+        return train(
+            recipe,
+            profile=profile,
+            base_model=base_folder,
+            data_dir=data_dir,
+            out=out,
+            seed=seed,
+            on_progress=on_progress,
+        )
+
+    return start
+
+
+class PulledPlugError(Exception):
+    pass
+
+
+def pull_the_plug(done, _total):
+    if done == 1:
+        raise PulledPlugError
+
+
+def weights_bytes(result):
+    return (result.checkpoint / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("credit", ["uniform", "atrl"])
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, tmp_path, credit):
+    whole = run(tmp_path / "whole", credit=credit)
+    with pytest.raises(PulledPlugError):
+        run(tmp_path / "killed", credit=credit, on_progress=pull_the_plug)
+    assert not list((tmp_path / "killed").glob("*/done.json"))
+    resumed = run(tmp_path / "killed", credit=credit)
+    assert weights_bytes(resumed) == weights_bytes(whole)
+    steps = [
+        [json.loads(line)["step"] for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
+        for result in (whole, resumed)
+    ]
+    assert steps == [[1, 2, 3, 4], [1, 2, 3, 4]]
+
+
+def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_asked_again(run, tmp_path):
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    progress = []
+    first = run(tmp_path, on_progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(1, 2), (2, 2)]
+    AutoModelForImageTextToText.from_pretrained(first.checkpoint)
+    AutoProcessor.from_pretrained(first.checkpoint)
+    names = {path.name for path in first.checkpoint.iterdir()}
+    assert {"model.safetensors", "config.json", "recipe.yaml", "metrics.jsonl", "done.json"} <= names
+    assert not names & {"resume", "unfinished", "training_args.bin"}
+    again = run(tmp_path, on_progress=lambda *_: pytest.fail("it was finished"))
+    assert again == first
+
+
+def test_another_seed_gives_other_weights(run, tmp_path):
+    assert weights_bytes(run(tmp_path)) != weights_bytes(run(tmp_path, seed=1))
+
+
+def test_lora_trains_and_leaves_a_plain_checkpoint_with_the_adapter_beside_it(run, tmp_path, base_folder):
+    result = run(tmp_path, "grpo", credit="atrl", finetuning="lora", lora_rank=4)
+    trained, base = load_file(result.checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
+    assert trained.keys() == base.keys()
+    assert any(not trained[name].equal(base[name]) for name in base)
+    assert (result.checkpoint / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_the_key_of_a_run_follows_what_changes_its_weights_and_nothing_else(profile):
+    recipe = load_recipe("grpo")
+
+    def key(recipe=recipe, base="b", data="d", seed=0):
+        return run_key(run_spec(recipe, profile, base, data, seed))
+
+    assert key() == key(recipe.model_copy(update={"title": "another name in print"}))
+    others = {
+        key(base="x"),
+        key(data="x"),
+        key(seed=1),
+        key(load_recipe("grpo", credit="atrl")),
+        key(load_recipe("dapo")),
+    }
+    assert len(others | {key()}) == 6

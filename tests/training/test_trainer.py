@@ -1,0 +1,252 @@
+"""The trainer against plain TRL, and the places where it sets an input of TRL's loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from accelerate.utils import set_seed
+from datasets import Dataset
+from trl import GRPOTrainer
+
+from atrl_bench.training.order import problem_order, rollout_seed
+from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.token_weights import TokenWeights
+
+
+def weights_of(trainer):
+    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
+
+
+def losses_of(trainer):
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
+
+
+class SeededTRL(GRPOTrainer):
+    """Plain TRL that seeds each rollout as we do; nothing else differs from GRPOTrainer."""
+
+    def _generate_and_score_completions(self, inputs):
+        set_seed(rollout_seed(0, self.state.global_step // self.updates_per_rollout))
+        return super()._generate_and_score_completions(inputs)
+
+
+def plain_trl(ours):
+    """Return plain TRL on the same problems in the same order, with the same arguments and a fresh model."""
+    from transformers import AutoModelForImageTextToText
+
+    order = problem_order(len(ours.data.problems), 8, 0)
+    trainer = SeededTRL(
+        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
+        reward_funcs=list(ours.reward_funcs),
+        args=ours.args,
+        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
+        processing_class=ours.processing_class,
+    )
+    trainer.updates_per_rollout = ours.updates_per_rollout
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("grpo", "minibatch4"),
+        ("grpo", "strict"),
+        ("sapo", "minibatch4"),
+        ("gspo", "minibatch4"),
+        ("dapo", "minibatch4"),
+    ],
+)
+def test_without_token_credit_training_is_plain_trl_bit_for_bit(make_trainer, name, schedule):
+    ours = make_trainer(name, schedule=schedule, **({"dynamic_sampling": None} if name == "dapo" else {}))
+    plain = plain_trl(ours)
+    ours.train()
+    plain.train()
+    assert losses_of(ours) == losses_of(plain)
+    for parameter, value in weights_of(plain).items():
+        assert torch.equal(weights_of(ours)[parameter], value), parameter
+
+
+@pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
+def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer, schedule):
+    ours = make_trainer("grpo", schedule=schedule)
+    plain = plain_trl(ours)
+    ours.token_weights = TokenWeights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
+    ours.train()
+    plain.train()
+    assert losses_of(ours) == losses_of(plain)
+    for parameter, value in weights_of(plain).items():
+        assert torch.equal(weights_of(ours)[parameter], value), parameter
+
+
+@pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
+def test_token_credit_changes_the_weights_and_is_logged(make_trainer, schedule):
+    uniform, weighted = make_trainer("grpo", schedule=schedule), make_trainer("grpo", schedule=schedule, credit="atrl")
+    uniform.train()
+    weighted.train()
+    assert any(not torch.equal(weights_of(uniform)[name], value) for name, value in weights_of(weighted).items())
+    logged = {name for line in weighted.state.log_history for name in line}
+    assert {"credit/entropy", "credit/top15_share", "credit/num_with_anchors", "seconds/credit"} <= logged
+
+
+def scored_batch(trainer):
+    """Return the batch of the first rollout, before shuffling."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
+    return trainer._generate_and_score_completions(rows)
+
+
+def test_credit_multiplies_each_token_of_a_response_and_keeps_its_mean(make_trainer):
+    plain, weighted = scored_batch(make_trainer("grpo")), scored_batch(make_trainer("grpo", credit="atrl"))
+    assert torch.equal(plain["completion_ids"], weighted["completion_ids"])
+    advantages_B, advantages_BT, mask_BT = plain["advantages"], weighted["advantages"], weighted["completion_mask"]
+    assert advantages_BT.shape == mask_BT.shape
+    means_B = (advantages_BT * mask_BT).sum(1) / mask_BT.sum(1)
+    assert torch.allclose(means_B, advantages_B, atol=1e-5)
+    assert (advantages_BT.std(1)[advantages_B != 0] > 0).any()
+
+
+def test_the_kl_term_does_not_see_the_credit(make_trainer):
+    # With every advantage at zero the loss is the KL term alone.
+    losses = []
+    for credit in ("uniform", "atrl"):
+        trainer = make_trainer("grpo", credit=credit)
+        batch = scored_batch(trainer)
+        batch["advantages"] = torch.zeros_like(batch["advantages"])
+        with torch.no_grad():
+            for parameter in trainer.model.parameters():
+                parameter.mul_(1.05)
+        losses.append(trainer._compute_loss(trainer.model, batch).item())
+    assert losses[0] == losses[1] > 0
+
+
+def test_advantages_per_token_survive_shuffling_and_splitting(make_trainer):
+    trainer = make_trainer("grpo", credit="atrl")
+    trainer.model.train()
+    whole = {}
+    original = trainer._generate_and_score_completions
+
+    def remember(inputs):
+        whole.update(original(inputs))
+        return whole
+
+    trainer._generate_and_score_completions = remember
+    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
+    trainer._prepare_inputs(rows)
+    expected = {
+        tuple(ids.tolist()): advantages
+        for ids, advantages in zip(whole["completion_ids"], whole["advantages"], strict=True)
+    }
+    parts = trainer._buffered_inputs
+    assert sum(len(part["advantages"]) for part in parts) == 16
+    for part in parts:
+        for ids, advantages in zip(part["completion_ids"], part["advantages"], strict=True):
+            assert torch.equal(expected[tuple(ids.tolist())], advantages)
+
+
+def gradients(trainer, batch):
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, batch).backward()
+    return {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
+
+
+def largest_difference(left, right):
+    return max((left[name] - right[name]).abs().max().item() for name in left)
+
+
+def test_with_one_update_per_rollout_grpo_gspo_and_sapo_have_the_same_gradient(make_trainer):
+    # No KL in this comparison: GRPO's is a term of its own.
+    found = {}
+    for name in ("grpo", "gspo", "sapo"):
+        trainer = make_trainer(name, schedule="strict", kl_coef=0)
+        found[name] = gradients(trainer, scored_batch(trainer))
+    scale = max(value.abs().max().item() for value in found["grpo"].values())
+    assert scale > 0
+    assert largest_difference(found["grpo"], found["gspo"]) < 1e-5 * scale
+    assert largest_difference(found["grpo"], found["sapo"]) < 1e-5 * scale
+
+
+def drifted_batch(trainer, shift=3e-5):
+    """Return a batch whose old log-probabilities are off by a known amount per token, within GSPO's clip range."""
+    batch = scored_batch(trainer)
+    position_T = torch.arange(batch["completion_ids"].shape[1])
+    batch["old_per_token_logps"] = batch["old_per_token_logps"] - shift * (1 + position_T % 3)
+    return batch
+
+
+def test_gspo_in_its_token_form_equals_gspo_where_the_advantage_is_constant(make_trainer):
+    plain = make_trainer("gspo")
+    batch = drifted_batch(plain)
+    expected = gradients(plain, batch)
+    token = make_trainer("gspo", credit="atrl")
+    assert token.args.importance_sampling_level == "token"
+    found = gradients(
+        token, batch | {"advantages": batch["advantages"].unsqueeze(1).expand_as(batch["completion_ids"])}
+    )
+    scale = max(value.abs().max().item() for value in expected.values())
+    assert largest_difference(expected, found) < 1e-5 * scale
+
+
+def test_gspo_in_its_token_form_is_a_weighted_sum_of_token_gradients(make_trainer):
+    trainer = make_trainer("gspo", credit="atrl")
+    batch = drifted_batch(trainer)
+    assert batch["advantages"].ndim == 2
+    found = gradients(trainer, batch)
+    # The same by hand: mean over responses of 1/T sum_t s A_t log pi(y_t), s held fixed.
+    trainer.model.zero_grad()
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    names = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
+    logprobs, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+        trainer, trainer.model, ids, mask, batch["completion_ids"].shape[1], **{name: batch[name] for name in names}
+    )
+    token_mask = batch["completion_mask"]
+    log_ratio = ((logprobs.detach() - batch["old_per_token_logps"]) * token_mask).sum(1) / token_mask.sum(1)
+    assert ((log_ratio.exp() - 1).abs() < 3e-4).all(), "inside the clip range, where nothing is clipped"
+    per_response = (log_ratio.exp()[:, None] * batch["advantages"] * logprobs * token_mask).sum(1) / token_mask.sum(1)
+    (-per_response.mean()).backward()
+    expected = {name: value.grad for name, value in trainer.model.named_parameters() if value.grad is not None}
+    scale = max(value.abs().max().item() for value in expected.values())
+    assert largest_difference(expected, found) < 1e-4 * scale
+
+
+def test_ft_rl_averages_over_the_tokens_it_selects(make_trainer):
+    trainer = make_trainer("ft_rl", dynamic_sampling=None, overlong_cache_fraction=None)
+    batch = scored_batch(trainer)
+    batch["advantages"] = torch.ones_like(batch["advantages"])
+    # Ratio one and advantage one: every selected token contributes -1, so their mean is -1, whatever the share.
+    part = {name: value for name, value in batch.items() if name != "old_per_token_logps"}
+    assert trainer._compute_loss(trainer.model, part).item() == pytest.approx(-1.0, abs=1e-6)
+
+
+def test_an_update_with_a_gradient_that_is_not_a_number_is_skipped_and_counted(make_trainer):
+    trainer = make_trainer("sapo", overrides={"weight_decay": 0.0})
+    original = trainer._compute_loss
+
+    def broken(model, inputs):
+        return original(model, inputs) * (float("nan") if trainer.state.global_step == 1 else 1.0)
+
+    trainer._compute_loss = broken
+    trainer.train()
+    counts = [line["skipped_updates"] for line in trainer.state.log_history if "loss" in line]
+    assert counts == [0.0, 1.0, 0.0, 0.0]
+    assert all(torch.isfinite(value).all() for value in weights_of(trainer).values())
+
+
+def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trainer, monkeypatch):
+    trainer = make_trainer("dapo", overlong_cache_fraction=None)
+    calls = []
+    original = GRPOTrainer._calculate_rewards
+
+    def first_group_all_correct(self, inputs, *rest):
+        rewards = original(self, inputs, *rest)
+        calls.append(len(inputs))
+        rewards[0:4] = 1.0
+        rewards[4:] = torch.tensor([1.0, -1.0]).repeat((len(inputs) - 4) // 2)[:, None]
+        return rewards
+
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", first_group_all_correct)
+    batch = scored_batch(trainer)
+    assert calls == [16, 8], "one group was constant, so two further problems were drawn for it"
+    assert (batch["advantages"].abs() > 0).all()
+    assert trainer._metrics["train"]["dynamic_sampling/num_generations"] == [2.0]
+    assert trainer._metrics["train"]["dynamic_sampling/num_unfilled"] == [0.0]
