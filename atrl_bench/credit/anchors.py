@@ -34,7 +34,7 @@ def transcribed_tokens(token_texts: list[str], transcription: str) -> BoolTensor
     is_transcribed_T = torch.zeros(len(token_texts), dtype=torch.bool)
     owner = [t for t, text in enumerate(token_texts) for _ in text]
     response = "".join(token_texts).partition("\\boxed")[0]
-    computed = {i for match in re.finditer(r"=\s*[-+]?[\d.,]*\d", response) for i in range(*match.span())}
+    computed = {i for match in re.finditer(r"=\s*[-+]?\d+(?:\.\d+)?", response) for i in range(*match.span())}
     digits = [i for i, character in enumerate(response) if character.isdigit() and i not in computed]
     wanted = [character for character in transcription if character.isdigit()]
     found = [response[i] for i in digits]

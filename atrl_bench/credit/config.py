@@ -87,13 +87,16 @@ class CreditConfig:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
-            choices = get_args(hint)
-            value = getattr(self, name)
-            if choices and all(isinstance(choice, str) for choice in choices):
+            value, choices = getattr(self, name), get_args(hint)
+            if choices and isinstance(choices[0], str):
                 if value not in choices:
                     raise ValueError(f"{name} is {value!r}; it should be one of {', '.join(choices)}.")
-            elif value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            elif value is None and type(None) in choices:
+                continue
+            elif not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"{name} is {value!r}; it should be a finite number.")
+            elif int in (hint, *choices) and value != int(value):
+                raise ValueError(f"{name} is {value!r}; it should be a whole number.")
         _at_least(self, 1, "num_layers", "tokens_per_cluster", "max_neighbours")
         _at_least(self, 0, "num_neighbours", "outlier_scale", "max_imbalance", "exp_decay", "min_sink_share")
         for name in ("hub_fraction", "kept_fraction", "entropy_fraction"):

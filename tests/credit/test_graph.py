@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atrl_bench.credit import CreditConfig, Footprint
+from atrl_bench.credit import graph as graph_module
+from atrl_bench.credit.graph import (
+    ScaledRows,
+    TokenGraph,
+    cosine_graph,
+    edge_density,
+    footprint_columns,
+    partition,
+    random_cut,
+    sink_columns,
+)
+
+FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
+
+
+def scaled(rows, config=FLAT, bias_S=None):
+    rows_TS = torch.as_tensor(rows, dtype=torch.float32)
+    footprint = Footprint(rows_TS, torch.ones(rows_TS.shape[1], dtype=torch.bool))
+    return ScaledRows.of(footprint, torch.ones(rows_TS.shape[1]) if bias_S is None else bias_S, config)
+
+
+def edges(graph):
+    return {
+        (int(i), int(j)): round(float(w), 4) for i, j, w in zip(graph.tail_E, graph.head_E, graph.weight_E, strict=True)
+    }
+
+
+def topics(num_tokens, num_columns, sink=0.0, seed=0):
+    """Rows that gather in topics of about ten tokens, with the share `sink` of each on column 0."""
+    generator = torch.Generator().manual_seed(seed)
+    centre_KS = torch.randn(max(2, num_tokens // 10), num_columns, generator=generator).mul(2.5).exp()
+    topic_T = torch.randint(len(centre_KS), (num_tokens,), generator=generator)
+    rows_TS = centre_KS[topic_T] * torch.randn(num_tokens, num_columns, generator=generator).mul(0.4).exp()
+    rows_TS[:, 0] = 0
+    rows_TS *= (1 - sink) / rows_TS.sum(dim=1, keepdim=True)
+    rows_TS[:, 0] = sink
+    visual_S = torch.zeros(num_columns, dtype=torch.bool)
+    visual_S[1 : num_columns // 2] = True
+    return Footprint(rows_TS, visual_S)
+
+
+def test_edges_by_hand_are_strictly_above_the_threshold():
+    # (3, 4) and (4, 3): 24/25 = 0.96. (3, 4) and (1, 0): 0.6. (4, 3) and (1, 0): 0.8, exactly the threshold.
+    graph = cosine_graph(scaled([[3, 4], [4, 3], [1, 0]]), FLAT.replace(min_edge_similarity=0.8))
+    assert edges(graph) == {(0, 1): 0.96, (1, 0): 0.96}
+    graph = cosine_graph(scaled([[3, 4], [4, 3], [1, 0]]), FLAT.replace(min_edge_similarity=0.79))
+    assert edges(graph) == {(0, 1): 0.96, (1, 0): 0.96, (1, 2): 0.8, (2, 1): 0.8}
+
+
+def test_the_cosine_is_that_of_the_debiased_rows():
+    # Divided by (1, 2) the rows are (1, 1) and (1, 0): cosine 1/sqrt(2).
+    rows = scaled([[1, 2], [1, 0]], bias_S=torch.tensor([1.0, 2.0]))
+    assert rows.cosine_matrix()[0, 1] == pytest.approx(0.5**0.5)
+    assert rows.cosines(torch.tensor([0]), torch.tensor([1])).item() == pytest.approx(0.5**0.5)
+
+
+def test_a_row_of_zeros_has_no_edges_and_no_nan():
+    graph = cosine_graph(scaled([[0, 0], [1, 0], [1, 0]]), FLAT)
+    assert edges(graph) == {(1, 2): 1.0, (2, 1): 1.0}
+
+
+def test_an_edge_stays_if_it_is_the_best_of_one_of_its_ends():
+    # Angles 0, 10, 25 and 50 degrees: nearest neighbours 0-1, 1-0, 2-1, 3-2. The edge 0-2 is the best of neither.
+    angles = torch.tensor([0.0, 10.0, 25.0, 50.0]).deg2rad()
+    rows = torch.stack([angles.cos(), angles.sin()], dim=1)
+    graph = cosine_graph(scaled(rows), FLAT.replace(max_neighbours=1, min_edge_similarity=0.5))
+    assert {(i, j) for i, j in edges(graph) if i < j} == {(0, 1), (1, 2), (2, 3)}
+
+
+def test_sinks_are_text_columns_with_a_large_share_of_the_average_row():
+    rows_TS = torch.tensor([[0.5, 0.4, 0.05, 0.05], [0.3, 0.6, 0.05, 0.05]])
+    footprint = Footprint(rows_TS, torch.tensor([False, True, False, False]))
+    # Means 0.4, 0.5, 0.05, 0.05; column 1 is visual.
+    assert sink_columns(footprint, CreditConfig()).tolist() == [True, False, False, False]
+    assert sink_columns(footprint, CreditConfig(min_sink_share=0.41)).tolist() == [False] * 4
+
+
+def test_footprint_columns_by_name():
+    footprint = Footprint(torch.full((2, 5), 0.2), torch.tensor([False, True, True, False, False]))
+    columns = {
+        name: footprint_columns(footprint, CreditConfig(footprint=name)).int().tolist()
+        for name in ("all", "visual", "prompt")
+    }
+    assert columns == {"all": [1, 1, 1, 1, 1], "visual": [0, 1, 1, 0, 0], "prompt": [1, 1, 1, 0, 0]}
+    # All three text columns hold a fifth of the average row.
+    assert footprint_columns(footprint, CreditConfig()).int().tolist() == [0, 1, 1, 0, 0]
+
+
+def test_a_sink_makes_the_graph_complete_and_its_cut_a_random_one():
+    footprint, bias_S = topics(200, 300, sink=0.6), torch.ones(300)
+    literal, default = CreditConfig.preset("literal"), CreditConfig()
+    with_sink, without_sink = (ScaledRows.of(footprint, bias_S, config) for config in (literal, default))
+    assert edge_density(with_sink, literal) == 1.0
+    assert edge_density(without_sink, default) < 0.2
+    complete, sparse = cosine_graph(with_sink, literal), cosine_graph(without_sink, default)
+    random = random_cut(partition(complete, literal, 0))
+    assert complete.cut(partition(complete, literal, 0)) == pytest.approx(random, abs=0.01)
+    assert sparse.cut(partition(sparse, default, 0)) < 0.5 * random
+
+
+def test_edge_density_counts_pairs_by_hand():
+    # Of the three pairs only the first two tokens are alike.
+    assert edge_density(scaled([[1, 0], [1, 0], [0, 1]]), FLAT) == pytest.approx(1 / 3)
+
+
+def test_cut_and_random_cut_by_hand():
+    # A path 0-1-2-3 with weights 1, 2, 1, cut in the middle: 2 of 4. Random halves: 1 - 2 (2 * 1) / (4 * 3) = 2/3.
+    graph = TokenGraph(
+        4, np.array([0, 1, 1, 2, 2, 3]), np.array([1, 0, 2, 1, 3, 2]), np.array([1, 1, 2, 2, 1, 1], dtype=np.float32)
+    )
+    assert graph.cut(np.array([0, 0, 1, 1])) == pytest.approx(0.5)
+    assert random_cut(np.array([0, 0, 1, 1])) == pytest.approx(2 / 3)
+    assert graph.degree().tolist() == [1, 3, 3, 1]
+
+
+@pytest.mark.parametrize(("num_tokens", "num_clusters"), [(2, 2), (5, 2), (19, 2), (29, 2), (30, 3), (125, 12)])
+def test_there_is_a_cluster_for_every_ten_tokens_and_at_least_two(num_tokens, num_clusters):
+    rows = scaled(topics(num_tokens, 40).rows_TS)
+    labels = partition(cosine_graph(rows, FLAT), FLAT, 0)
+    assert len(labels) == num_tokens
+    assert labels.max() < num_clusters
+    assert len(set(labels.tolist())) == num_clusters
+
+
+def test_metis_finds_groups_that_look_at_different_places():
+    rows = torch.zeros(30, 3)
+    rows[torch.arange(30), torch.arange(30) % 3] = 1
+    labels = partition(cosine_graph(scaled(rows), FLAT), FLAT, 0)
+    assert [set(labels[k::3].tolist()) for k in range(3)] == [{int(labels[k])} for k in range(3)]
+
+
+def test_an_empty_graph_and_a_complete_one_are_partitioned_too():
+    for rows in (torch.eye(25), torch.ones(25, 4)):
+        assert len(set(partition(cosine_graph(scaled(rows), FLAT), FLAT, 0).tolist())) == 2
+
+
+def test_the_partition_depends_on_the_seed_and_on_nothing_else():
+    rows = scaled(topics(200, 60, seed=3).rows_TS)
+    graph = cosine_graph(rows, FLAT)
+    first, again, other = (partition(graph, FLAT, seed) for seed in (5, 5, 6))
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
+
+
+def test_centroid_cosines_by_hand():
+    # Cluster 0: rows (2, 0) and (0, 1), centroid (1, 0.5): cosines 2/sqrt(5) and 1/sqrt(5). A cluster of one: 1.
+    cosines = scaled([[2, 0], [0, 1], [3, 3]]).centroid_cosines(torch.tensor([0, 0, 1]))
+    torch.testing.assert_close(cosines, torch.tensor([2 / 5**0.5, 1 / 5**0.5, 1.0]))
+
+
+# Long responses: neighbours are looked up in a projection.
+
+
+def test_the_projection_finds_nearly_the_same_edges_with_the_same_weights(monkeypatch):
+    config = CreditConfig()
+    rows = ScaledRows.of(topics(700, 900, sink=0.5), torch.ones(900), config)
+    found = edges(cosine_graph(rows, config))
+    monkeypatch.setattr(graph_module, "_EXACT_TOKENS", 700)
+    exact = edges(cosine_graph(rows, config))
+    assert len(found.keys() & exact.keys()) >= 0.95 * len(exact)
+    assert all(weight > 0.7 for weight in found.values())
+    # The projection only proposes: a weight is the cosine of the rows themselves.
+    assert all(abs(found[edge] - exact[edge]) <= 1e-3 for edge in found.keys() & exact.keys())
+
+
+def test_the_projection_costs_no_cut(monkeypatch):
+    config = CreditConfig()
+    rows = ScaledRows.of(topics(700, 900, sink=0.5), torch.ones(900), config)
+    found = partition(cosine_graph(rows, config), config, 0)
+    monkeypatch.setattr(graph_module, "_EXACT_TOKENS", 700)
+    every_edge = cosine_graph(rows, config.replace(max_neighbours=None))
+    assert every_edge.cut(found) <= every_edge.cut(partition(every_edge, config, 0)) + 0.02
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 60), st.integers(0, 1000), st.sampled_from([None, 1, 3]))
+def test_a_graph_is_symmetric_sorted_and_without_loops(num_tokens, seed, max_neighbours):
+    config = FLAT.replace(max_neighbours=max_neighbours)
+    graph = cosine_graph(scaled(topics(num_tokens, 30, seed=seed).rows_TS), config)
+    pairs = edges(graph)
+    assert all(pairs[j, i] == weight and i != j for (i, j), weight in pairs.items())
+    assert list(pairs) == sorted(pairs)
+    assert len(pairs) == len(graph.tail_E)

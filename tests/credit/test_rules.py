@@ -1,0 +1,329 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atrl_bench.credit import RULES, CreditConfig, Footprint, install_row_capture, split_footprints, token_credit
+
+FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
+GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
+
+
+def footprint_of(rows, visual, entropy=None):
+    return Footprint(torch.tensor(rows), torch.tensor(visual), None if entropy is None else torch.tensor(entropy))
+
+
+def by_hand():
+    """Four tokens, four columns, the last two visual: tokens 0 and 1 look at the image, 2 and 3 at the text."""
+    rows = [[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.5, 0.3], [0.4, 0.5, 0.05, 0.05], [0.5, 0.4, 0.05, 0.05]]
+    return footprint_of(rows, [False, False, True, True], [1.0, 3.0, 2.0, 0.0])
+
+
+def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
+    """Causal rows in topics, with an attention sink, half of the prompt visual, and every stage with work to do."""
+    generator = torch.Generator().manual_seed(seed)
+    num_columns = num_prompt + num_tokens
+    num_topics = max(2, num_tokens // 8)
+    centre_KS = torch.randn(num_topics, num_columns, generator=generator).mul(1.8).exp()
+    topic_T = torch.randint(num_topics, (num_tokens,), generator=generator)
+    rows_TS = centre_KS[topic_T] * torch.randn(num_tokens, num_columns, generator=generator).mul(0.6).exp()
+    future_TS = torch.arange(num_columns) > num_prompt + torch.arange(num_tokens)[:, None]
+    rows_TS.masked_fill_(future_TS, 0.0)
+    rows_TS *= (1 - sink) / rows_TS.sum(dim=1, keepdim=True)
+    rows_TS[:, 0] += sink
+    visual_S = torch.zeros(num_columns, dtype=torch.bool)
+    visual_S[5 : 5 + num_prompt // 2] = True
+    return Footprint(rows_TS, visual_S, torch.rand(num_tokens, generator=generator))
+
+
+# By hand.
+
+
+def test_credit_by_hand():
+    # C = 0.8, 0.8, 0.1, 0.1; phi = 1, 1, 1/8, 1/8. Two clusters, {0, 1} and {2, 3}: W = 8/9 and 1/9, mean 1/2.
+    credit = token_credit(by_hand(), "grouping_only", FLAT)
+    torch.testing.assert_close(credit.connectivity_T, torch.tensor([0.8, 0.8, 0.1, 0.1]))
+    torch.testing.assert_close(credit.credit_T, torch.tensor([16 / 9, 16 / 9, 2 / 9, 2 / 9]))
+    literal = token_credit(by_hand(), "atrl", CreditConfig.preset("literal").replace(exp_weight=0, cosine_weight=0))
+    torch.testing.assert_close(literal.credit_T, torch.tensor([8 / 9, 8 / 9, 1 / 9, 1 / 9]))
+    torch.testing.assert_close(literal.importance_T, torch.tensor([1, 1, 1 / 8, 1 / 8]))
+
+
+def test_raw_attention_by_hand():
+    # 0.8, 0.8, 0.1, 0.1 over their mean 0.45.
+    credit = token_credit(by_hand(), "raw_attention", FLAT).credit_T
+    torch.testing.assert_close(credit, torch.tensor([0.8, 0.8, 0.1, 0.1]) / 0.45)
+    as_written = token_credit(by_hand(), "raw_attention", FLAT.replace(scale="as_written")).credit_T
+    torch.testing.assert_close(as_written, torch.tensor([0.8, 0.8, 0.1, 0.1]) / 1.8)
+
+
+def test_truncations_keep_a_share_rounded_up():
+    config = FLAT.replace(kept_fraction=0.3, entropy_fraction=0.5)
+    # ceil(0.3 * 4) = 2 of 4 tokens, so twice the weight on each.
+    assert token_credit(by_hand(), "hard_truncation", config).credit_T.tolist() == [2, 2, 0, 0]
+    assert token_credit(by_hand(), "bottom_truncation", config).credit_T.tolist() == [0, 0, 2, 2]
+    assert token_credit(by_hand(), "high_entropy", config).credit_T.tolist() == [0, 2, 2, 0]
+    as_written = config.replace(scale="as_written")
+    assert token_credit(by_hand(), "hard_truncation", as_written).credit_T.tolist() == [1, 1, 0, 0]
+
+
+def test_reverse_gives_the_most_weight_to_the_least_grounded():
+    footprint = realistic()
+    forward, backward = (token_credit(footprint, rule).credit_T for rule in ("atrl", "reverse"))
+    order = forward.argsort(stable=True)
+    torch.testing.assert_close(backward[order], forward[order].flip(0))
+    assert sorted(forward.tolist()) == sorted(backward.tolist())
+
+
+def test_random_deals_the_same_weights_and_follows_the_seed():
+    footprint = realistic()
+    first, again, other = (token_credit(footprint, "random", seed=seed).credit_T for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert sorted(first.tolist()) == sorted(token_credit(footprint, "atrl", seed=1).credit_T.tolist())
+
+
+# Properties.
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 70), st.integers(0, 10**6), st.sampled_from(sorted(RULES)), st.floats(0, 0.8))
+def test_every_rule_has_mean_one_and_no_negative_weight(num_tokens, seed, rule, sink):
+    credit = token_credit(realistic(num_tokens, seed=seed, sink=sink), rule, seed=seed)
+    assert float(credit.credit_T.double().mean()) == pytest.approx(1.0, abs=1e-6)
+    assert bool((credit.credit_T >= 0).all())
+    assert all(map(math.isfinite, credit.diagnostics.values()))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(2, 70), st.integers(0, 10**6))
+def test_cluster_weights_sum_to_one_as_written(num_tokens, seed):
+    credit = token_credit(realistic(num_tokens, seed=seed), "atrl", CreditConfig.preset("literal"))
+    weights = {int(k): float(c) for k, c in zip(credit.cluster_T, credit.credit_T, strict=True)}
+    assert sum(weights.values()) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["default", "literal"])
+@pytest.mark.parametrize("rule", GROUPED)
+def test_credit_is_constant_inside_a_cluster(rule, preset):
+    credit = token_credit(realistic(), rule, CreditConfig.preset(preset))
+    for cluster in credit.cluster_T.unique():
+        assert len(credit.credit_T[credit.cluster_T == cluster].unique()) == 1
+
+
+def test_uniform_is_exactly_one_everywhere_in_both_presets():
+    for preset in ("default", "literal"):
+        for num_tokens in (1, 2, 3, 7, 49, 300):
+            credit = token_credit(realistic(num_tokens), "uniform", CreditConfig.preset(preset)).credit_T
+            assert torch.equal(credit, torch.ones(num_tokens))
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_the_same_seed_gives_the_same_credit_and_arguments_stay_as_they_were(rule):
+    footprint = realistic(300)
+    before = footprint.rows_TS.clone()
+    torch.manual_seed(0)
+    np.random.seed(0)
+    first = token_credit(footprint, rule, seed=3)
+    torch.manual_seed(1)
+    np.random.seed(1)
+    again = token_credit(footprint, rule, seed=3)
+    assert torch.equal(first.credit_T, again.credit_T)
+    assert torch.equal(footprint.rows_TS, before)
+
+
+@pytest.mark.parametrize("rule", ["raw_attention", "hard_truncation", "grouping_only", "atrl"])
+def test_reordering_tokens_reorders_their_credit(rule):
+    # Three groups that look at three different columns, so that METIS has one answer.
+    rows_TS = torch.full((30, 6), 0.02)
+    rows_TS[torch.arange(30), torch.arange(30) % 3] = torch.tensor([0.9, 0.6, 0.3])[torch.arange(30) % 3]
+    rows_TS += 1e-4 * torch.arange(30)[:, None]
+    visual_S = torch.tensor([True, True, True, False, False, False])
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
+    credit = token_credit(Footprint(rows_TS, visual_S), rule, FLAT).credit_T
+    reordered = token_credit(Footprint(rows_TS[order], visual_S), rule, FLAT).credit_T
+    torch.testing.assert_close(reordered, credit[order])
+
+
+def test_anchors_get_more_than_others_where_tokens_are_grouped_by_what_they_look_at():
+    credit = token_credit(by_hand(), "atrl", FLAT).credit_T
+    assert credit[:2].min() > 1 > credit[2:].max()
+
+
+# Ablations are the full rule with a field changed.
+
+
+def test_ablations_equal_the_full_rule_with_their_stage_switched_off():
+    footprint = realistic()
+    full = CreditConfig()
+    same = {
+        "grouping_only": full.replace(outlier_scale=1.0, num_neighbours=0),
+        "without_expansion": full.replace(num_neighbours=0),
+        "without_refinement": full.replace(outlier_scale=1.0),
+        "without_bias_correction": full.replace(exp_weight=0.0, cosine_weight=0.0),
+    }
+    credits = {rule: token_credit(footprint, rule).credit_T for rule in [*same, "atrl"]}
+    for rule, config in same.items():
+        assert torch.equal(credits[rule], token_credit(footprint, "atrl", config).credit_T)
+        assert not torch.equal(credits[rule], credits["atrl"])
+
+
+def test_as_written_refinement_changes_phi_and_never_the_credit():
+    literal = CreditConfig.preset("literal").replace(footprint="without_sinks")
+    full, grouped = (token_credit(realistic(), rule, literal) for rule in ("atrl", "grouping_only"))
+    assert torch.equal(full.credit_T, grouped.credit_T)
+    assert not torch.equal(full.importance_T, grouped.importance_T)
+
+
+OTHER_VALUE = {
+    "exp_weight": 0.9,
+    "exp_decay": 0.5,
+    "cosine_weight": 0.3,
+    "footprint": "visual",
+    "min_sink_share": 1.0,
+    "min_edge_similarity": 0.9,
+    "max_neighbours": 2,
+    "tokens_per_cluster": 5,
+    "max_imbalance": 0.8,
+    "importance_start": "rank",
+    "min_centroid_similarity": 0.9,
+    "outlier_scale": 0.2,
+    "hub_rank": "degree",
+    "hub_fraction": 0.5,
+    "num_neighbours": 1,
+    "similarity_weight": 0.0,
+    "importance_weight": 0.1,
+    "min_neighbour_score": 0.99,
+    "promotion": "cluster",
+    "cluster_mass": "density",
+    "scale": "as_written",
+    "kept_fraction": 0.5,
+    "entropy_fraction": 0.5,
+}
+RULE_THAT_READS = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_VALUE))
+def test_every_setting_changes_a_result(name):
+    footprint, rule = realistic(), RULE_THAT_READS.get(name, "atrl")
+    changed = CreditConfig().replace(**{name: OTHER_VALUE[name]})
+    assert not torch.equal(token_credit(footprint, rule).credit_T, token_credit(footprint, rule, changed).credit_T)
+
+
+def test_the_settings_above_are_all_there_are_but_two_that_the_capture_reads(tiny_vlm):
+    names = {field.name for field in dataclasses.fields(CreditConfig)}
+    assert names - OTHER_VALUE.keys() == {"num_layers", "reading"}
+    tiny = tiny_vlm("qwen2_5_vl")
+
+    def credit(config):
+        capture = install_row_capture(tiny.model, config.num_layers)
+        with torch.no_grad(), capture.record(tiny.num_response_tokens) as recording:
+            tiny.model(**tiny.inputs)
+        mask_BS = tiny.inputs["attention_mask"]
+        rows_BTS = recording.rows(config.reading)
+        return token_credit(
+            split_footprints(rows_BTS, mask_BS, tiny.visual_BS, tiny.response_mask_BT)[0], config=config
+        )
+
+    default = CreditConfig()
+    expected = credit(default).credit_T
+    assert not torch.equal(credit(default.replace(num_layers=1)).credit_T, expected)
+    assert not torch.equal(credit(default.replace(reading="own")).credit_T, expected)
+
+
+# Diagnostics.
+
+
+def test_diagnostics_by_hand():
+    diagnostics = token_credit(by_hand(), "grouping_only", FLAT).diagnostics
+    # Shares 4/9, 4/9, 1/18, 1/18. Entropy over log 4, the top ceil(0.6) = 1 token, edges 0-1 and 2-3 of six pairs.
+    entropy = -(2 * 4 / 9 * math.log(4 / 9) + 2 / 18 * math.log(1 / 18)) / math.log(4)
+    assert diagnostics["entropy"] == pytest.approx(entropy)
+    assert diagnostics["top15_share"] == pytest.approx(4 / 9)
+    assert diagnostics["edge_density"] == pytest.approx(2 / 6)
+    assert diagnostics["cut"] == 0
+    assert diagnostics["random_cut"] == pytest.approx(2 / 3)
+    # Weights 8, 8, 1, 1 and places 0, 1, 2, 3 about their means: -14 / sqrt(49 * 5).
+    assert diagnostics["position_correlation"] == pytest.approx(-2 / 5**0.5)
+    assert diagnostics["connectivity_correlation"] == pytest.approx(1.0)
+    assert diagnostics["mean_connectivity"] == pytest.approx(0.45)
+
+
+def test_uniform_credit_has_full_entropy_its_fair_share_and_no_correlation():
+    diagnostics = token_credit(realistic(40), "uniform").diagnostics
+    assert diagnostics["entropy"] == pytest.approx(1.0)
+    assert diagnostics["top15_share"] == pytest.approx(6 / 40)
+    assert diagnostics["position_correlation"] == 0
+    assert "cut" not in diagnostics
+
+
+def test_a_sink_shows_in_the_diagnostics_of_the_literal_preset():
+    footprint = realistic(sink=0.6)
+    literal = token_credit(footprint, config=CreditConfig.preset("literal")).diagnostics
+    default = token_credit(footprint).diagnostics
+    assert literal["edge_density"] > 0.99
+    assert literal["cut"] == pytest.approx(literal["random_cut"], abs=0.03)
+    assert literal["dropped_columns"] == 0
+    assert default["edge_density"] < 0.3
+    assert default["dropped_columns"] == 1
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("num_tokens", [0, 1])
+def test_fewer_than_two_tokens_get_one_each(num_tokens, rule):
+    assert token_credit(realistic(num_tokens), rule).credit_T.tolist() == [1.0] * num_tokens
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_a_response_without_visual_columns_gets_uniform_credit(rule):
+    footprint = realistic()
+    text_only = Footprint(footprint.rows_TS, torch.zeros_like(footprint.visual_S), footprint.entropy_T)
+    assert torch.equal(token_credit(text_only, rule).credit_T, torch.ones(60))
+
+
+@pytest.mark.parametrize("rule", [*GROUPED, "raw_attention", "random", "reverse"])
+def test_a_response_that_never_looked_at_the_image_gets_uniform_credit(rule):
+    zero = Footprint(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4))
+    assert torch.equal(token_credit(zero, rule).credit_T, torch.ones(30))
+
+
+def test_some_rows_of_zeros_among_others_do_no_harm():
+    footprint = realistic()
+    rows_TS = footprint.rows_TS.clone()
+    rows_TS[::3] = 0
+    for rule in ("atrl", "raw_attention"):
+        credit = token_credit(Footprint(rows_TS, footprint.visual_S), rule)
+        assert float(credit.credit_T.mean()) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
+def test_rows_that_are_no_attention_are_refused_with_the_reason(value):
+    rows_TS = torch.full((3, 4), 0.25)
+    rows_TS[1, 2] = value
+    with pytest.raises(ValueError, match="finite and not negative"):
+        Footprint(rows_TS, torch.ones(4, dtype=torch.bool))
+
+
+def test_wrong_shapes_are_refused_by_name():
+    rows_TS = torch.full((3, 4), 0.25)
+    with pytest.raises(ValueError, match="visual_S should be 4 booleans"):
+        Footprint(rows_TS, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="rows_TS should be a float matrix"):
+        Footprint(rows_TS[0], torch.ones(4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="entropy_T should have 3 values"):
+        Footprint(rows_TS, torch.ones(4, dtype=torch.bool), torch.ones(4))
+
+
+def test_an_unknown_rule_and_a_missing_entropy_say_what_is_needed():
+    with pytest.raises(ValueError, match="uniform, atrl, raw_attention"):
+        token_credit(by_hand(), "anchor")
+    without_entropy = Footprint(by_hand().rows_TS, by_hand().visual_S)
+    with pytest.raises(ValueError, match="entropy_T"):
+        token_credit(without_entropy, "high_entropy")
