@@ -24,33 +24,22 @@ def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
 
 
 def transcribed_tokens(token_texts: list[str], transcription: str) -> BoolTensor:
-    """Returns which response tokens transcribe the image, given the digits it shows in reading order ("3 7 2").
+    """Returns which response tokens transcribe the image, given what it shows in reading order ("3 7 2").
 
-    These are the first digits of the response that list the whole transcription in order. Digits that cannot have
-    been read from the image do not count: the number after an "=", and everything from the first "\\boxed" on.
-    If the digits occur one after the other somewhere (only words and signs between them) that listing is taken,
-    otherwise the earliest digits in the right order. A response that does not list them all has no such token.
+    These are the first numbers of the response that list the transcription: all of it, in order, one after the other
+    with only words and signs between them, or run together ("372"). Numbers that cannot have been read from the image
+    are passed over: the one after an "=", and all from the first "\\boxed" on. A response without such a listing
+    has no such token; one that misreads a digit has none either.
     """
     is_transcribed_T = torch.zeros(len(token_texts), dtype=torch.bool)
     owner = [t for t, text in enumerate(token_texts) for _ in text]
     response = "".join(token_texts).partition("\\boxed")[0]
-    computed = {i for match in re.finditer(r"=\s*[-+]?\d+(?:\.\d+)?", response) for i in range(*match.span())}
-    digits = [i for i, character in enumerate(response) if character.isdigit() and i not in computed]
-    wanted = [character for character in transcription if character.isdigit()]
-    found = [response[i] for i in digits]
-    for start in range(len(found) - len(wanted) + 1):
-        if wanted and found[start : start + len(wanted)] == wanted:
-            positions = digits[start : start + len(wanted)]
-            break
-    else:
-        positions = _first_in_order(response, digits, wanted)
-    is_transcribed_T[[owner[i] for i in positions]] = True
+    numbers = [match for match in re.finditer(r"(=\s*[-+]?)?(\d+)", response) if match[1] is None]
+    for wanted in (transcription.split(), ["".join(transcription.split())]):
+        for start in range(len(numbers) - len(wanted) + 1):
+            listing = numbers[start : start + len(wanted)]
+            if wanted and [number[2] for number in listing] == wanted:
+                positions = [position for number in listing for position in range(*number.span(2))]
+                is_transcribed_T[[owner[position] for position in positions]] = True
+                return is_transcribed_T  # type: ignore[return-value]
     return is_transcribed_T  # type: ignore[return-value]
-
-
-def _first_in_order(response: str, digits: list[int], wanted: list[str]) -> list[int]:
-    positions: list[int] = []
-    for i in digits:
-        if len(positions) < len(wanted) and response[i] == wanted[len(positions)]:
-            positions.append(i)
-    return positions if len(positions) == len(wanted) else []

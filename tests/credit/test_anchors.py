@@ -92,9 +92,11 @@ def test_a_response_that_does_not_list_all_digits_has_no_such_token():
     assert marked(["3"], "") == []
 
 
-def test_digits_in_order_with_others_between_them_still_count():
-    # "image 1 shows 3, image 2 shows 7" lists 1 3 2 7; the wanted 3 and 7 are the second and the fourth.
-    assert marked(["image ", "1", ": ", "3", ", image ", "2", ": ", "7"], "3 7") == [3, 7]
+def test_a_misread_digit_is_not_made_up_for_by_a_later_sum():
+    # 4 7 2 was read where the image has 4 7 1; the 1 of the operand 11 must not complete a listing.
+    tokens = ["4", " ", "7", " ", "2", ".", "4", "+", "7", "=", "1", "1", ",", "1", "1", "+", "2", "=", "1", "3"]
+    assert marked(tokens, "4 7 1") == []
+    assert marked(tokens, "4 7 2") == [0, 2, 4]
 
 
 def test_a_token_of_several_digits_is_marked_once_and_whole():

@@ -1,0 +1,66 @@
+"""The snippet of docs/method.md, run as it stands there."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+PAGE = Path(__file__).parents[2] / "docs" / "method.md"
+
+
+def snippet():
+    return re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1].replace("=256", "=12")
+
+
+def test_the_snippet_prints_a_line_for_every_token_of_a_mini_response(mini_processor, tiny_model, capsys):
+    from PIL import Image
+
+    image = Image.effect_noise((112, 56), 80).convert("RGB")
+    messages = [
+        {"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "What is the sum?"}]}
+    ]
+    names = {"model": tiny_model.eval(), "processor": mini_processor, "messages": messages}
+    torch.manual_seed(0)
+    exec(compile(snippet(), str(PAGE), "exec"), names)
+    tiny_model.train()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == names["T"] + 1
+    assert float(names["credit"].credit_T.mean()) == pytest.approx(1.0, abs=1e-6)
+    assert int(names["footprint"].visual_S.sum()) == 8
+    assert "edge_density" in lines[-1]
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"])
+def test_the_snippet_works_for_every_family(family, tiny_vlm, capsys):
+    tiny = tiny_vlm(family)
+    inputs = {name: value[:1] for name, value in tiny.inputs.items()}
+    # The first sequence has two of the three images.
+    pixels_per_image = len(tiny.inputs["pixel_values"]) // 3
+    inputs["pixel_values"] = tiny.inputs["pixel_values"][: 2 * pixels_per_image]
+    if "image_grid_thw" in inputs:
+        inputs["image_grid_thw"] = tiny.inputs["image_grid_thw"][:2]
+    # Random weights would also write image placeholders without an image.
+    tiny.model.generation_config.suppress_tokens = [60, 61, 62, 63]
+    processor = SimpleNamespace(
+        apply_chat_template=lambda messages, **options: inputs, decode=lambda token: f"<{int(token)}>"
+    )
+    names = {"model": tiny.model, "processor": processor, "messages": []}
+    exec(compile(snippet(), str(PAGE), "exec"), names)
+    assert len(capsys.readouterr().out.splitlines()) == names["T"] + 1
+    assert int(names["footprint"].visual_S.sum()) == 8
+
+
+def test_the_page_names_every_field_and_every_rule():
+    import dataclasses
+
+    from atrl_bench.credit import PRESETS, RULES, CreditConfig
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert [rule for rule in RULES if f"`{rule}`" not in page] == []
+    literal_table = page[page.index("| field | literal") : page.index("The other gaps")]
+    assert set(re.findall(r"^\| `(\w+)` \|", literal_table, re.M)) == set(PRESETS["literal"])
+    fields = [field.name for field in dataclasses.fields(CreditConfig)]
+    papers_constants = {"min_edge_similarity", "similarity_weight", "importance_weight", "min_neighbour_score"}
+    assert [name for name in fields if f"`{name}`" not in page and name not in papers_constants] == []
