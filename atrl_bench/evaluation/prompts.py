@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 TEMPLATES: tuple[str, str, str] = (
     "{question}\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
@@ -51,8 +52,8 @@ def split_options(text: str) -> list[str]:
     for match in re.finditer(r"(?:^|[;\n])\s*([A-J])\s*[.):．、]\s*", text):
         if match[1] == LETTERS[len(starts)]:
             starts.append(match.span())
-    ends = [start for start, _ in starts[1:]] + [len(text)]
-    return [text[begin:end].strip(" ;\n") for (_, begin), end in zip(starts, ends, strict=True)]
+    bounds = [*starts, (len(text), len(text))]
+    return [text[begin:end].strip(" ;\n") for (_, begin), (end, _) in pairwise(bounds)]
 
 
 PROMPT_VERSION = hashlib.sha256(

@@ -45,6 +45,8 @@ def test_choices_are_lettered_one_per_line() -> None:
         ("A. Left; B. Cannot be determined.; C. None", ["Left", "Cannot be determined.", "None"]),
         ("A. PA = PB;B. PA > PB > AB", ["PA = PB", "PA > PB > AB"]),
         ("A. B  ; B. C  ", ["B", "C"]),
+        ("A:40°\nB:60°\nC:120°\nD:140°", ["40°", "60°", "120°", "140°"]),
+        ("", []),
     ],
 )
 def test_an_option_string_is_split_at_its_own_letters_only(text: str, options: list[str]) -> None:

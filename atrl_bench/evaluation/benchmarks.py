@@ -1,0 +1,234 @@
+"""The benchmarks in `tasks/`: which there are, where their rows come from, and each row as a problem.
+
+Reads the task files the way lmms-eval does, without importing lmms-eval, torch or datasets: `list`, `plan` and a
+finished cell need none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.evaluation import protocol
+from atrl_bench.evaluation.digests import file_digest
+from atrl_bench.evaluation.grading import Gold
+from atrl_bench.evaluation.protocol import Row
+from atrl_bench.resources import folder
+from atrl_bench.results.store import Problem
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """One benchmark: its names, its data and its two files."""
+
+    name: str  # in our commands and tables
+    title: str  # in print
+    version: str  # changes with anything in the task's code or settings that could change a number
+    split: str
+    folder: str  # the folder inside `--data-dir`
+    hub_id: str | None  # None: only ever on this machine
+    hub_config: str | None
+    yaml_path: Path
+
+    @property
+    def lmms_eval_name(self) -> str:
+        """The name of this task inside lmms-eval."""
+        return LMMS_EVAL_PREFIX + self.name
+
+    @property
+    def module(self) -> ModuleType:
+        """The task's Python file, imported once."""
+        return _module(self.yaml_path.with_suffix(".py"))
+
+
+class _TaskLoader(yaml.SafeLoader):
+    """Reads a task file without importing the functions it names."""
+
+
+_TaskLoader.add_constructor("!function", lambda loader, node: f"!function {loader.construct_scalar(node)}")
+
+
+@cache
+def list_tasks() -> tuple[TaskInfo, ...]:
+    """Return every benchmark in `tasks/`, by name."""
+    return tuple(_task_info(path) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+
+
+def find_task(name: str) -> TaskInfo:
+    """Return the benchmark called `name`."""
+    known = {info.name: info for info in list_tasks()}
+    if name not in known:
+        raise UnknownNameError("task", name, known, next_step="atrl-bench list tasks")
+    return known[name]
+
+
+def _task_info(path: Path) -> TaskInfo:
+    config = _read(path)
+    data = config["metadata"]
+    local = config["dataset_path"] == "parquet"
+    return TaskInfo(
+        name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
+        title=data["title"],
+        version=f"{data['version']}-{_fingerprint(path, config)}",
+        split=config["test_split"],
+        folder=data["folder"],
+        hub_id=None if local else config["dataset_path"],
+        hub_config=config.get("dataset_name"),
+        yaml_path=path,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    config = yaml.load(path.read_text(encoding="utf-8"), _TaskLoader)
+    return {**_read(path.parent / config.pop("include")), **config} if "include" in config else config
+
+
+def _fingerprint(path: Path, config: dict[str, Any]) -> str:
+    """Return a hash of all that the task's files do: comments, docstrings and layout may change, code may not."""
+    sources = [path.with_suffix(".py"), Path(protocol.__file__)]
+    code = [ast.dump(_without_docstrings(ast.parse(source.read_text(encoding="utf-8")))) for source in sources]
+    return hashlib.sha256(json.dumps([config, *code], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return tree
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"atrl_bench_tasks.{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# Rows -------------------------------------------------------------------------------------------------------------
+
+
+def parquet_files(info: TaskInfo, data_dir: Path) -> list[Path]:
+    """Return the files below `data_dir` that hold the benchmark's split."""
+    files = sorted((data_dir / info.folder).glob(f"{info.split}*.parquet"))
+    if not files:
+        raise MissingDataError(
+            f"There is no {info.title} data in {data_dir}.",
+            why=f"Expected {data_dir / info.folder}/{info.split}*.parquet.",
+            next_step="give another --data-dir, or leave it out to use the hub's data",
+        )
+    return files
+
+
+def data_digest(info: TaskInfo, data_dir: Path | None) -> str:
+    """Return what names the benchmark's data: the hash of the local files, or the hub dataset with its commit."""
+    if data_dir is not None:
+        return file_digest(parquet_files(info, data_dir))
+    return f"{info.hub_id}@{_hub_commit(info)}"
+
+
+def load_rows(info: TaskInfo, data_dir: Path | None, limit: int | None = None) -> Dataset:
+    """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
+    import datasets
+
+    if data_dir is None:
+        rows = datasets.load_dataset(info.hub_id, info.hub_config, split=info.split, revision=_hub_commit(info))
+    else:
+        files = [str(path) for path in parquet_files(info, data_dir)]
+        rows = datasets.concatenate_datasets([datasets.Dataset(_read_table(path)) for path in files])
+    missing = [column for column in info.module.COLUMNS if column not in rows.column_names]
+    if missing:
+        raise InvalidFileError(
+            f"The {info.title} data in {data_dir or info.hub_id} has no column {', '.join(map(repr, missing))}.",
+            why=f"It has {', '.join(rows.column_names)}.",
+            next_step="give a --data-dir with the columns of the published dataset",
+        )
+    rows = info.module.process_docs(rows)
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+
+
+def _read_table(path: str) -> Any:
+    import datasets
+    import pyarrow.parquet as pq
+
+    # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
+    table = pq.read_table(path)
+    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
+    features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
+    return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
+
+
+def _guessed_features(schema: Any) -> Any:
+    import datasets
+    import pyarrow as pa
+
+    features = datasets.Features.from_arrow_schema(schema)
+    for field in schema:
+        if pa.types.is_struct(field.type) and {child.name for child in field.type} == {"bytes", "path"}:
+            features[field.name] = datasets.Image()
+    return features
+
+
+@cache
+def _hub_commit(info: TaskInfo) -> str:
+    """Return the commit of the hub dataset that is used: the downloaded one, or else the hub's latest."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    if info.hub_id is None:
+        raise MissingDataError(
+            f"{info.title} is not on the hub as one dataset.",
+            why=f"{info.yaml_path.with_suffix('.py')} says where its questions and images are and joins them.",
+            next_step=f"make {info.folder}/{info.split}.parquet with that file and give its folder as --data-dir",
+        )
+    downloaded = Path(HF_HUB_CACHE) / f"datasets--{info.hub_id.replace('/', '--')}" / "refs" / "main"
+    if downloaded.is_file():
+        return downloaded.read_text().strip()
+    try:
+        return str(HfApi().dataset_info(info.hub_id, timeout=20).sha)
+    except Exception as error:
+        raise MissingDataError(
+            f"The {info.title} dataset {info.hub_id} is not on this machine and the hub does not give it.",
+            why=f"{type(error).__name__}: {error}".splitlines()[0],
+            next_step=f"hf download --repo-type dataset {info.hub_id}, or give --data-dir, or use --profile mini",
+        ) from error
+
+
+def without_images(rows: Dataset) -> Dataset:
+    """Return the rows without their image columns: quick to go through."""
+    import datasets
+
+    return rows.remove_columns([name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)])
+
+
+def to_problem(info: TaskInfo, row: Row) -> Problem:
+    """Return a row as the store keeps it: with its gold answer and everything its verdict depends on."""
+    task = info.module
+    gold: Gold = task.gold(row)
+    details = {name: value for name, value in asdict(gold).items() if name not in ("answer", "choices")}
+    meta = {name: row[name] for name in task.KEPT if name in row} | {"gold": details}
+    return Problem(task.problem_id(row), task.group(row), task.question(row), gold.answer, gold.choices, meta)
+
+
+def to_gold(problem: Problem) -> Gold:
+    """Return the gold answer of a stored problem."""
+    return Gold(problem.gold, problem.choices, **problem.meta["gold"])

@@ -1,0 +1,136 @@
+"""N answers to each of a batch of prompts from one prefill, sampled so that no answer depends on its neighbours.
+
+The repeats of a problem start from one row of the batch and share it for as long as they draw the same tokens; a row is
+copied, with its keys and values, only where they part. At the paper's temperature of 0.1 they seldom do, so Mean@8
+costs little more than one answer; at temperature 0 it costs exactly one. Nothing about the samples changes by this:
+every repeat draws each token from its own row's distribution with its own random number.
+
+That number comes from a counter-based generator keyed by (run seed, problem, repeat), one per step. So an answer is the
+same in whatever batch, order or process it is drawn, up to the rounding of a differently shaped matrix product.
+
+Shapes: P prompts, M answers (repeats of all prompts), R distinct rows, S positions, T response tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from atrl_bench.errors import AtrlBenchError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn."""
+
+    max_new_tokens: int  # an answer is cut here
+    temperature: float = 1.0  # 0 takes the likeliest token
+    top_p: float = 1.0  # only the likeliest tokens that together reach this probability are drawn
+    run_seed: int = 0  # another seed draws other answers
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which answer is to be drawn: the `repeat`-th to the prompt in row `prompt` of the batch."""
+
+    prompt: int
+    problem_id: str
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The tokens of one answer, without the one that ended it; `truncated` if none did."""
+
+    token_ids: tuple[int, ...]
+    truncated: bool
+    end: int | None = None  # the token that ended it: a trainer scores it too
+
+
+def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndarray:
+    """Return the `count` random numbers in [0, 1) that belong to this repeat of this problem, one for each step."""
+    key = hashlib.sha256(f"sample:{run_seed}:{repeat}:{problem_id}".encode()).digest()[:16]
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big"))).random(count)
+
+
+@torch.inference_mode()
+def sample(
+    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+) -> list[Answer]:
+    """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output)."""
+    mask_RS = inputs["attention_mask"]
+    # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
+    # here.
+    positions = model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs))
+    output = model(**inputs, position_ids=positions, use_cache=True, logits_to_keep=1)
+    if not torch.isfinite(output.logits).all():
+        raise AtrlBenchError("The model's output is not finite.", why="Its weights have diverged or are damaged.")
+    cache, position = output.past_key_values, positions[..., -1:] + 1
+
+    device, num_tokens = mask_RS.device, sampling.max_new_tokens
+    uniforms_MT = np.stack([uniforms(sampling.run_seed, d.problem_id, d.repeat, num_tokens) for d in draws])
+    tokens_MT = np.zeros((len(draws), num_tokens), dtype=np.int64)
+    length_M = np.full(len(draws), num_tokens)
+    row_M = np.array([draw.prompt for draw in draws])
+    open_M = np.arange(len(draws))  # the answers that have not ended
+    ends = np.array(sorted(eos_ids))
+    num_rows = mask_RS.shape[0]
+
+    for step in range(num_tokens):
+        tokens = _draw(output.logits[:, -1], row_M[open_M], uniforms_MT[open_M, step], sampling)
+        tokens_MT[open_M, step] = tokens
+        ended = np.isin(tokens, ends)
+        length_M[open_M[ended]] = step
+        open_M, tokens = open_M[~ended], tokens[~ended]
+        if not len(open_M) or step + 1 == num_tokens:
+            break
+
+        # Answers that shared a row and drew the same token go on sharing; every other pair needs a row of its own.
+        pairs, row_M[open_M] = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
+        parent_R, token_R = (torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in pairs.T)
+        if len(pairs) != num_rows or not np.array_equal(pairs[:, 0], np.arange(num_rows)):
+            cache.batch_select_indices(parent_R)
+            mask_RS, position = mask_RS[parent_R], position.index_select(-2, parent_R)
+            num_rows = len(pairs)
+        mask_RS = torch.cat([mask_RS, mask_RS.new_ones(num_rows, 1)], dim=1)
+        output = model(
+            input_ids=token_R[:, None],
+            attention_mask=mask_RS,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        position = position + 1
+
+    return [
+        Answer(
+            tuple(tokens_T[:length].tolist()),
+            truncated=bool(length == num_tokens),
+            end=int(tokens_T[length]) if length < num_tokens else None,
+        )
+        for tokens_T, length in zip(tokens_MT, length_M, strict=True)
+    ]
+
+
+def _draw(logits_RV: torch.Tensor, row_M: np.ndarray, uniform_M: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """Return one token for each open answer: the inverse of its row's distribution function at its random number."""
+    row = torch.from_numpy(row_M).to(logits_RV.device)
+    if sampling.temperature == 0:
+        return logits_RV.argmax(-1)[row].cpu().numpy()
+    # In double precision: single-precision sums over a vocabulary of 150,000 are off by more than a rare token's share.
+    probability_RV = torch.softmax(logits_RV.double() / sampling.temperature, dim=-1)
+    token_RV = None
+    if sampling.top_p < 1:
+        probability_RV, token_RV = probability_RV.sort(dim=-1, descending=True, stable=True)
+        before_RV = probability_RV.cumsum(-1) - probability_RV
+        probability_RV = probability_RV.masked_fill(before_RV >= sampling.top_p, 0.0)
+    distribution_MV = probability_RV.cumsum(-1)[row]
+    target_M1 = torch.from_numpy(uniform_M).to(logits_RV.device)[:, None] * distribution_MV[:, -1:]
+    index_M1 = torch.searchsorted(distribution_MV, target_M1, right=True).clamp_(max=distribution_MV.shape[1] - 1)
+    chosen = index_M1 if token_RV is None else token_RV[row].gather(1, index_M1)
+    return chosen[:, 0].cpu().numpy()

@@ -1,0 +1,48 @@
+"""Short names for the content of files, so that a number can say exactly which data and weights it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def file_digest(paths: Sequence[Path]) -> str:
+    """Return 16 hex digits that name these files and their content, remembered until a file's size or time changes.
+
+    The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
+    """
+    memory_path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / "digests.json"
+    memory, total = _recall(memory_path), hashlib.sha256()
+    known = len(memory)
+    for path in paths:
+        status = path.stat()
+        key = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+        if key not in memory:
+            with path.open("rb") as file:
+                memory[key] = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{path.name}:{memory[key]}\n".encode())
+    if len(memory) > known:
+        _remember(memory_path, memory)
+    return total.hexdigest()[:16]
+
+
+def _recall(path: Path) -> dict[str, str]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _remember(path: Path, memory: dict[str, str]) -> None:
+    # A home that cannot be written costs time, never the result.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(memory, file)
+        os.replace(file.name, path)

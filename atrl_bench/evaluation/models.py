@@ -1,0 +1,193 @@
+"""Which model is meant, what names its content, and how it is loaded and asked.
+
+A model is `mini` (the shipped checkpoint), a folder, or a hub id. Weights are safetensors only and no code of a
+repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.digests import file_digest
+from atrl_bench.resources import PACKAGE
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from atrl_bench.evaluation.decoding import Sampling
+
+MINI = PACKAGE / "mini" / "base"
+# What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
+CONTENT = (
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "*processor_config.json",
+    "chat_template.*",
+    "tokenizer*.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model on this machine: `mini`, its hub id or its folder's own name, and where it is."""
+
+    name: str
+    folder: Path
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that name weights, configuration, tokenizer and image processor."""
+        return file_digest(sorted({path for pattern in CONTENT for path in self.folder.glob(pattern)}))
+
+
+def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
+    """Return where `model` is on this machine; a hub id that is not here is fetched only if `download`."""
+    name = str(model)
+    folder = MINI if name == "mini" else Path(model)
+    if (folder / "config.json").is_file():
+        return ModelRef("mini" if folder == MINI else folder.resolve().name, folder)
+    if name == "mini":
+        raise MissingDataError(f"The mini model is not in {MINI}.", next_step="python -m atrl_bench.mini.base")
+    if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
+        raise MissingDataError(
+            f"{name} is not a model.",
+            why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
+            next_step="give `mini`, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+        )
+    return ModelRef(name, _hub_folder(name, download))
+
+
+def _hub_folder(hub_id: str, download: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT), local_files_only=not download))
+    except Exception as error:
+        raise MissingDataError(
+            f"The model {hub_id} is not on this machine" + (" and could not be fetched." if download else "."),
+            why=f"{type(error).__name__}: {error}".splitlines()[0],
+            next_step=f"hf download {hub_id}, or use --profile mini",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One problem as the model sees it: the user's turn and the images it refers to, in order."""
+
+    problem_id: str
+    messages: list[dict[str, Any]]
+    images: list[Image]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One answer in words."""
+
+    text: str
+    num_tokens: int
+    truncated: bool
+    prompt_hash: str
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A loaded model with its processor."""
+
+    model: Any
+    processor: Any
+    eos_ids: tuple[int, ...]
+
+    def generate(
+        self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Generation]]:
+        """Return, for each prompt, the answers with these repeat numbers."""
+        from atrl_bench.evaluation.decoding import Draw, sample
+
+        texts = [
+            self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+            for prompt in prompts
+        ]
+        images = [image for prompt in prompts for image in prompt.images]
+        inputs = self.processor(text=texts, images=images or None, padding=True, return_tensors="pt")
+        draws = [
+            Draw(row, prompt.problem_id, repeat)
+            for row, (prompt, wanted) in enumerate(zip(prompts, repeats, strict=True))
+            for repeat in wanted
+        ]
+        answers = sample(self.model, inputs.to(self.model.device, self.model.dtype), draws, self.eos_ids, sampling)
+        decoded = self.processor.tokenizer.batch_decode(
+            [list(answer.token_ids) for answer in answers], skip_special_tokens=True
+        )
+        hashes = [_prompt_hash(text, prompt.images) for text, prompt in zip(texts, prompts, strict=True)]
+        generations: list[list[Generation]] = [[] for _ in prompts]
+        for draw, answer, text in zip(draws, answers, decoded, strict=True):
+            generations[draw.prompt].append(
+                Generation(text, len(answer.token_ids), answer.truncated, hashes[draw.prompt])
+            )
+        return generations
+
+
+def _prompt_hash(text: str, images: Sequence[Image]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for image in images:
+        digest.update(f"{image.size}".encode() + image.tobytes())
+    return digest.hexdigest()[:16]
+
+
+_loaded: dict[tuple[str, int, int, str], LocalModel] = {}
+
+
+def load(ref: ModelRef, *, min_pixels: int, max_pixels: int, dtype: str) -> LocalModel:
+    """Return the model, loaded once a process and content; another model takes its place in memory."""
+    key = (ref.digest, min_pixels, max_pixels, dtype)
+    if key not in _loaded:
+        release()
+        _loaded[key] = _load(ref.folder, min_pixels, max_pixels, dtype)
+    return _loaded[key]
+
+
+def release() -> None:
+    """Let go of the loaded model and of the accelerator memory it held."""
+    if _loaded:
+        import torch
+
+        _loaded.clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _load(folder: Path, min_pixels: int, max_pixels: int, dtype: str) -> LocalModel:
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers.utils import logging
+
+    shows_progress = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # a table loads dozens of models under a progress display of its own
+    try:
+        processor = AutoProcessor.from_pretrained(
+            folder, min_pixels=min_pixels, max_pixels=max_pixels, trust_remote_code=False
+        )
+        model = AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True
+        )
+    finally:
+        if shows_progress:
+            logging.enable_progress_bar()
+    processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
+    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
+    eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return LocalModel(model, processor, tuple(sorted(eos_ids)))

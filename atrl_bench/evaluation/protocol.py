@@ -1,0 +1,178 @@
+"""What every task of `tasks/` shares: from a benchmark's row to lmms-eval's hooks, and back to one verdict.
+
+A task module says five things about a row: `problem_id`, `group` (the cluster its standard error is taken over),
+`question`, `gold` and `images`. `hooks` turns them into the functions that lmms-eval calls, so that
+`lmms-eval --include_path tasks` and our own runner see the same prompt and the same verdict. Its metrics average over
+all repeats of a problem; lmms-eval's default filter would score the first answer and drop the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from atrl_bench.evaluation.grading import Gold, GradingPool, Verdict
+from atrl_bench.evaluation.prompts import LETTERS, choose_template, render
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL.Image import Image
+
+Row = Mapping[str, Any]
+GradeMany = Callable[[Sequence[tuple[str, Gold]]], Sequence[Verdict]]
+
+
+class Hooks(NamedTuple):
+    """The functions that lmms-eval calls, in the order in which a task module unpacks them."""
+
+    doc_to_text: Callable[..., str]
+    doc_to_visual: Callable[[Row], list[Image]]
+    doc_to_target: Callable[[Row], str]
+    process_results: Callable[[Row, list[str]], dict[str, Any]]
+
+
+def hooks(
+    problem_id: Callable[[Row], str],
+    group: Callable[[Row], str],
+    question: Callable[[Row], str],
+    gold: Callable[[Row], Gold],
+    images: Callable[[Row], list[Image]],
+) -> Hooks:
+    """Return lmms-eval's view of a benchmark that these five functions describe."""
+
+    def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
+        run_seed = int((settings or {}).get("run_seed", 0))
+        return render(question(row), choose_template(run_seed, problem_id(row)))
+
+    def doc_to_target(row: Row) -> str:
+        return gold(row).answer
+
+    def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
+        verdicts = grade_many([(response, gold(row)) for response in responses])
+        correct = [float(verdict.state == "correct") for verdict in verdicts]
+        unscored = [float(verdict.state not in ("correct", "wrong")) for verdict in verdicts]
+        metrics = {"acc_at_1": correct[0], "mean_at_n": _mean(correct), "not_scored": _mean(unscored)}
+        return {name: {"score": value, "group": group(row)} for name, value in metrics.items()}
+
+    return Hooks(doc_to_text, images, doc_to_target, process_results)
+
+
+def mean_score(items: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean over problems: the aggregation of every metric of ours."""
+    return _mean([item["score"] for item in items])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# Verdicts ---------------------------------------------------------------------------------------------------------
+
+_graders: list[GradeMany] = []
+
+
+def grade_many(answers: Sequence[tuple[str, Gold]]) -> Sequence[Verdict]:
+    """Return the verdicts on (response, gold) pairs from the grader in use: our runner's, or a pool of this process."""
+    return _graders[-1](answers) if _graders else _process_pool().grade_many(list(answers))
+
+
+class use_grader:  # noqa: N801 - reads as a statement: `with use_grader(...)`
+    """Let `process_results` ask this grader: our runner has graded and stored every answer by the time it is called."""
+
+    def __init__(self, grader: GradeMany) -> None:
+        self.grader = grader
+
+    def __enter__(self) -> None:
+        _graders.append(self.grader)
+
+    def __exit__(self, *_: object) -> None:
+        _graders.remove(self.grader)
+
+
+@cache
+def _process_pool() -> GradingPool:
+    return GradingPool()
+
+
+# Rows -------------------------------------------------------------------------------------------------------------
+
+
+def prepare(split: Dataset) -> Dataset:
+    """Return the split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
+
+    One unreadable picture would otherwise end the whole run as soon as lmms-eval touches its row. The number is the
+    only name that every row of every benchmark has.
+    """
+    from datasets import Image as ImageFeature
+
+    for column, feature in split.features.items():
+        if isinstance(feature, ImageFeature):
+            split = split.cast_column(column, ImageFeature(decode=False))
+    return split.add_column("row_number", list(range(len(split))))
+
+
+def open_image(cell: Any) -> Image:
+    """Return an image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
+
+    Transparent pixels become white, as on the page they come from: plain conversion would show black on black.
+    """
+    from PIL import Image as Pillow
+    from PIL import ImageFile
+
+    ImageFile.LOAD_TRUNCATED_IMAGES = (
+        False  # importing lmms-eval turns it on, and half a picture passes for a whole one
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+        source = io.BytesIO(cell["bytes"]) if isinstance(cell, Mapping) and cell.get("bytes") else None
+        picture = Pillow.open(source or cell["path"]) if isinstance(cell, Mapping) else cell
+        picture.load()
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        page = Pillow.new("RGBA", picture.size, "white")
+        page.alpha_composite(picture)
+        picture = page
+    return picture.convert("RGB")
+
+
+def num_pixels(row: Row) -> int:
+    """Return how many pixels the row's images have, read from their headers; a broken header counts as none."""
+    from PIL import Image as Pillow
+
+    total = 0
+    for value in row.values():
+        if isinstance(value, Mapping) and value.get("bytes"):
+            with contextlib.suppress(OSError, ValueError, SyntaxError, Warning):
+                width, height = Pillow.open(io.BytesIO(value["bytes"])).size
+                total += width * height
+    return total
+
+
+def choice_gold(answer: str, options: Sequence[str]) -> Gold:
+    """Return the gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
+
+    What is neither (MathVerse has `False`, `C` above `D`, and letters without options) is compared as it stands.
+    """
+    answer = answer.strip()
+    letter = re.fullmatch(r"\(?([A-J])\)?\.?", answer)
+    if letter and (not options or LETTERS.index(letter[1]) < len(options)):
+        return Gold(letter[1], tuple(options), kind="choice")
+    if answer in options:
+        return Gold(LETTERS[list(options).index(answer)], tuple(options), kind="choice")
+    return Gold(answer, tuple(options))
+
+
+def repair_latex(answer: str) -> str:
+    """Return a gold answer with the damage of earlier conversions undone, and nothing else changed.
+
+    Seen in the public files: the form feed of a `\\f` that was read as an escape, in `\\x0crac{36}{13}`; a box around
+    the whole answer, `$\\boxed{4}$`; the unit of `69{degrees}`; and `掳`, which is a degree sign read as Chinese.
+    """
+    answer = answer.replace("\x0c", "\\f").replace("掳", "°").replace("{degrees}", "^\\circ").strip()
+    boxed = re.fullmatch(r"\$?\s*\\boxed\{([^{}]*)\}\s*\$?", answer)
+    return boxed[1].strip() if boxed else answer

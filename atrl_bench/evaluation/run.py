@@ -1,0 +1,246 @@
+"""One model on one benchmark: answered, graded and stored, as often as it takes until everything is there.
+
+lmms-eval drives the task; the model class handed to it answers from the store or samples (`sampler`). What is stored
+stays: the same call again does only what is missing, and a finished cell is recognised without loading anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
+from atrl_bench.evaluation import models
+from atrl_bench.evaluation.benchmarks import (
+    data_digest,
+    find_task,
+    list_tasks,
+    load_rows,
+    to_gold,
+    to_problem,
+    without_images,
+)
+from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, GradingPool, Verdict
+from atrl_bench.evaluation.prompts import PROMPT_VERSION
+from atrl_bench.profiles import Profile
+from atrl_bench.results.store import Grade, Problem, Response, Store
+
+if TYPE_CHECKING:
+    from atrl_bench.evaluation.judge import JudgeConfig
+
+__all__ = ["cell_spec", "evaluate", "list_tasks"]
+
+MAX_BAD_FRACTION = 0.01  # more undecodable rows than this, and the number is not the benchmark's any more
+GRADING_FIELDS = ("grader_version", "judge")  # cells that differ only here have the same answers
+
+
+def cell_spec(
+    model: str | Path,
+    task: str,
+    *,
+    profile: Profile,
+    data_dir: Path | None,
+    run_seed: int = 0,
+    repeats: int | None = None,
+    limit: int | None = None,
+    judge: JudgeConfig | None = None,
+) -> dict[str, Any]:
+    """Return everything that can change the number, as the store keys it. Reads files, loads no model."""
+    info, sizes, ref = find_task(task), profile.evaluation, models.find_model(model)
+    return {
+        "kind": "evaluation",
+        "model_digest": ref.digest,
+        "model_name": ref.name,
+        "task": info.name,
+        "task_version": info.version,
+        "split": info.split,
+        "data_digest": data_digest(info, data_dir),
+        "limit": limit,
+        "prompt_version": PROMPT_VERSION,
+        "decoding": {
+            "temperature": sizes.temperature,
+            "top_p": sizes.top_p,
+            "max_new_tokens": sizes.max_new_tokens,
+            "repeats": repeats or sizes.num_repeats,
+            "min_pixels": sizes.min_pixels,
+            "max_pixels": sizes.max_pixels,
+            "dtype": sizes.dtype,
+        },
+        "run_seed": run_seed,
+        "judge": judge.identity if judge else None,
+        "grader_version": GRADER_VERSION,
+        "profile": profile.name,
+    }
+
+
+def evaluate(
+    model: str | Path,
+    task: str,
+    *,
+    store: Store,
+    profile: Profile,
+    data_dir: Path | None,
+    run_seed: int = 0,
+    repeats: int | None = None,
+    limit: int | None = None,
+    judge: JudgeConfig | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> str:
+    """Return the key of the cell of `model` on `task`, filled now as far as the store does not have it.
+
+    `repeats` is N of Mean@N (default: the profile's), `limit` the first rows only. `on_progress(done, total)` is called
+    after every batch. A row whose images cannot be decoded is skipped and counted; more than one in a hundred of them
+    fail the cell.
+    """
+    models.find_model(model, download=True)
+    spec = cell_spec(
+        model, task, profile=profile, data_dir=data_dir, run_seed=run_seed, repeats=repeats, limit=limit, judge=judge
+    )
+    key = store.add_cell(spec)
+    cell = store.cell(key)
+    if cell is not None and cell.state == "done":
+        return key
+    try:
+        _fill(store, key, spec, model, profile, data_dir, judge, on_progress)
+    except EndpointError:
+        raise  # what is missing stays pending: an endpoint that is down says nothing about the model
+    except Exception as error:
+        store.fail_cell(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
+        raise
+    return key
+
+
+def _fill(
+    store: Store,
+    key: str,
+    spec: dict[str, Any],
+    model: str | Path,
+    profile: Profile,
+    data_dir: Path | None,
+    judge: JudgeConfig | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> None:
+    info, num_repeats = find_task(spec["task"]), spec["decoding"]["repeats"]
+    rows = load_rows(info, data_dir, spec["limit"])
+    problems = [to_problem(info, row) for row in without_images(rows)]
+    if len({problem.problem_id for problem in problems}) < len(problems):
+        raise InvalidFileError(f"Two rows of {info.title} in {data_dir or info.hub_id} have the same problem id.")
+    store.add_problems(key, problems)
+    _take_over(store, key, spec)
+    with GradingPool() as pool:
+        book = _Book(store, key, problems, num_repeats, pool, judge, on_progress)
+        book.grade_stored()
+        if book.num_done < book.total:
+            from atrl_bench.evaluation.lmms import ask
+
+            sizes = profile.evaluation
+            ask(
+                info,
+                rows,
+                problems,
+                known=store.responses(key),
+                load_backend=lambda: models.load(
+                    models.find_model(model),
+                    min_pixels=sizes.min_pixels,
+                    max_pixels=sizes.max_pixels,
+                    dtype=sizes.dtype,
+                ),
+                sizes=sizes,
+                run_seed=spec["run_seed"],
+                num_repeats=num_repeats,
+                save=book.save,
+                skip=book.skip,
+                grade_many=book.verdicts,
+            )
+    store.finish_cell(key, expected=book.total)
+
+
+def _take_over(store: Store, key: str, spec: dict[str, Any]) -> None:
+    """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
+    asked = {name: value for name, value in spec.items() if name not in GRADING_FIELDS}
+    for other in store.cells(**asked):
+        if other.key != key:
+            store.add_responses(key, list(store.responses(other.key).values()))
+
+
+@dataclass
+class _Book:
+    """What is written down about a cell while it is filled: answers, verdicts, skipped rows, progress."""
+
+    store: Store
+    key: str
+    problems: Sequence[Problem]
+    num_repeats: int
+    pool: GradingPool
+    judge: JudgeConfig | None
+    on_progress: Callable[[int, int], None] | None
+    num_done: int = 0
+    skipped: set[str] = field(default_factory=set)
+    decided: dict[tuple[str, Gold], Verdict] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.golds = {problem.problem_id: to_gold(problem) for problem in self.problems}
+
+    @property
+    def total(self) -> int:
+        """How many answers the cell will have."""
+        return (len(self.problems) - len(self.skipped)) * self.num_repeats
+
+    def grade_stored(self) -> None:
+        """Grade the answers that were stored, but not yet graded, when an earlier process ended."""
+        samples = self.store.samples(self.key)
+        for sample in samples:
+            if sample.grade is not None:
+                grade = sample.grade
+                verdict = Verdict(grade.state, grade.extracted, grade.grader, grade.why)
+                self._remember(sample.response, verdict)
+        self._grade([sample.response for sample in samples if sample.grade is None])
+        self.num_done = len(samples)
+        self._report()
+
+    def save(self, responses: list[Response]) -> None:
+        """Store a batch of answers, then their verdicts."""
+        self.num_done += self.store.add_responses(self.key, responses)
+        self._grade(responses)
+        self._report()
+
+    def skip(self, problem: Problem, reason: str) -> None:
+        """Leave a problem out because its images cannot be decoded."""
+        self.store.add_skipped(self.key, problem.problem_id, reason)
+        self.skipped.add(problem.problem_id)
+        if len(self.skipped) > MAX_BAD_FRACTION * len(self.problems):
+            raise InvalidFileError(
+                f"{len(self.skipped)} of {len(self.problems)} rows have images that cannot be decoded.",
+                why=f"The last one is {problem.problem_id}: {reason}.",
+                next_step="repair or fetch the data again, then run the same command",
+            )
+
+    def verdicts(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
+        """Return the verdicts that were stored; only the empty answers of skipped rows have none yet."""
+        missing = [answer for answer in answers if answer not in self.decided]
+        self.decided.update(zip(missing, self.pool.grade_many(missing), strict=True))
+        return [self.decided[answer] for answer in answers]
+
+    def _grade(self, responses: Sequence[Response]) -> None:
+        golds = [self.golds[response.problem_id] for response in responses]
+        verdicts = self.pool.grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
+        for response, verdict in zip(responses, verdicts, strict=True):
+            self._remember(response, verdict)
+        self.store.add_grades(
+            self.key,
+            [
+                Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why)
+                for r, v in zip(responses, verdicts, strict=True)
+            ],
+        )
+
+    def _remember(self, response: Response, verdict: Verdict) -> None:
+        # lmms-eval strips an answer before it is scored.
+        self.decided[response.text.strip(), self.golds[response.problem_id]] = verdict
+
+    def _report(self) -> None:
+        self.store.heartbeat("cell", self.key, self.num_done, self.total)
+        if self.on_progress is not None:
+            self.on_progress(self.num_done, self.total)

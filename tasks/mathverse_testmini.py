@@ -1,0 +1,65 @@
+"""MathVerse testmini.
+
+Zhang et al., "MathVerse: Does Your Multi-modal LLM Truly See the Diagrams in Visual Math Problems?", ECCV 2024.
+788 problems in five versions each, 3,940 rows; the Text Only rows are a set of their own.
+
+An example, in its Text Dominant version: "As shown in the figure, in triangle ABC, it is known that angle
+A = 80.0, angle B = 60.0, point D is on AB, DE parallel BC, then the size of angle CED is
+()\\nChoices:\\nA:40°\\nB:60°\\n C:120°\\nD:140°". Gold: `D`. The same problem as Vision Only has an empty question: all
+of it is drawn into the image.
+
+Versions of one problem are one cluster of the standard error. Some gold answers are damaged or unusual and are kept as
+they are where no reading is certain: `False`, `C` above `D`, letters beyond D; `(C)` is read as C, and the `掳` of
+`118掳T` as a degree sign.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atrl_bench.evaluation.prompts import split_options, with_choices
+from atrl_bench.evaluation.protocol import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+COLUMNS = ("problem_index", "problem_version", "question", "image", "answer", "question_type")
+KEPT = ("problem_version", "question_type")
+process_docs = prepare
+
+
+def problem_id(row: Row) -> str:
+    """Return problem and version, which together name a row."""
+    return f"{row['problem_index']}/{row['problem_version']}"
+
+
+def group(row: Row) -> str:
+    """Return the problem that the five versions share."""
+    return row["problem_index"]
+
+
+def question(row: Row) -> str:
+    """Return the version's own text, nothing for Vision Only; options it contains are lettered like everywhere."""
+    stem, options = _stem_and_options(row["question"])
+    return with_choices(stem, options) if options else stem
+
+
+def gold(row: Row) -> Gold:
+    """Return the answer, as a letter with its options where the row is multiple choice."""
+    answer = repair_latex(row["answer"])
+    if row["question_type"] != "multi-choice":
+        return Gold(answer)
+    return choice_gold(answer, _stem_and_options(row.get("question_for_eval") or row["question"])[1])
+
+
+def images(row: Row) -> list[Image]:
+    """Return the version's image."""
+    return [open_image(row["image"])]
+
+
+def _stem_and_options(text: str) -> tuple[str, list[str]]:
+    stem, _, options = text.partition("Choices:")
+    return stem.strip(), split_options(options.strip())
+
+
+doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -1,0 +1,56 @@
+"""MATH-Vision testmini.
+
+Wang et al., "Measuring Multimodal Mathematical Reasoning with MATH-Vision Dataset", NeurIPS 2024 (datasets and
+benchmarks). 304 rows: 19 of each of 16 subjects; 190 with five options, 114 free-form.
+
+An example, id 6: "Misty the cat has five kittens: two of them are striped, one spotty, the rest of them are absolutely
+white. In which picture can we see the kittens of Misty, knowing that the ears of one of them are of different colour?
+<image1>", options `A` to `E`, which stand under the five parts of the picture. Gold: `D`.
+
+The one image of a row shows every part that the text calls `<image1>`, `<image2>` and so on. Id 59 has no options and
+the gold `C`: its letters are only in the picture, so a letter is what is compared. The full test split has damaged gold
+(`\\x0crac{36}{13}`, `$\\boxed{4}$`, `69{degrees}`), repaired by `repair_latex`; in testmini no row is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atrl_bench.evaluation.prompts import with_choices
+from atrl_bench.evaluation.protocol import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+COLUMNS = ("id", "question", "options", "answer", "decoded_image")
+KEPT = ("subject", "level")
+process_docs = prepare
+
+
+def problem_id(row: Row) -> str:
+    """Return the id of the full test split."""
+    return row["id"]
+
+
+def group(row: Row) -> str:
+    """Return the problem itself: every problem is asked once."""
+    return problem_id(row)
+
+
+def question(row: Row) -> str:
+    """Return the question, with its options where it has some."""
+    return with_choices(row["question"], row["options"]) if row["options"] else row["question"]
+
+
+def gold(row: Row) -> Gold:
+    """Return the answer: a letter with its options, a letter whose options are in the image, or a value."""
+    answer = repair_latex(row["answer"])
+    return choice_gold(answer, row["options"]) if row["options"] or answer in list("ABCDE") else Gold(answer)
+
+
+def images(row: Row) -> list[Image]:
+    """Return the one image, composed of all parts."""
+    return [open_image(row["decoded_image"])]
+
+
+doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
