@@ -17,6 +17,7 @@ from atrl_bench.errors import AtrlBenchError
 
 if TYPE_CHECKING:
     from atrl_bench.profiles import Profile
+    from atrl_bench.tables.run import Outcome, Plan
 
 app = typer.Typer(
     name="atrl-bench",
@@ -65,26 +66,14 @@ def run_table(
     as_json: JsonOption = False,
 ) -> None:
     """Train what the table's rows need, evaluate its columns, write the report. The same command again resumes."""
-    from atrl_bench.tables import run, text
+    from atrl_bench.tables import run
 
-    plan = run.plan_table(
-        table,
-        profile=_profile(profile, quiet=as_json),
-        workspace=out,
-        rows=_names(rows),
-        columns=_names(columns),
-        seeds=_seeds(seeds),
-        data_dir=data_dir,
-    )
+    planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
     if dry_run:
-        _show(plan.as_dict(), run.describe(plan), as_json)
+        _show_plan(planned, as_json)
         return
-    outcome = run.run_table(plan, jobs=jobs, quiet=as_json)
-    if as_json:
-        typer.echo(outcome.json_text())
-    else:
-        text.print_table(outcome.table)
-        typer.echo(outcome.summary())
+    outcome = run.run_table(planned, jobs=jobs, quiet=as_json)
+    _show_outcome(outcome, as_json)
     if outcome.failures:
         raise typer.Exit(1)
 
@@ -101,18 +90,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say for every cell what it needs: checkpoint, dataset, tokens, GPU-hours, disk. Needs no GPU and no network."""
-    from atrl_bench.tables import run
-
-    planned = run.plan_table(
-        table,
-        profile=_profile(profile, quiet=as_json),
-        workspace=out,
-        rows=_names(rows),
-        columns=_names(columns),
-        seeds=_seeds(seeds),
-        data_dir=data_dir,
-    )
-    _show(planned.as_dict(), run.describe(planned), as_json)
+    _show_plan(_plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json), as_json)
 
 
 @app.command()
@@ -127,23 +105,10 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Render the table from the store, as far as it is filled, without running anything."""
-    from atrl_bench.tables import run, text
+    from atrl_bench.tables import run
 
-    planned = run.plan_table(
-        table,
-        profile=_profile(profile, quiet=as_json),
-        workspace=out,
-        rows=_names(rows),
-        columns=_names(columns),
-        seeds=_seeds(seeds),
-        data_dir=data_dir,
-    )
-    outcome = run.render(planned)
-    if as_json:
-        typer.echo(outcome.json_text())
-    else:
-        text.print_table(outcome.table)
-        typer.echo(outcome.summary())
+    planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
+    _show_outcome(run.render(planned), as_json)
 
 
 @app.command()
@@ -261,6 +226,47 @@ def _profile(name: str | None, *, quiet: bool) -> Profile:
                 "No GPU here: profile mini, a tiny model on generated benchmarks (--profile paper for the paper's)."
             )
     return load_profile(name)
+
+
+def _plan(
+    table: str,
+    profile: str | None,
+    rows: str | None,
+    columns: str | None,
+    seeds: str,
+    out: Path | None,
+    data_dir: Path | None,
+    *,
+    quiet: bool,
+) -> Plan:
+    from atrl_bench.tables.run import plan_table
+
+    return plan_table(
+        table,
+        profile=_profile(profile, quiet=quiet),
+        workspace=out,
+        rows=_names(rows),
+        columns=_names(columns),
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+    )
+
+
+def _show_plan(planned: Plan, as_json: bool) -> None:
+    from atrl_bench.tables.needs import describe_plan, needs_text
+
+    needs = describe_plan(planned)
+    _show(needs, needs_text(needs, planned.profile), as_json)
+
+
+def _show_outcome(outcome: Outcome, as_json: bool) -> None:
+    from atrl_bench.tables.text import print_table
+
+    if as_json:
+        typer.echo(outcome.json_text())
+    else:
+        print_table(outcome.table)
+        typer.echo(outcome.summary())
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -22,7 +22,7 @@ def _recipes() -> Entries:
 
 
 def _tasks() -> Entries:
-    from atrl_bench.evaluation.run import list_tasks
+    from atrl_bench.evaluation.benchmarks import list_tasks
 
     return {info.name: info.title for info in list_tasks()}
 

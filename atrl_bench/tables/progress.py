@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.results.store import Progress, Store
 
+EVERY_ON_TERMINAL, EVERY_ELSEWHERE = 1.0, 5.0  # seconds between two progress lines
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
@@ -47,17 +48,22 @@ def _item(
 
 
 def label(kind: str, spec: dict[str, Any]) -> str:
-    """Return the short name of a run or a cell, from its spec."""
+    """Return the name of a run or a cell, from its spec."""
     if kind == "run":
-        recipe = spec.get("recipe", {})
-        return f"train {recipe.get('name', '?')}, credit {_credit_name(recipe.get('credit'))}, seed {spec.get('seed')}"
-    return f"{spec.get('task', '?')} of {spec.get('model_name', '?')}"
+        return f"train {short_label(kind, spec)}, schedule {spec['recipe']['schedule']}, seed {spec['seed']}"
+    return f"evaluate {spec['model_name']} on {spec['task']}"
 
 
-def _credit_name(credit: Any) -> str:
-    if isinstance(credit, dict):
-        return " ".join(str(credit[name]) for name in ("rule", "preset") if credit.get(name))
-    return str(credit)
+def short_label(kind: str, spec: dict[str, Any]) -> str:
+    """Return a name of one or two words for a progress line: the objective with its credit, or the benchmark."""
+    if kind == "cell":
+        return str(spec["task"]).split("_")[0]
+    recipe = spec["recipe"]
+    credit = recipe["credit"]
+    words = [recipe["objective"] if recipe["entropy_fraction"] is None else "ft_rl"]
+    if credit["rule"] != "uniform":
+        words.append(credit["rule"] + ("" if credit["preset"] == "default" else f" {credit['preset']}"))
+    return "+".join(words)
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -91,57 +97,52 @@ def duration(seconds: float) -> str:
 
 
 class Watch:
-    """Live progress of a running command: one line that is rewritten on a terminal, one line every few seconds elsewhere.
+    """Live progress of a running command: one line rewritten on a terminal, one line every few seconds elsewhere.
 
-    Everything shown is read from the store, where the workers write their heartbeats.
+    A thread reads the heartbeats that the work writes to the store, in this process or in others.
     """
 
-    def __init__(self, store: Store, names: Sequence[str], num_workers: int, *, quiet: bool = False) -> None:
-        self.store, self.num_jobs, self.num_workers = store, len(names), num_workers
-        self.quiet, self.live = quiet, sys.stderr.isatty()
-        self.every = 1.0 if self.live else 5.0
-        self.started = time.time()
-        self.shown = 0.0
+    def __init__(self, store: Store, num_jobs: int, num_workers: int = 1, *, quiet: bool = False) -> None:
+        self.store, self.num_jobs, self.num_workers = store, num_jobs, num_workers
+        self.num_done = 0
+        self._live = sys.stderr.isatty()
+        self._started = time.time()
+        self._stop = threading.Event()
+        self._thread = None if quiet else threading.Thread(target=self._show_until_stopped, daemon=True)
 
     def __enter__(self) -> Self:
+        if self._thread:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.live and self.shown and not self.quiet:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+            if self._live:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
 
-    def show(self, num_done: int) -> None:
-        """Print how far the jobs are, if the last line is old enough."""
-        if self.quiet or time.time() - self.shown < self.every:
-            return
-        self.shown = time.time()
-        line = self.line(num_done)
-        print(f"\r\033[K{line[:79]}" if self.live else line, end="" if self.live else "\n", file=sys.stderr, flush=True)
+    def _show_until_stopped(self) -> None:
+        while not self._stop.wait(EVERY_ON_TERMINAL if self._live else EVERY_ELSEWHERE):
+            if self._live:
+                print(f"\r\033[K{self.line()[:79]}", end="", file=sys.stderr, flush=True)
+            else:
+                print(self.line(), file=sys.stderr, flush=True)
 
-    def line(self, num_done: int) -> str:
+    def line(self) -> str:
         """Return one line: rows done, what runs now and how far it is, the time left."""
-        recent = [beat for beat in self.store.progress() if beat.updated > self.started and beat.done < beat.total]
+        recent = [beat for beat in self.store.progress() if beat.updated > self._started and beat.done < beat.total]
         specs = {run.key: run.spec for run in self.store.runs()} | {cell.key: cell.spec for cell in self.store.cells()}
         now = [
             f"{short_label(beat.kind, specs[beat.key])} {beat.done}/{beat.total}"
             for beat in recent[: self.num_workers]
             if beat.key in specs
         ]
-        return f"{num_done}/{self.num_jobs} rows{self._left(num_done)} | {' | '.join(now) or 'starting'}"
+        return f"{self.num_done}/{self.num_jobs} rows{self._left()} | {' | '.join(now) or 'starting'}"
 
-    def _left(self, num_done: int) -> str:
+    def _left(self) -> str:
         # Rows cost about the same, so the mean of those done foretells the rest.
-        if not num_done:
+        if not self.num_done:
             return ""
-        seconds = (time.time() - self.started) / num_done * (self.num_jobs - num_done)
+        seconds = (time.time() - self._started) / self.num_done * (self.num_jobs - self.num_done)
         return f", about {duration(seconds)} left"
-
-
-def short_label(kind: str, spec: dict[str, Any]) -> str:
-    """Return a name of one or two words for a progress line."""
-    if kind == "run":
-        recipe = spec.get("recipe", {})
-        credit = recipe.get("credit", {})
-        plus = "" if credit.get("rule") == "uniform" else f"+{credit.get('rule')}"
-        return f"{recipe.get('name', '?')}{plus}"
-    return str(spec.get("task", "?")).split("_")[0]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
+import os
+import platform
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
+
+PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
 @dataclass(frozen=True)
@@ -48,3 +54,37 @@ class Workspace:
         from atrl_bench.mini import write_world
 
         return write_world(self.root / "data", self.profile)
+
+    @property
+    def base_model(self) -> Path | str:
+        """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
+        from atrl_bench.evaluation.models import find_model
+
+        try:
+            return find_model(self.profile.model).folder
+        except MissingDataError:
+            if self.profile.model == "mini" or self.profile.model.count("/") != 1:
+                raise
+            return self.profile.model
+
+    def record_environment(self) -> None:
+        """Write down what the numbers are being made with; the report of this folder shows it."""
+        content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+        content["cpu"] = f"{os.cpu_count()} x {_processor()}"
+        content |= {package: importlib.metadata.version(package) for package in PACKAGES}
+        self.root.mkdir(parents=True, exist_ok=True)
+        temporary = self.root / f"environment.json.{os.getpid()}"
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.root / "environment.json")
+
+    def environment(self) -> dict[str, str]:
+        """Return what the numbers of this folder were last made with."""
+        path = self.root / "environment.json"
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"

@@ -1,0 +1,128 @@
+"""What a table costs before it is run: for every cell its checkpoint, dataset, tokens, GPU-hours and disk.
+
+Reads files and the store; needs no GPU, no network and no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.benchmarks import TaskInfo, find_task, parquet_files
+from atrl_bench.profiles import Profile
+from atrl_bench.results.store import Store
+
+if TYPE_CHECKING:
+    from atrl_bench.tables.run import Plan
+
+# A rough rate for a 7B model in bfloat16 answering in batches on one 80 GB GPU, and the length of a usual answer. They
+# make an estimate of the right order; what a run really takes is in the store once it ran.
+TOKENS_PER_GPU_SECOND = 1_500
+TOKENS_PER_ANSWER = 400
+GIGABYTE = 1e9
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return every job and cell of the plan with its state in the store and what it needs."""
+    from atrl_bench.training.run import resolved_arguments
+
+    states = _states(plan)
+    jobs, cells = [], []
+    for job in plan.jobs:
+        needs = None if job.recipe is None else resolved_arguments(job.recipe, plan.profile)["needs"]
+        state = states.get(("run", job.row.id, job.seed), "to do") if job.recipe else "nothing to train"
+        jobs.append({"row": job.row.id, "seed": job.seed, "training": state, "run": job.run_key, "needs": needs})
+        for column in plan.definition.columns:
+            cells.append(
+                {
+                    "row": job.row.id,
+                    "column": column.id,
+                    "seed": job.seed,
+                    "state": states.get((job.row.id, column.id, job.seed), "to do"),
+                    "checkpoint": job.run_key or plan.profile.model,
+                    "judge": "none: the rule grader decides",
+                    **_evaluation(find_task(column.task), plan),
+                }
+            )
+    return {
+        "table": plan.definition.id,
+        "profile": plan.profile.name,
+        "folder": str(plan.workspace.root),
+        "jobs": jobs,
+        "cells": cells,
+        "not_measured": {row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
+    }
+
+
+def _evaluation(info: TaskInfo, plan: Plan) -> dict[str, Any]:
+    sizes, data_dir = plan.profile.evaluation, plan.workspace.data_dir
+    num_samples = _num_rows(info, plan) * sizes.num_repeats
+    dataset = f"{info.hub_id or info.folder} ({info.split})" if data_dir is None else str(data_dir / info.folder)
+    needs: dict[str, Any] = {
+        "dataset": dataset,
+        "samples": num_samples,
+        "tokens_at_most": num_samples * sizes.max_new_tokens,
+    }
+    if not plan.profile.generated_data:
+        needs["gpu_hours_about"] = round(num_samples * TOKENS_PER_ANSWER / TOKENS_PER_GPU_SECOND / 3600, 1)
+    return needs
+
+
+def _num_rows(info: TaskInfo, plan: Plan) -> int:
+    if plan.workspace.data_dir is None:
+        return info.num_rows
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in parquet_files(info, plan.workspace.data_dir))
+
+
+def _states(plan: Plan) -> dict[tuple[str, str, int], str]:
+    """Return the state of each training, under ("run", row, seed), and of each cell, under (row, column, seed)."""
+    from atrl_bench.tables.run import job_cells
+
+    states: dict[tuple[str, str, int], str] = {}
+    if not plan.workspace.store_path.is_file():
+        return states
+    with Store.open(plan.workspace.store_path, read_only=True) as store:
+        for job in plan.jobs:
+            run = store.run(job.run_key) if job.run_key else None
+            if run is not None:
+                states["run", job.row.id, job.seed] = run.state
+            try:
+                keys = job_cells(job, plan, store)
+            except MissingDataError:  # the base model or the data is not here yet, so nothing of it can be stored
+                continue
+            for column, key in keys.items():
+                cell = store.cell(key)
+                if cell is not None:
+                    share = "" if cell.state == "done" else f", {cell.num_responses} answers stored"
+                    states[job.row.id, column, job.seed] = cell.state + share
+    return states
+
+
+def needs_text(needs: dict[str, Any], profile: Profile) -> str:
+    """Return a plan as a person reads it, eighty columns wide: trainings, then benchmarks, then what is left to do."""
+    lines = [f"{needs['table']} under profile {needs['profile']}, in {needs['folder']}", "", "Trainings"]
+    for job in needs["jobs"]:
+        if job["needs"] is None:
+            continue
+        cost = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _headline(job["needs"]).items())
+        lines.append(f"  {job['row']:<20} seed {job['seed']}  {job['training']:<8} {cost}")
+    lines += [f"  {row:<20} not measured: {reason}" for row, reason in needs["not_measured"].items()]
+    lines += ["", "Evaluations, for each row"]
+    seen = set()
+    for cell in needs["cells"]:
+        if cell["column"] in seen:
+            continue
+        seen.add(cell["column"])
+        hours = f", about {cell['gpu_hours_about']} GPU-hours" if "gpu_hours_about" in cell else ""
+        lines.append(f"  {cell['column']:<20} {cell['samples']} answers from {cell['dataset']}{hours}")
+    states = Counter(cell["state"].partition(",")[0] for cell in needs["cells"])
+    lines += ["", "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
+    lines.append(f"Next: atrl-bench run-table {needs['table']} --profile {profile.name}")
+    return "\n".join(lines)
+
+
+def _headline(needs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in needs.items() if not isinstance(value, dict | list | str)}

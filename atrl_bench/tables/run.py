@@ -1,0 +1,305 @@
+"""From a table's definition to its filled store: which rows to train, which columns to evaluate, and doing both.
+
+A job is one row under one training seed. Jobs do not depend on each other, so they run side by side in processes of
+their own; each writes to the store as it goes, and the parent only watches the store. Killing any of them, or all,
+loses nothing: the next command plans from the store again and finds the same keys.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.profiles import Profile
+from atrl_bench.results.store import Store, cell_key
+from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_table
+from atrl_bench.tables.progress import Watch
+from atrl_bench.tables.workspace import Workspace
+
+if TYPE_CHECKING:
+    from atrl_bench.tables.model import Table
+    from atrl_bench.training.recipe import Recipe
+
+# Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
+# with: differences between rows are then paired.
+EVALUATION_SEED = 0
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row under one training seed: at most one training, then one evaluation a task."""
+
+    row: RowDefinition
+    seed: int
+    tasks: tuple[str, ...]
+    recipe: Recipe | None
+    run_spec: dict[str, Any] | None
+
+    @property
+    def run_key(self) -> str | None:
+        """The key of the training run, None for a row that trains nothing."""
+        return None if self.run_spec is None else cell_key(self.run_spec)
+
+    @property
+    def name(self) -> str:
+        """How progress lines and errors call this job."""
+        return self.row.id if self.recipe is None else f"{self.row.id} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a table needs under one profile."""
+
+    definition: TableDefinition
+    workspace: Workspace
+    seeds: tuple[int, ...]
+    jobs: tuple[Job, ...]
+
+    @property
+    def profile(self) -> Profile:
+        """The sizes of everything here."""
+        return self.workspace.profile
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command made: the table, its files, how much was done now, and what failed."""
+
+    table: Table
+    files: tuple[Path, ...]
+    num_done_now: int
+    failures: dict[str, str]
+
+    def json_text(self) -> str:
+        """Return the table as one JSON document."""
+        from atrl_bench.tables.text import render_json
+
+        return render_json(self.table)
+
+    def summary(self) -> str:
+        """Return what a person wants to know last: what failed, what was new, where the page is."""
+        lines = [f"Failed: {name}: {reason}" for name, reason in self.failures.items()]
+        if not self.num_done_now and not self.failures:
+            lines.append("Everything was in the store; nothing was trained or generated.")
+        pages = [path for path in self.files if path.suffix == ".html"]
+        others = [path.name for path in self.files if path.suffix != ".html"]
+        lines += [f"Report: {path}" for path in pages]
+        lines.append(f"Beside it: {', '.join(others)}")
+        return "\n".join(lines)
+
+
+def plan_table(
+    table: str,
+    *,
+    profile: Profile,
+    workspace: Path | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0,),
+    data_dir: Path | None = None,
+) -> Plan:
+    """Return the jobs of a table. Loads no model and reads the store only when asked for a cell's state."""
+    definition = load_table(table).select(rows=rows, columns=columns)
+    place = Workspace.at(workspace, profile, data_dir)
+    tasks = tuple(dict.fromkeys(column.task for column in definition.columns))
+    jobs = []
+    for row in definition.rows:
+        if row.not_measured:
+            continue
+        if row.recipe is None:
+            jobs.append(Job(row, seeds[0], tasks, None, None))
+            continue
+        recipe = _recipe_of(row, definition)
+        jobs += [Job(row, seed, tasks, recipe, training_spec(recipe, place, seed)) for seed in seeds]
+    return Plan(definition, place, tuple(seeds), tuple(jobs))
+
+
+def _recipe_of(row: RowDefinition, definition: TableDefinition) -> Recipe:
+    from atrl_bench.training.recipe import load_recipe
+
+    return load_recipe(row.recipe, **definition.recipe_fields(row))
+
+
+def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]:
+    """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
+    from atrl_bench.training.data import data_digest
+    from atrl_bench.training.run import model_digest, run_spec
+
+    digests = model_digest(place.base_model), data_digest(recipe.data, place.data_dir)
+    return run_spec(recipe, place.profile, *digests, seed)
+
+
+def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, str]:
+    """Return the cell keys of a job by column; none before the checkpoint they depend on exists."""
+    from atrl_bench.evaluation.run import cell_spec
+
+    model = _checkpoint(job, plan.workspace, store)
+    if model is None:
+        return {}
+    options = {"profile": plan.profile, "data_dir": plan.workspace.data_dir, "run_seed": EVALUATION_SEED}
+    of_task = {task: cell_key(cell_spec(model, task, **options)) for task in job.tasks}
+    return {column.id: of_task[column.task] for column in plan.definition.columns}
+
+
+def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
+    """Return the keys of each (row, column) over the seeds, as far as the checkpoints they depend on exist."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for job in plan.jobs:
+        for column, key in job_cells(job, plan, store).items():
+            keys.setdefault((job.row.id, column), []).append(key)
+    return keys
+
+
+def _checkpoint(job: Job, place: Workspace, store: Store) -> str | Path | None:
+    if job.run_key is None:
+        return place.profile.model
+    run = store.run(job.run_key)
+    folder = place.root / run.checkpoint if run is not None and run.state == "done" else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Outcome:
+    """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
+    with Store.open(plan.workspace.store_path) as store:
+        pending = [job for job in plan.jobs if not _is_done(job, plan, store)]
+        if pending:
+            plan.workspace.record_environment()
+        failures = _carry_out_all(pending, plan, store, jobs=jobs, quiet=quiet) if pending else {}
+        return _render(plan, store, num_done_now=len(pending) - len(failures), failures=failures)
+
+
+def render(plan: Plan) -> Outcome:
+    """Return the rendered table, as far as the store is filled, without running anything."""
+    with Store.open(plan.workspace.store_path) as store:
+        return _render(plan, store, num_done_now=0, failures={})
+
+
+def _render(plan: Plan, store: Store, *, num_done_now: int, failures: dict[str, str]) -> Outcome:
+    from atrl_bench.tables.model import build_table
+    from atrl_bench.tables.report import write_report
+
+    runs = {job.row.id: [] for job in plan.jobs if job.run_key}
+    for job in plan.jobs:
+        run = store.run(job.run_key) if job.run_key else None
+        if run is not None:
+            runs[job.row.id].append(run)
+    table = build_table(
+        plan.definition,
+        store,
+        profile=plan.profile,
+        cell_keys=cell_keys(plan, store),
+        runs=runs,
+        seeds=plan.seeds,
+        environment=plan.workspace.environment(),
+    )
+    return Outcome(table, tuple(write_report(table, plan.workspace.reports)), num_done_now, failures)
+
+
+def _is_done(job: Job, plan: Plan, store: Store) -> bool:
+    cells = [store.cell(key) for key in job_cells(job, plan, store).values()]
+    return bool(cells) and all(cell is not None and cell.state == "done" for cell in cells)
+
+
+def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | None, quiet: bool) -> dict[str, str]:
+    num_workers = min(len(pending), jobs or default_jobs())
+    # Generated data is made once, before several workers would make it at the same time.
+    _ = plan.workspace.data_dir
+    failures: dict[str, str] = {}
+    with ProcessPoolExecutor(
+        num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=start_worker, initargs=(os.getpid(),)
+    ) as pool:
+        try:
+            futures = {pool.submit(carry_out, job, plan.workspace): job for job in pending}
+            with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
+                waiting: set[Future[None]] = set(futures)
+                while waiting:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        error = future.exception()
+                        if error is not None:
+                            failures[futures[future].name] = str(error).splitlines()[0]
+                    watch.num_done += len(done)
+        except BaseException:
+            # Stored answers are safe at any moment, so stopping means stopping now, not after the running rows.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+    return failures
+
+
+def default_jobs() -> int:
+    """Return how many rows run side by side: one a core; on a GPU, which one row fills, one."""
+    return 1 if Path("/dev/nvidiactl").exists() else max(1, len(os.sched_getaffinity(0)))
+
+
+def start_worker(parent: int) -> None:
+    """Make this process one thread wide, silent, and dead as soon as its parent is."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def carry_out(job: Job, place: Workspace) -> None:
+    """Train the job's row if it has a recipe, then evaluate its tasks; whatever is stored already is not done again."""
+    with Store.open(place.store_path) as store:
+        model: str | Path = place.profile.model
+        if job.recipe is not None:
+            model = train_into(store, job.recipe, job.run_spec or {}, place=place, seed=job.seed)
+        for task in job.tasks:
+            evaluate_into(store, model, task, place=place, run_seed=EVALUATION_SEED)
+
+
+def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, place: Workspace, seed: int) -> Path:
+    """Return the folder of the recipe's checkpoint, trained now unless the store has it, and recorded there."""
+    from atrl_bench.training.run import train
+
+    key = store.add_run(spec)
+    try:
+        result = train(
+            recipe,
+            profile=place.profile,
+            base_model=place.base_model,
+            data_dir=place.data_dir,
+            out=place.checkpoints,
+            seed=seed,
+            on_progress=lambda done, total: store.heartbeat("run", key, done, total),
+        )
+    except Exception as error:
+        store.fail_run(key, f"{type(error).__name__}: {error}")
+        raise
+    store.finish_run(
+        key,
+        checkpoint=str(result.checkpoint.relative_to(place.root)),
+        digest=result.digest,
+        seconds=result.seconds,
+        summary=result.summary,
+    )
+    return result.checkpoint
+
+
+def evaluate_into(
+    store: Store, model: str | Path, task: str, *, place: Workspace, run_seed: int, **options: Any
+) -> str:
+    """Return the key of the cell of `model` on `task`, filled now unless the store has it."""
+    from atrl_bench.evaluation.run import evaluate
+
+    return evaluate(
+        model, task, store=store, profile=place.profile, data_dir=place.data_dir, run_seed=run_seed, **options
+    )

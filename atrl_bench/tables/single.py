@@ -1,0 +1,169 @@
+"""One row's training and one model's evaluation, outside any table: what `train` and `evaluate` do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import Profile
+from atrl_bench.results.statistics import Estimate, clustered_mean, problem_scores
+from atrl_bench.results.store import Store
+from atrl_bench.tables.progress import Watch, duration
+from atrl_bench.tables.workspace import Workspace
+
+
+def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the recipe fields that the command line sets; values are read as YAML."""
+    fields: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise InvalidFileError(f"--set {assignment!r} has no '='.", next_step="write --set field=value")
+        fields[name.strip()] = yaml.safe_load(value)
+    if credit is not None:
+        from atrl_bench.credit import RULES
+
+        if credit not in RULES:
+            raise UnknownNameError("credit rule", credit, RULES, next_step="atrl-bench list credit")
+        fields["credit"] = credit
+    if schedule is not None:
+        fields["schedule"] = schedule
+    return fields
+
+
+def train_recipe(
+    recipe: str,
+    overrides: dict[str, Any],
+    *,
+    profile: Profile,
+    model: str | None,
+    seed: int,
+    workspace: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Return folder, digest, seconds and last figures of the recipe's checkpoint, trained now unless it is there."""
+    if recipe == "mini_base":
+        return _rebuild_mini_base(workspace, quiet=quiet)
+    from atrl_bench.tables.run import train_into, training_spec
+    from atrl_bench.training.recipe import load_recipe
+
+    profile = profile if model is None else profile.model_copy(update={"model": model})
+    place = Workspace.at(workspace, profile, data_dir)
+    chosen = load_recipe(recipe, **overrides)
+    spec = training_spec(chosen, place, seed)
+    with Store.open(place.store_path) as store, Watch(store, 1, quiet=quiet):
+        checkpoint = train_into(store, chosen, spec, place=place, seed=seed)
+        run = store.run(store.add_run(spec))
+    assert run is not None
+    return {"checkpoint": str(checkpoint), "digest": run.digest, "seconds": run.seconds, "summary": run.summary}
+
+
+def _rebuild_mini_base(workspace: Path | None, *, quiet: bool) -> dict[str, Any]:
+    from atrl_bench.mini.base import rebuild_base
+
+    def show(done: int, total: int, loss: float) -> None:
+        if not quiet:
+            print(f"mini_base: step {done} of {total}, loss {loss:.3f}", flush=True)
+
+    folder = rebuild_base((workspace or Path("runs") / "mini_base"), on_progress=show)
+    return {"checkpoint": str(folder)}
+
+
+def result_text(result: dict[str, Any]) -> str:
+    """Return a finished training as a person reads it."""
+    lines = [f"Checkpoint: {result['checkpoint']}"]
+    if "seconds" in result:
+        lines.append(f"Trained in {duration(result['seconds'])}, digest {result['digest']}")
+        lines += [f"  {name}: {value:.4g}" for name, value in sorted(result["summary"].items())]
+        lines.append(f"Next: atrl-bench evaluate {result['checkpoint']} --tasks geoqa_test")
+    return "\n".join(lines)
+
+
+def describe_training(recipe: str, overrides: dict[str, Any], *, profile: Profile, model: str | None) -> dict[str, Any]:
+    """Return everything a training would be run with: arguments, data, model, and what it needs. Loads nothing."""
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import resolved_arguments
+
+    profile = profile if model is None else profile.model_copy(update={"model": model})
+    return resolved_arguments(load_recipe(recipe, **overrides), profile)
+
+
+def training_text(arguments: dict[str, Any]) -> str:
+    """Return what a training would be run with as YAML, in the order it was given."""
+    return yaml.safe_dump(arguments, sort_keys=False, width=100, allow_unicode=True).rstrip()
+
+
+def evaluate_model(
+    model: str,
+    tasks: Sequence[str],
+    *,
+    profile: Profile,
+    repeats: int | None,
+    limit: int | None,
+    judge: tuple[str, str] | None,
+    seed: int,
+    workspace: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """Return a record a task: scores with their intervals, and every row of the benchmark accounted for."""
+    from atrl_bench.evaluation.benchmarks import find_task
+    from atrl_bench.evaluation.judge import JudgeConfig
+    from atrl_bench.tables.run import evaluate_into
+
+    names = [find_task(name).name for name in tasks]
+    place = Workspace.at(workspace, profile, data_dir)
+    options = {"repeats": repeats, "limit": limit, "judge": JudgeConfig(*judge) if judge else None}
+    scores = []
+    with Store.open(place.store_path) as store, Watch(store, len(names), quiet=quiet) as watch:
+        for name in names:
+            key = evaluate_into(store, model, name, place=place, run_seed=seed, **options)
+            scores.append(_score(store, key, name))
+            watch.num_done += 1
+    return scores
+
+
+def _score(store: Store, key: str, task: str) -> dict[str, Any]:
+    samples = store.samples(key)
+    num_repeats = max((sample.response.repeat for sample in samples), default=0) + 1
+    states: dict[str, int] = {}
+    for sample in samples:
+        state = sample.grade.state if sample.grade else "not graded"
+        states[state] = states.get(state, 0) + 1
+    groups = {sample.problem.problem_id: sample.problem.group for sample in samples}
+    metrics = ["acc@1"] + ([f"mean@{num_repeats}"] if num_repeats > 1 else [])
+    return {
+        "task": task,
+        "cell": key,
+        "problems": len(groups),
+        "repeats": num_repeats,
+        "skipped": store.skipped(key),
+        "truncated": sum(sample.response.truncated for sample in samples),
+        "states": states,
+        "scores": {metric: _interval(clustered_mean(problem_scores(samples, metric), groups)) for metric in metrics},
+    }
+
+
+def _interval(estimate: Estimate) -> dict[str, float]:
+    return {"mean": estimate.mean, "stderr": estimate.stderr, "half_width_95": estimate.half_width()}
+
+
+def scores_text(scores: Sequence[dict[str, Any]]) -> str:
+    """Return evaluated tasks as a person reads them: the score, its interval, and where every row went."""
+    lines = []
+    for score in scores:
+        for metric, value in score["scores"].items():
+            lines.append(
+                f"{score['task']:<22} {metric:<7} {100 * value['mean']:6.2f} ± {100 * value['half_width_95']:.2f} %"
+            )
+        states = ", ".join(f"{count} {state}" for state, count in sorted(score["states"].items()))
+        lines.append(
+            f"  {score['problems']} problems x {score['repeats']}: {states}; {score['truncated']} truncated; "
+            f"{len(score['skipped'])} rows skipped"
+        )
+    return "\n".join(lines)
