@@ -109,7 +109,12 @@ class _Builder:
         self._add_differences()
         ties = self._mark_best()
         scores = load_paper_scores(self.definition)
-        footnotes = _Footnotes(self.definition)
+        # A note on a row that is trained here says how; every other note is about a number that the paper printed.
+        trained = [row.footnotes for row in self.definition.rows if row.recipe]
+        printed = [column.footnotes for column in self.definition.columns]
+        printed += [row.footnotes for row in self.definition.rows if row.in_paper]
+        footnotes = _Footnotes(self.definition, trained)
+        published_footnotes = _Footnotes(self.definition, printed if scores else [])
         return Table(
             id=self.definition.id,
             title=self.definition.title,
@@ -122,17 +127,18 @@ class _Builder:
             baseline=self._label(self.definition.baseline),
             columns=(
                 *(
-                    Column(c.id, c.label, c.subscript, c.metric, footnotes.marks(c.footnotes))
+                    Column(c.id, c.label, c.subscript, c.metric, published_footnotes.marks(c.footnotes))
                     for c in self.definition.columns
                 ),
                 Column(AVERAGE, "Average", "", "mean of the columns"),
             ),
             rows=tuple(self._row(row, footnotes) for row in self.definition.rows),
-            published=_published(self.definition, scores, footnotes),
+            published=_published(self.definition, scores, published_footnotes),
             comparisons=tuple(self._comparisons()),
             figures=tuple(self._figures()),
             notes=(*self._notes(), *ties),
             footnotes=footnotes.all(),
+            published_footnotes=published_footnotes.all(),
             settings=tuple(_flat(self.profile.model_dump(exclude={"name", "title"}))),
             environment=tuple(sorted(environment.items())),
         )
@@ -271,7 +277,7 @@ class _Builder:
         return cell is not None and cell.state == "measured" and cell.estimate is not None
 
     def _mark_best(self) -> list[str]:
-        """Mark the best cell of each column where it differs from every other; return a sentence on each tie."""
+        """Mark the best cell of each column where it differs from every other; return a sentence on the ties."""
         ties = []
         for column in [*self.columns, AVERAGE]:
             rows = [row.id for row in self.definition.rows if self._is_final(row.id, column)]
@@ -285,13 +291,12 @@ class _Builder:
             ]
             tied = [row for row, q in zip(others, _adjusted(p_values), strict=True) if not q < SIGNIFICANCE]
             if tied:
-                ties.append(
-                    f"{self._column_label(column)}: {self._label(best)} is highest; {len(tied)} of {len(others)} other "
-                    "rows cannot be told apart from it, so nothing is bold."
-                )
+                ties.append(f"{self._column_label(column)} ({self._label(best)}; {len(tied)} of {len(others)})")
             else:
                 self.cells[best, column] = replace(self.cells[best, column], is_best=True)
-        return ties
+        if not ties:
+            return []
+        return [f"Highest, but not bold because other rows cannot be told apart from it: {', '.join(ties)}."]
 
     def _comparisons(self) -> Iterable[Comparison]:
         """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
@@ -332,8 +337,7 @@ class _Builder:
             id=row.id,
             label=row.label,
             group=self._group(row),
-            # A note on a row without a training is about the paper's number, not about one measured here.
-            marks=footnotes.marks(row.footnotes) if row.recipe else "",
+            marks=footnotes.marks(row.footnotes),
             cells=cells,
             is_best=cells[-1].is_best,
             recipe=row.recipe or "",
@@ -385,14 +389,19 @@ class _Builder:
         judges = {value for cell in self.cells.values() for name, value in cell.provenance if name == "judge"}
         if "none" in judges:
             yield "No judge model was used: the rule grader alone decided."
+        yield from self._account()
+
+    def _account(self) -> Iterable[str]:
+        """Yield what became of all the answers, in one sentence."""
         total = _sum_counts(
             self.cells[row.id, column].counts for row in self.definition.rows for column in self.columns
         )
-        unusual = ", ".join(f"{n} {name}" for name, n in total.unusual.items())
         if total.samples:
+            unusual = "".join(f", {n} {name}" for name, n in total.unusual.items())
             yield (
-                f"{total.samples} answers in all; of these {unusual or 'none was anything but correct or wrong'}. "
-                "Unparseable and timed out count as wrong; an answer that no judge has judged is left out of its score."
+                f"{total.samples} answers: {total.correct} correct, {total.wrong} wrong{unusual}. Unparseable and "
+                "timed out count as wrong; an answer without a verdict is left out of its score; truncated ones are "
+                "graded as they are."
             )
 
     def _group(self, row: RowDefinition) -> str:
@@ -406,16 +415,15 @@ class _Builder:
 
 
 class _Footnotes:
-    """Letters for footnotes, in the order in which the table first refers to them."""
+    """Letters for the footnotes that one table refers to, in the order of its references."""
 
-    def __init__(self, definition: TableDefinition) -> None:
-        order = [name for item in definition.columns for name in item.footnotes]
-        order += [name for item in definition.rows for name in item.footnotes]
+    def __init__(self, definition: TableDefinition, references: Iterable[tuple[str, ...]]) -> None:
+        names = dict.fromkeys(name for group in references for name in group)
         self.texts = definition.footnotes
-        self.letters = {name: chr(ord("a") + i) for i, name in enumerate(dict.fromkeys(order))}
+        self.letters = {name: chr(ord("a") + i) for i, name in enumerate(names)}
 
     def marks(self, names: Iterable[str]) -> str:
-        return ",".join(sorted(self.letters[name] for name in names))
+        return ",".join(sorted(self.letters[name] for name in names if name in self.letters))
 
     def all(self) -> tuple[Footnote, ...]:
         return tuple(Footnote(letter, " ".join(self.texts[name].split())) for name, letter in self.letters.items())

@@ -50,8 +50,9 @@ class Counts:
     @property
     def unusual(self) -> dict[str, int]:
         """What a reader should see beside the number: everything that is neither correct nor wrong, if there is any."""
-        names = ("unparseable", "timed_out", "judge_failed", "ungraded", "truncated", "skipped")
-        return {name.replace("_", " "): getattr(self, name) for name in names if getattr(self, name)}
+        names = {"unparseable": "unparseable", "timed_out": "timed out", "judge_failed": "judge failed"}
+        names |= {"ungraded": "ungraded", "truncated": "truncated", "skipped": "skipped"}
+        return {text: getattr(self, name) for name, text in names.items() if getattr(self, name)}
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Table:
     figures: tuple[Figures, ...]
     notes: tuple[str, ...]
     footnotes: tuple[Footnote, ...]
+    published_footnotes: tuple[Footnote, ...]
     settings: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
 

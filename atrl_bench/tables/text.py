@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import markdown, one_line, spreadsheet
-from atrl_bench.tables.parts import Cell, PublishedScore, Table
+from atrl_bench.tables.parts import Cell, PublishedRow, PublishedScore, Row, Table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,14 +28,15 @@ def render_markdown(table: Table) -> str:
     blocks = [f"# {markdown(table.title)}", f"Profile {markdown(table.profile_title)}", markdown(table.caption)]
     blocks += [
         "## Measured here",
-        _grid(head, ([_bold(markdown(row.label), row.is_best), *map(_markdown_cell, row.cells)] for row in table.rows)),
+        _grid(head, ([_name(row), *map(_markdown_cell, row.cells)] for row in table.rows)),
     ]
     reasons = [
         f"{row.label}, {row.cells[0].state}: {row.cells[0].reason}"
         for row in table.rows
         if row.cells[0].state == "not measured"
     ]
-    blocks.append("\n".join(f"- {markdown(note)}" for note in (*table.notes, *reasons)))
+    notes = [f"{note.mark}: {note.text}" for note in table.footnotes]
+    blocks.append("\n".join(f"- {markdown(note)}" for note in (*notes, *table.notes, *reasons)))
     if table.comparisons:
         rows = (
             [
@@ -58,11 +59,12 @@ def render_markdown(table: Table) -> str:
             markdown(figures.explanation),
         ]
     if table.published:
-        rows = (
-            [_bold(markdown(row.label), row.is_best), *map(_markdown_published, row.scores)] for row in table.published
+        rows = ([_name(row), *map(_markdown_published, row.scores)] for row in table.published)
+        marked = ["Method", *(markdown(c.text) + (f" ({markdown(c.marks)})" if c.marks else "") for c in table.columns)]
+        blocks += ["## Published in the paper", markdown(table.warning), _grid(marked, rows)]
+        blocks.append(
+            "\n".join(f"- {markdown(note.mark)}: {markdown(note.text)}" for note in table.published_footnotes)
         )
-        blocks += ["## Published in the paper", markdown(table.warning), _grid(head, rows)]
-        blocks.append("\n".join(f"- {note.mark}: {markdown(note.text)}" for note in table.footnotes))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -228,6 +230,10 @@ def _wrap(text: str, width: int) -> list[str]:
 def _grid(head: list[str], rows: Any) -> str:
     lines = ["| " + " | ".join(head) + " |", "|:--" + "|--:" * (len(head) - 1) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _name(row: Row | PublishedRow) -> str:
+    return _bold(markdown(row.label), row.is_best) + (f" ({markdown(row.marks)})" if row.marks else "")
 
 
 def _bold(text: str, is_bold: bool) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
-from atrl_bench.tables.definition import load_table
+from atrl_bench.tables.definition import TableDefinition, load_table
 from atrl_bench.tables.model import build_table
 from atrl_bench.tables.parts import Table
 
@@ -34,9 +34,16 @@ CREDIT = {"anchor_auc": 0.93, "edge_density": 0.31, "entropy": 0.88, "top15_shar
 Decorate = Callable[[str], str]
 
 
-def fill(store: Store, *, seeds: int, problems: int, leave_out: set[tuple[str, str]], decorate: Decorate):
+def fill(
+    store: Store,
+    definition: TableDefinition,
+    *,
+    seeds: int,
+    problems: int,
+    leave_out: set[tuple[str, str]],
+    decorate: Decorate,
+):
     """Return (cell_keys, runs) after answering every problem; the same arguments give the same store."""
-    definition = load_table("main_7b")
     keys: dict[tuple[str, str], list[str]] = {}
     runs: dict[str, list] = {}
     for r, row in enumerate(row for row in definition.rows if not row.not_measured):
@@ -109,12 +116,16 @@ def make_table(tmp_path_factory):
         decorate: Decorate = str,
         profile: str = "mini",
         path: Path | None = None,
+        rows: list[str] | None = None,
+        columns: list[str] | None = None,
     ) -> Table:
+        definition = load_table("main_7b").select(rows=rows, columns=columns)
         path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
         with Store.open(path) as store:
-            keys, runs = fill(store, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
+            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
             return build_table(
-                load_table("main_7b"),
+                definition,
                 store,
                 profile=load_profile(profile),
                 cell_keys=keys,

@@ -1,0 +1,297 @@
+"""Every kind of output: complete, harmless whatever the text in it, and the same bytes for the same store."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import fields, is_dataclass, replace
+from html.parser import HTMLParser
+
+import pytest
+
+from atrl_bench.errors import StoreError
+from atrl_bench.resources import folder
+from atrl_bench.tables import numbers
+from atrl_bench.tables.escape import latex, markdown, spreadsheet, visible
+from atrl_bench.tables.html import render_html
+from atrl_bench.tables.latex import render_latex
+from atrl_bench.tables.report import write_report
+from atrl_bench.tables.text import render_csv, render_json, render_markdown, terminal_text
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</style></title></pre></details><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)',
+    "{{ 7*7 }}{% raw %}<< 7*7 >>",
+    "\\input{/etc/passwd}\\write18{id}$x^2_3$ 100% & # ~ {unbalanced",
+    '=HYPERLINK("http://example.com","x")',
+    "+1+cmd|' /C calc'!A0",
+    "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "a\u202eb\u2066c\u200bd\ufeff",
+    "| cell | **bold** [link](javascript:alert(1)) `code`\n# heading",
+    "nul\0and \ud800 surrogate",
+    "τ ≥ 0.7 数学 🎉",
+]
+
+
+class Page(HTMLParser):
+    """Collects what a browser would act on."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "line", "circle", "br", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def poisoned(value, payload: str):
+    """Return a copy of the table with the payload in front of every text in it, except for keywords and numbers."""
+    if is_dataclass(value):
+        keep = {"state", "metric", "test"} if type(value).__name__ in ("Cell", "Difference") else set()
+        changes = {f.name: poisoned(getattr(value, f.name), payload) for f in fields(value) if f.name not in keep}
+        return replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(poisoned(item, payload) for item in value)
+    return payload + value if isinstance(value, str) and value else value
+
+
+@pytest.fixture(scope="module")
+def tiny(make_table):
+    rows = ["zero_shot", "grpo", "dapo", "vppo", "grpo_atrl"]
+    columns = ["geoqa_test", "wemath_testmini"]
+    return make_table(seeds=2, problems=6, leave_out={("dapo", "wemath_testmini")}, rows=rows, columns=columns)
+
+
+# Harmless
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_becomes_markup_in_the_page(tiny, payload):
+    clean, page = Page(render_html(tiny)), Page(render_html(poisoned(tiny, payload)))
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in clean.tags]
+    assert {name for _, attrs in page.tags for name in attrs} == {name for _, attrs in clean.tags for name in attrs}
+    assert not page.open
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.text)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_becomes_a_command_in_latex(tiny, payload):
+    source = render_latex(poisoned(tiny, payload))
+    for command in (r"\input", r"\write", r"\immediate", r"\catcode", r"\def"):
+        assert command not in source
+    assert source.count("{") - source.count(r"\{") == source.count("}") - source.count(r"\}")
+    assert commands(source) - {
+        "textbackslash",
+        "textasciicircum",
+        "textasciitilde",
+        "textquotedbl",
+        "textbar",
+    } <= commands(render_latex(tiny)) | {"textless", "textgreater", "textasciigrave", "geq", "leq"}
+    assert source.isascii() or not re.search("[^\x00-\u017f]", source)
+
+
+def commands(source: str) -> set[str]:
+    return set(re.findall(r"\\([a-zA-Z]+)", source))
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_becomes_a_formula_in_a_spreadsheet(tiny, payload):
+    records = list(csv.DictReader(io.StringIO(render_csv(poisoned(tiny, payload)))))
+    assert len(records) == len(list(csv.DictReader(io.StringIO(render_csv(tiny)))))
+    for record in records:
+        for name in ("profile", "row", "column", "reason", "state", "metric"):
+            assert not record[name].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_becomes_markup_in_markdown(tiny, payload):
+    clean, text = render_markdown(tiny), render_markdown(poisoned(tiny, payload))
+    assert len(text.splitlines()) == len(clean.splitlines())
+    assert not re.search(r"(?<!\\)[\[`]|<(?!U\+)", text.replace("[5 of 6]", "").replace("[4 of 6]", ""))
+    unescaped = [re.sub(r"\\.", "", line).count("|") for line in text.splitlines()]
+    assert unescaped == [line.count("|") for line in clean.splitlines()]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_moves_the_cursor_of_a_terminal(tiny, payload):
+    text = terminal_text(poisoned(tiny, payload)).plain
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_json_keeps_every_text_as_it_is(tiny, payload):
+    document = json.loads(render_json(poisoned(tiny, payload)))
+    assert document["title"] == payload + tiny.title
+
+
+@pytest.mark.parametrize("payload", ["".join(PAYLOADS), PAYLOADS[1]])
+def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path, payload):
+    table = make_table(problems=3, decorate=lambda text: payload + text, rows=["zero_shot", "grpo"])
+    assert len(write_report(table, tmp_path)) == 6
+    assert not Page((tmp_path / "main_7b.html").read_text()).all("script")
+
+
+def test_escaping_by_hand():
+    assert visible("a\x1bb\u202ec\nd") == "a<U+001B>b<U+202E>c\nd"
+    assert latex(r"\a_b{c}^~%") == r"\textbackslash{}a\_b\{c\}\textasciicircum{}\textasciitilde{}\%"
+    assert latex("é τ ↑") == r"é [U+03C4] $\uparrow$"
+    assert markdown("a|b\n<c>*") == r"a\|b &lt;c&gt;\*"
+    assert [spreadsheet(text) for text in ("=1", " @x", "-2", "ok")] == ["'=1", "' @x", "'-2", "ok"]
+
+
+# The page
+
+
+def test_the_page_asks_for_nothing_outside_itself_and_forbids_it(table):
+    html = render_html(table)
+    page = Page(html)
+    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert not re.search(r"https?:|url\(|@import|src=", html)
+    assert not page.all("script")
+    assert not any("style" in attrs or any(name.startswith("on") for name in attrs) for _, attrs in page.tags)
+
+
+def test_every_link_of_the_page_leads_to_something_on_it(table):
+    page = Page(render_html(table))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for a in page.all("a")]
+    assert len(links) == 11 * 6
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+def test_tables_have_captions_and_headings_with_a_scope(table):
+    page = Page(render_html(table))
+    assert len(page.all("caption")) == len(page.all("table")) == 4
+    assert all(th["scope"] in ("col", "row", "rowgroup") for th in page.all("th"))
+    assert page.all("html")[0]["lang"] == "en"
+    assert page.all("svg")[0]["role"] == "img"
+
+
+def test_directions_are_words_too_and_not_colour_alone(table):
+    html = render_html(table)
+    assert html.count('<span aria-hidden="true">↑</span><span class="hidden">up </span>') > 20
+    assert 'class="change up"' in html
+    assert 'class="change down"' in html
+
+
+def test_colours_of_both_themes_have_enough_contrast():
+    """WCAG AA asks for 4.5 : 1; every ink is checked on every ground it can stand on."""
+    style = (folder("reports") / "templates" / "table.css").read_text()
+    themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in style.split("@media")[:2]]
+    assert all(len(theme) == 12 for theme in themes)
+    for theme in themes:
+        for ground in ("page", "band", "best"):
+            for ink in ("ink", "soft", "up", "down", "link"):
+                assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground, theme[ink], theme[ground])
+        assert contrast(theme["ink"], theme["warn"]) >= 4.5
+
+
+def contrast(one: str, two: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(two)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_page_says_that_mini_and_paper_numbers_are_not_comparable_and_keeps_them_apart(table):
+    html = render_html(table)
+    measured, published = html.split('id="published"')
+    assert "not comparable" in measured
+    assert "66.23" not in measured  # the paper's best WeMath score
+    assert "66.23" in published
+
+
+def test_a_full_page_stays_below_two_megabytes(make_table):
+    table = make_table(seeds=1, problems=60, decorate=lambda text: text + " word" * 400 if len(text) > 20 else text)
+    assert len(render_html(table).encode()) < 2_000_000
+
+
+# The other files
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+@pytest.mark.parametrize("payload", ["", *("".join(PAYLOADS[i::3]) for i in range(3))])
+def test_the_latex_document_compiles(tiny, tmp_path, payload):
+    (tmp_path / "t.tex").write_text(render_latex(poisoned(tiny, payload) if payload else tiny, standalone=True))
+    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+def test_the_latex_looks_like_the_papers_table(table):
+    source = render_latex(table)
+    assert r"\rowcolor{gray!10} \multicolumn{7}{l}{\textit{Uniform Credit Baselines}} \\" in source
+    assert r"GeoQA$_{\text{test}}$" in source
+    published = source[source.index(r":published}") :]
+    assert r"GRPO & 46.86{\scriptsize\textcolor{ForestGreen}{$\uparrow$2.81}} & 41.81" in published
+    assert r"\rowcolor{blue!5}" in published
+    assert r"\textbf{SAPO + AT-RL} & \textbf{52.77{\scriptsize\textcolor{ForestGreen}{$\uparrow$8.72}}} &" in published
+    assert r"StepGRPO$^{\text{i}}$ & 41.12{\scriptsize\textcolor{red}{$\downarrow$2.93}}" in published
+
+
+def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
+    text = terminal_text(table).plain
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(row.label.split(",")[0] in text for row in table.rows)
+    assert "seed variance" in text or "training seeds" in text
+
+
+def test_csv_tells_measured_from_published_numbers(table):
+    records = list(csv.DictReader(io.StringIO(render_csv(table))))
+    assert len([r for r in records if r["kind"] == "measured"]) == 13 * 6
+    published = {(r["row"], r["column"]): r["score"] for r in records if r["kind"] == "published"}
+    assert published["gspo", "mathvista_testmini"] == "66.40"
+    grpo = next(r for r in records if (r["row"], r["column"]) == ("grpo", "average"))
+    assert float(grpo["low"]) < float(grpo["score"]) < float(grpo["high"])
+
+
+def test_the_same_store_gives_the_same_bytes(make_table, tmp_path):
+    small = {"seeds": 2, "problems": 8, "columns": ["geoqa_test", "mathverse_testmini"]}
+    one = write_report(make_table(**small, path=tmp_path / "a.sqlite"), tmp_path / "a")
+    two = write_report(make_table(**small, path=tmp_path / "b.sqlite"), tmp_path / "b")
+    assert [path.name for path in one] == [path.name for path in two]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
+
+
+def test_a_report_that_cannot_be_written_says_what_to_do(tiny):
+    with pytest.raises(StoreError, match="--out"):
+        write_report(tiny, folder("reports") / "templates" / "table.css" / "x")
+
+
+def test_numbers_by_hand():
+    assert numbers.percent(0.46859) == "46.86"
+    assert numbers.percent(float("nan")) == "–"
+    assert (numbers.signed(0.0281), numbers.signed(-0.0293), numbers.signed(0.00001)) == ("+2.81", "−2.93", "0.00")
+    assert numbers.direction(-0.00004) == 0  # an arrow beside 0.00 would say more than the digits
+    assert [numbers.p_value(p) for p in (0.0001, 0.0134, float("nan"))] == ["< 0.001", "= 0.013", "not defined"]
