@@ -36,14 +36,14 @@ def is_mixed(rewards_G: Sequence[float]) -> bool:
 def refill(
     groups: list[Group],
     accuracy: Callable[[Group], Sequence[float]],
-    draw: Callable[[int], list[Group]],
+    draw: Callable[[int, int], list[Group]],
     settings: DynamicSampling,
     most_missing: Callable[[int], int] = int,
 ) -> Refilled[Group]:
     """Return as many groups as came in, mixed ones only as far as `draw` yields them.
 
-    `draw(n)` generates groups for n further problems. Processes that generate together must draw equally many: then
-    `most_missing` turns a process's own number of missing groups into the largest one of all processes.
+    `draw(n, number)` generates groups for n further problems, for the `number`-th time. Processes that generate
+    together must draw equally many: `most_missing` turns the groups that one of them lacks into the most any lacks.
     """
     wanted = len(groups)
     mixed = [group for group in groups if is_mixed(accuracy(group))]
@@ -51,7 +51,7 @@ def refill(
     extra = 0
     while extra < settings.max_extra_generations and (missing := most_missing(max(0, wanted - len(mixed)))):
         extra += 1
-        drawn = draw(math.ceil(missing * settings.oversampling))
+        drawn = draw(math.ceil(missing * settings.oversampling), extra)
         mixed += [group for group in drawn if is_mixed(accuracy(group))]
         constant += [group for group in drawn if not is_mixed(accuracy(group))]
     num_unfilled = max(0, wanted - len(mixed))

@@ -6,8 +6,9 @@ Where this differs from TRL:
 2. Token credit: attention rows are recorded in the pass that computes the old log-probabilities or, with one update a
    rollout, where TRL has no such pass, in the training pass (the same policy). Advantages become (B, T).
 3. GSPO in its token form and FT-RL's mean over selected tokens: two inputs of the loss are set after its forward pass.
-4. Every rollout seeds the generators from (run seed, rollout), so a resumed run repeats the interrupted one.
-5. A non-finite gradient skips its update and is counted.
+4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
+5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
+6. A non-finite gradient skips its update and is counted.
 
 Shapes: B responses, T response tokens.
 """
@@ -28,14 +29,17 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
+from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
+from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.token_weights import TokenWeights
 
 CHECKPOINT_PREFIX = "checkpoint-"
@@ -64,6 +68,8 @@ class CreditTrainer(GRPOTrainer):
         self.updates_per_rollout = updates_per_rollout
         self.clock = PhaseClock()
         self._groups: list[Group] | None = None
+        self._keys_P: list[str] = []  # what names the random numbers of each prompt about to be sampled
+        self._from_one_prefill = not (self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self._loss_inputs: dict[str, Any] | None = None
         self._weights_BT: Tensor | None = None
         self._checkpoint_dir: Path | None = None
@@ -95,16 +101,16 @@ class CreditTrainer(GRPOTrainer):
         return batch
 
     def _sample_groups(self, rows: Sequence[int], rollout: int) -> list[Group]:
-        groups = self._generate_groups(rows)
+        groups = self._generate_groups(rows, f"{rollout}:0")
         settings = self.recipe.dynamic_sampling
         if settings is None:
             return groups
         unused = further_problems(len(self.data.problems), rows, self.run_seed, rollout)
         process, num_processes = self.accelerator.process_index, self.accelerator.num_processes
 
-        def draw(count: int) -> list[Group]:
+        def draw(count: int, generation: int) -> list[Group]:
             together = [next(unused) for _ in range(count * num_processes)]
-            return self._generate_groups(together[process * count : (process + 1) * count])
+            return self._generate_groups(together[process * count : (process + 1) * count], f"{rollout}:{generation}")
 
         accuracy = self.reward_func_names.index("accuracy")
         refilled = refill(
@@ -118,8 +124,9 @@ class CreditTrainer(GRPOTrainer):
             self._note(f"dynamic_sampling/{name}", getattr(refilled, name))
         return refilled.groups
 
-    def _generate_groups(self, rows: Sequence[int]) -> list[Group]:
+    def _generate_groups(self, rows: Sequence[int], key: str) -> list[Group]:
         """Return one group per problem: TRL's generation and rewards, before TRL's scoring."""
+        self._keys_P = [f"{key}:{row}" for row in rows]
         size = self.num_generations
         examples = [self.data.example(row, self.run_seed) for row in rows]
         inputs = [example for example in examples for _ in range(size)]
@@ -150,6 +157,42 @@ class CreditTrainer(GRPOTrainer):
         return tuple(
             [item for part in field for item in part] if isinstance(field[0], list) else field[0] for field in fields
         )
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
+        """Return TRL's result; where a group has one prefill, with the multimodal fields of each prompt once."""
+        if not self._from_one_prefill:
+            return super()._tokenize_prompts(prompts)
+        size = self.num_generations
+        prompt_ids, images, fields = super()._tokenize_prompts(prompts[::size])
+        return _repeated(prompt_ids, size), images and _repeated(images, size), fields
+
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **options: Any
+    ) -> tuple[list[list[int]], Any]:
+        if not self._from_one_prefill:
+            return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **options)
+        sampling = Sampling(self.max_completion_length, self.temperature, self.top_p, self.run_seed)
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self.accelerator.autocast(),
+        ):
+            responses = sample_groups(
+                model,
+                prompt_ids[::num_generations],
+                multimodal_fields,
+                [len(images[i] or []) if images else 0 for i in range(0, len(prompt_ids), num_generations)],
+                self._keys_P,
+                group_size=num_generations,
+                sampling=sampling,
+                pad_id=self._tokenizer.pad_token_id,
+                eos_ids=self.eos_token_ids,
+                forbidden_ids=[i for i in (self._image_pad_token_id, self._video_pad_token_id) if i is not None],
+            )
+        return responses, None
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         if self._groups is None:
@@ -358,3 +401,7 @@ def _weigh(
         needed_B=needed,
         transcriptions=transcriptions,
     )
+
+
+def _repeated(items: Sequence[Any], times: int) -> list[Any]:
+    return [item for item in items for _ in range(times)]

@@ -30,7 +30,10 @@ class SeededTRL(GRPOTrainer):
 
 
 def plain_trl(ours):
-    """Return plain TRL on the same problems in the same order, with the same arguments and a fresh model."""
+    """Return plain TRL on the same problems in the same order, with the same arguments and a fresh model.
+
+    It is handed the completions that ours samples, so it has to train after ours.
+    """
     from transformers import AutoModelForImageTextToText
 
     order = problem_order(len(ours.data.problems), 8, 0)
@@ -42,6 +45,14 @@ def plain_trl(ours):
         processing_class=ours.processing_class,
     )
     trainer.updates_per_rollout = ours.updates_per_rollout
+    sampled, sample = [], ours._generate_single_turn
+
+    def record(*arguments, **options):
+        sampled.append(sample(*arguments, **options))
+        return sampled[-1]
+
+    ours._generate_single_turn = record
+    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
     return trainer
 
 
