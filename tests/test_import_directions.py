@@ -18,7 +18,9 @@ ALLOWED = {
     "credit": set(),
     "results": LEAVES,
     "evaluation": LEAVES | {"results"},
-    "training": LEAVES | {"credit"} | {f"evaluation.{part}" for part in ("answers", "grading", "prompts", "decoding", "models")},
+    "training": LEAVES
+    | {"credit"}
+    | {f"evaluation.{part}" for part in ("answers", "grading", "prompts", "decoding", "models")},
     "mini": LEAVES | {"evaluation.prompts"},
     "engines": LEAVES | {"credit", "training"},
     "tables": LEAVES | {"credit", "evaluation", "training", "results", "mini", "engines"},
