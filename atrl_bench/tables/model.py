@@ -42,15 +42,25 @@ AVERAGE = "average"
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
 
-# What a training run's summary may say about its credit, and how a report calls it.
+# What a training run's summary says about its credit and about itself, and how a report calls it.
 CREDIT_FIGURES = {
-    "anchor_auc": "anchor AUC",
-    "edge_density": "edge density",
-    "cut_ratio": "cut / random cut",
-    "entropy": "entropy",
-    "top15_share": "share of top 15 %",
-    "position_correlation": "corr. with position",
-    "connectivity_correlation": "corr. with density",
+    "credit/anchor_auc": "anchor AUC",
+    "credit/anchor_auc_connectivity": "anchor AUC, density alone",
+    "credit/edge_density": "edge density",
+    "credit/cut": "cut",
+    "credit/random_cut": "random cut",
+    "credit/entropy": "entropy",
+    "credit/top15_share": "share of top 15 %",
+    "credit/position_correlation": "corr. with position",
+}
+TRAINING_FIGURES = {
+    "first rewards/accuracy/mean": "accuracy, first rollouts",
+    "last rewards/accuracy/mean": "accuracy, last rollouts",
+    "last completions/mean_length": "tokens, last",
+    "last entropy": "entropy, last",
+    "last kl": "KL, last",
+    "last clip_ratio/region_mean": "clipped, last",
+    "last frac_reward_zero_std": "groups without signal, last",
 }
 
 
@@ -349,20 +359,41 @@ class _Builder:
         )
 
     def _figures(self) -> Iterable[Figures]:
-        rows = []
-        for row in self.definition.rows:
-            summaries = [run.summary for run in self.runs.get(row.id, ()) if run.state == "done"]
-            if row.recipe and row.credit.rule != "uniform" and summaries:
-                rows.append((row.label, [_summary_mean(summaries, name) for name in CREDIT_FIGURES]))
-        shown = [i for i in range(len(CREDIT_FIGURES)) if any(values[i] is not None for _, values in rows)]
-        if shown:
+        trained = [row for row in self.definition.rows if row.recipe]
+        credited = [row for row in trained if row.credit.rule != "uniform"]
+        credit = self._figures_of(credited, CREDIT_FIGURES)
+        if credit:
             yield Figures(
-                title="Where the credit went",
-                names=tuple(list(CREDIT_FIGURES.values())[i] for i in shown),
-                rows=tuple((label, tuple(values[i] for i in shown)) for label, values in rows),
+                "Where the credit went",
+                *credit,
                 explanation="Means over the training run, then over seeds. Anchor AUC: how well the credit ranks the "
-                "tokens that transcribe the image above the others; 0.5 is chance.",
+                "tokens that transcribe the image above the others; 0.5 is chance. A cut close to the random cut means "
+                "that the clusters say nothing. Entropy is a share of the largest possible.",
             )
+        training = self._figures_of(trained, TRAINING_FIGURES)
+        if training:
+            yield Figures(
+                "How the training went",
+                *training,
+                explanation="Means over the first and the last rollouts of the training runs, then over seeds. "
+                "Accuracy is that of sampled rollouts on training problems.",
+            )
+
+    def _figures_of(
+        self, rows: Sequence[RowDefinition], figures: Mapping[str, str]
+    ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[float | None, ...]], ...]] | None:
+        """Return (names, rows) of those figures that any of these rows' runs has recorded, or None if there is none."""
+        runs = {row.label: [r.summary for r in self.runs.get(row.id, ()) if r.state == "done"] for row in rows}
+        means = {
+            label: {name: _summary_mean(summaries, name) for name in figures}
+            for label, summaries in runs.items()
+            if summaries
+        }
+        shown = [name for name in figures if any(values[name] is not None for values in means.values())]
+        if not shown:
+            return None
+        lines = tuple((label, tuple(values[name] for name in shown)) for label, values in means.items())
+        return tuple(figures[name] for name in shown), lines
 
     def _notes(self) -> Iterable[str]:
         yield (
@@ -559,6 +590,6 @@ def _sum_counts(counts: Iterable[Counts]) -> Counts:
 
 
 def _summary_mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [summary.get(name, summary.get(f"credit/{name}")) for summary in summaries]
+    values = [summary.get(name) for summary in summaries]
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
     return _mean(numbers) if numbers else None

@@ -29,7 +29,12 @@ SKILLS = {
 }
 EASE = {"geoqa_test": 0.0, "mathverse_testmini": -0.08, "mathvision_testmini": -0.2, "mathvista_testmini": 0.12}
 STATES = ["unparseable", "timed out", "judge failed"]
-CREDIT = {"anchor_auc": 0.93, "edge_density": 0.31, "entropy": 0.88, "top15_share": 0.34, "position_correlation": -0.12}
+SUMMARY = {
+    "credit/anchor_auc": 0.93,
+    "credit/edge_density": 0.31,
+    "credit/position_correlation": -0.12,
+    "last kl": 0.02,
+}
 
 Decorate = Callable[[str], str]
 
@@ -51,7 +56,7 @@ def fill(
             digest = f"{r:02d}{seed}" * 8
             if row.recipe:
                 run = store.add_run({"recipe": {"name": row.recipe}, "row": row.id, "seed": seed})
-                summary = {name: value + 0.01 * seed for name, value in CREDIT.items()}
+                summary = {name: value + 0.01 * seed for name, value in SUMMARY.items()}
                 store.finish_run(run, checkpoint=f"{run}/x", digest=digest, seconds=60.0, summary=summary)
                 runs.setdefault(row.id, []).append(store.run(run))
             for c, column in enumerate(definition.columns):

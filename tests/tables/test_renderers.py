@@ -189,7 +189,7 @@ def test_every_link_of_the_page_leads_to_something_on_it(table):
 
 def test_tables_have_captions_and_headings_with_a_scope(table):
     page = Page(render_html(table))
-    assert len(page.all("caption")) == len(page.all("table")) == 4
+    assert len(page.all("caption")) == len(page.all("table")) == 5
     assert all(th["scope"] in ("col", "row", "rowgroup") for th in page.all("th"))
     assert page.all("html")[0]["lang"] == "en"
     assert page.all("svg")[0]["role"] == "img"
