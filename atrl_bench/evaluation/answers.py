@@ -1,0 +1,149 @@
+r"""Where in a response the answer is: the last balanced `\boxed{}`, or what the response offers instead.
+
+The paper (appendix, evaluation protocol) takes the last `\boxed{}` and falls back to a search of the whole text for an
+option letter or a number. In between stand the two other places where models write an answer when asked to: the text
+after "the answer is", and `<answer>` tags. Every search reads the text once, so a megabyte of braces costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
+SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
+FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
+
+
+class Extracted(NamedTuple):
+    """What was found, and how: `boxed`, `tag`, `phrase`, `letter`, `number`, `text` (a bare short answer) or `none`."""
+
+    text: str | None
+    how: str
+
+
+def extract_answer(response: str, *, num_choices: int = 0) -> Extracted:
+    """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
+
+    The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
+    letter that stands as an option (never the pronoun I, the article A, or the vertex of a triangle), then the last number.
+    """
+    boxed = last_boxed(response[-SEARCHED_CHARS:])
+    if boxed is not None:
+        return Extracted(boxed, "boxed")
+    tail = response[-FALLBACK_CHARS:]
+    tagged = _last_tagged(tail)
+    if tagged is not None:
+        return Extracted(tagged, "tag")
+    stated = _last_stated(tail)
+    if stated is not None:
+        return Extracted(stated, "phrase")
+    if num_choices:
+        letter = _last_letter(tail, num_choices)
+        if letter is not None:
+            return Extracted(letter, "letter")
+    bare = tail.strip(" \t\r\n*$`")
+    if len(response) <= 60 and "\n" not in bare and len(bare.split()) <= 3 and any(map(str.isalnum, bare)):
+        return Extracted(bare, "text")
+    number = _last_number(tail)
+    return Extracted(number, "none" if number is None else "number")
+
+
+# Boxes ------------------------------------------------------------------------------------------------------------
+
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}(?P<open>\{)|\\[{}\\]|[{}]")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return what the last balanced, non-empty `\boxed{}` or `\fbox{}` holds; of nested boxes the innermost.
+
+    A box that the token limit cut off is not balanced and counts for nothing. `\{` and `\}` are braces of sets, not of
+    groups.
+    """
+    if "box" not in text:
+        return None
+    open_groups: list[int] = []  # where a box's content starts; -1 for any other group
+    best: tuple[int, int] | None = None
+    for match in _BRACE.finditer(text):
+        if match["open"]:
+            open_groups.append(match.end())
+        elif match[0] == "{":
+            open_groups.append(-1)
+        elif match[0] == "}" and open_groups:
+            start = open_groups.pop()
+            if start >= 0 and (best is None or start > best[0]) and text[start : match.start()].strip(" \n\t$*"):
+                best = start, match.start()
+    return text[best[0] : best[1]].strip() if best else None
+
+
+# Fallbacks --------------------------------------------------------------------------------------------------------
+
+_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.S | re.I)
+_UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
+_PHRASE = re.compile(
+    r"\banswers?\b[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
+    r"|\bcorrect\s+(?:option|choice)\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"
+    r"|(?:答案|选项|选)\s{0,4}(?:是|为|：|:)+[\s*]{0,4}",
+    re.I,
+)
+_SENTENCE_END = re.compile(r"\n|[.。!！?？;；](?=\s|$|\*)|</|，(?=所以|因)")
+_PADDING = " \t\r\n*_`\"'"
+
+
+def _last_tagged(text: str) -> str | None:
+    found = _TAG.findall(text) or _UNCLOSED_TAG.findall(text)
+    texts = [inner.strip(_PADDING) for inner in found]
+    return next((inner for inner in reversed(texts) if inner), None)
+
+
+def _last_stated(text: str) -> str | None:
+    for match in reversed(list(_PHRASE.finditer(text))):
+        # "The answer is:" and the answer on the next line, perhaps between \[ and \].
+        rest = text[match.end() :].lstrip(_PADDING)
+        display = re.match(r"(?:\\\[|\$\$)\s*(.{1,200}?)\s*(?:\\\]|\$\$)", rest, re.S)
+        if display:
+            return display[1]
+        end = _SENTENCE_END.search(rest)
+        stated = rest[: end.start() if end else None].strip(_PADDING)
+        if stated and any(map(str.isalnum, stated)):
+            return stated[:400]
+    return None
+
+
+# An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
+_LETTER_PATTERNS = (
+    r"(?:option|choice|select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
+    r"\*\*\(?([A-P])\)?[.:)]?\*\*",
+    r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
+    r"^\s{0,4}([A-P])[.:)]\s",
+    r"(?:^|\s)\(([A-P])\)(?!\w)",
+    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])[.\s]*$",
+)
+_LETTER = tuple(re.compile(pattern, re.M) for pattern in _LETTER_PATTERNS)
+
+
+def _last_letter(text: str, num_choices: int) -> str | None:
+    allowed = LETTERS[:num_choices]
+    places = [(match.end(), match[1]) for pattern in _LETTER for match in pattern.finditer(text) if match[1] in allowed]
+    return max(places)[1] if places else None
+
+
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_ATOM = (
+    rf"(?:\\?sqrt\s?[({{]\s?(?:{_NUMBER})\s?[)}}]|√\s?[({{]?\s?(?:{_NUMBER})\s?[)}}]?"
+    rf"|\\[dt]?frac\s?\{{[^{{}}]{{1,40}}\}}\s?\{{[^{{}}]{{1,40}}\}}|\\?pi\b|π|{_NUMBER})"
+)
+_EXPRESSION = re.compile(rf"(?<![\w.\\])[-−]?{_ATOM}(?:\s?[*/·×]\s?{_ATOM}|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?")
+
+
+def _last_number(text: str) -> str | None:
+    last = None
+    for last in _EXPRESSION.finditer(text):  # noqa: B007 - only the last one counts
+        pass
+    return last[0].strip() if last else None
+
+
+def sole_number(text: str) -> str | None:
+    """Return the number in a wording that contains exactly one."""
+    found = [match[0].strip() for match in _EXPRESSION.finditer(text)]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,406 @@
+r"""Whether an answer is right, in five states; the same rules give scores in evaluation and rewards in training (D7).
+
+`grade` extracts the answer, reads it and the gold answer exactly (`values`) and compares. Most answers are decided there,
+in microseconds. Only a formula beyond that grammar goes to sympy, in a worker process with a limit on time and memory.
+
+What the paper leaves open, and what we chose: its judge is "unit-agnostic" for numbers, so a unit on one side only is
+ignored and so is its spelling, but two lengths in different units are converted (500 cm is 5 m, 5 cm is not). An answer may
+be more exact than the gold (`16\pi` for 50.27, from two decimal places on), not less (3.14 for π); four correct decimal
+places of an exact gold are accepted as exact.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import re
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from atrl_bench.evaluation.answers import LETTERS, Extracted, extract_answer, last_boxed, sole_number
+from atrl_bench.evaluation.values import (
+    Group,
+    Quantity,
+    UnreadableError,
+    Value,
+    Words,
+    clean,
+    fold,
+    read,
+    split_unit,
+    unit_factor,
+)
+
+if TYPE_CHECKING:
+    from pebble import ProcessPool
+
+GRADER_VERSION = "1"  # changes with any verdict
+State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
+MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
+NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
+DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
+EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The right answer and how it is meant."""
+
+    answer: str
+    choices: tuple[str, ...] = ()  # option texts in order; the answer is then a letter (`choice`) or anything (`auto`)
+    kind: Literal["auto", "choice", "number", "text", "list"] = "auto"
+    precision: int | None = None  # decimal places to which an answer is rounded (MathVista)
+    tolerance: float = 0.0  # relative error that still counts as right
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", tuple(self.choices))
+
+
+class Verdict(NamedTuple):
+    """The state of an answer, what was extracted, who decided (`fast`, `symbolic`, `judge`) and why."""
+
+    state: State
+    extracted: str | None
+    grader: str
+    why: str
+
+
+class Question(NamedTuple):
+    """What only sympy can decide: is this formula equal to that one?"""
+
+    extracted: str
+    gold: str
+    answer: str
+
+
+def grade(response: str, gold: Gold) -> Verdict:
+    """Return the verdict on a response; a formula for sympy goes to a pool that all calls of this process share."""
+    decided = grade_fast(response, gold)
+    return decided if isinstance(decided, Verdict) else shared_pool().grade_many([(response, gold)])[0]
+
+
+def grade_fast(response: str, gold: Gold) -> Verdict | Question:
+    """Return the verdict, or the question that remains for sympy. Never slow, never raises."""
+    gold = _prepared(gold)
+    found = extract_answer(response, num_choices=_num_choices(gold))
+    text = found.text
+    if text is None:
+        return Verdict("unparseable", None, "fast", "no answer in the response")
+    if len(text) > MAX_ANSWER_CHARS:
+        return Verdict("unparseable", text[:80], "fast", f"the answer has {len(text)} characters")
+    if text == gold.answer:
+        return Verdict("correct", text, "fast", "same text")
+    decided = _grade_choice(found, gold) if gold.kind == "choice" else _grade_value(found, gold)
+    if isinstance(decided, Question):
+        return decided
+    equal, why = decided
+    return Verdict("correct" if equal else "wrong", text, "fast", why)
+
+
+@lru_cache(maxsize=4096)
+def _prepared(gold: Gold) -> Gold:
+    """Return the gold answer without a box around it, and as a choice when it is nothing but an option letter."""
+    answer = (last_boxed(gold.answer) or gold.answer).strip()
+    kind = gold.kind
+    if kind == "auto":
+        letter = _option_letter(answer, len(gold.choices) or NUM_UNKNOWN_CHOICES)
+        if letter is not None and (answer == letter or not gold.choices):
+            answer, kind = letter, "choice"
+    elif kind == "choice":
+        answer = _option_letter(answer, len(gold.choices) or NUM_UNKNOWN_CHOICES) or answer
+    return Gold(answer, gold.choices, kind, gold.precision, gold.tolerance)
+
+
+def _num_choices(gold: Gold) -> int:
+    return len(gold.choices) or (NUM_UNKNOWN_CHOICES if gold.kind == "choice" else 0)
+
+
+# Choices ----------------------------------------------------------------------------------------------------------
+
+_OPTION = re.compile(
+    r"[(\[{\s]*(?:(?:option|choice|answer)\s*:?\s*)?[(\[{]*(?P<letter>[A-P])[)\]}\s]*"
+    r"(?:$|[.:,)\]]|(?:because|since|as|is|which|from|with|for|\(|-|=)(?![a-z]))",
+)
+_LONE_LOWER = re.compile(r"[(\[]?([a-p])[)\].]?")
+
+
+def _option_letter(text: str, num_choices: int) -> str | None:
+    """Return the letter with which an answer names an option: `C`, `(C)`, `C. 12`, `option C`; not `A triangle`."""
+    cleaned = clean(text)
+    lower = _LONE_LOWER.fullmatch(cleaned)
+    match = _OPTION.match(cleaned)
+    letter = lower[1].upper() if lower else match["letter"] if match else None
+    return letter if letter and LETTERS.index(letter) < num_choices else None
+
+
+def _grade_choice(found: Extracted, gold: Gold) -> tuple[bool, str] | Question:
+    text = found.text or ""
+    letter = _option_letter(text, _num_choices(gold))
+    if letter is not None:
+        return letter == gold.answer, f"option {letter}, gold {gold.answer}"
+    right = LETTERS.find(gold.answer)
+    if not gold.choices or not 0 <= right < len(gold.choices):
+        return False, f"names no option; gold {gold.answer}"
+    matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if _same_option(choice, text)]
+    if matching:
+        return gold.answer in matching, f"the text of option {' and '.join(matching)}, gold {gold.answer}"
+    formula = _formula(text)
+    if formula is not None and (gold_formula := _formula(gold.choices[right])) is not None:
+        return Question(text, gold_formula, formula)
+    return False, "equal to no option"
+
+
+def _same_option(choice: str, text: str) -> bool:
+    if fold(clean(choice)) == fold(clean(text)):
+        return True
+    try:
+        option, answer = read(choice), read(text)
+    except UnreadableError:
+        return False
+    if isinstance(option, Quantity) and isinstance(answer, Words):
+        answer = _number_in(answer, text)
+    return _equal(option, answer, Gold(choice, kind="list"))
+
+
+# Values -----------------------------------------------------------------------------------------------------------
+
+
+def _grade_value(found: Extracted, gold: Gold) -> tuple[bool, str] | Question:
+    text = found.text or ""
+    if fold(clean(text)) == fold(clean(gold.answer)) != "":
+        return True, "same wording"
+    if gold.kind == "text":
+        return False, "another wording"
+    readings = [text]
+    if "≈" in clean(text):
+        parts = clean(text).split("≈")
+        readings = [parts[0], parts[-1]]
+    values = [value for value in map(_try_read, readings) if value is not None]
+    expected = _try_read(gold.answer.replace("\n", ","))
+    if expected is None or not values:
+        gold_formula, formula = _formula(gold.answer), _formula(text)
+        if gold_formula is not None and formula is not None:
+            return Question(text, gold_formula, formula)
+        if expected is None or formula is not None:
+            return False, "another wording"
+        values = [Words(fold(clean(text)))]
+    if isinstance(expected, Quantity):
+        values = [_number_in(value, text) if isinstance(value, Words) else value for value in values]
+    equal = any(_equal(expected, value, gold) for value in values)
+    return equal, f"{'equal to' if equal else 'not'} {gold.answer}"
+
+
+def _try_read(text: str) -> Value | None:
+    try:
+        return read(text)
+    except UnreadableError:
+        return None
+
+
+def _number_in(words: Words, text: str) -> Value:
+    """Return the one number that a wording contains ("the height is 12 cm"), or the wording itself."""
+    number = sole_number(text)
+    return (_try_read(number) or words) if number else words
+
+
+def _equal(gold: Value, answer: Value, rules: Gold) -> bool:
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+        return _equal_quantities(gold, answer, rules)
+    if isinstance(gold, Words) and isinstance(answer, Words):
+        return gold.text == answer.text
+    if isinstance(gold, Group) and isinstance(answer, Group):
+        return _equal_groups(gold, answer, rules)
+    # {5} and 5 say the same.
+    if isinstance(gold, Group) and gold.brackets == "{}" and len(gold.items) == 1:
+        return _equal(gold.items[0], answer, rules)
+    if isinstance(answer, Group) and answer.brackets == "{}" and len(answer.items) == 1:
+        return _equal(gold, answer.items[0], rules)
+    return False
+
+
+def _equal_groups(gold: Group, answer: Group, rules: Gold) -> bool:
+    if len(gold.items) != len(answer.items):
+        return False
+    ordered = rules.kind == "list" or "(" in gold.brackets + answer.brackets or "[" in gold.brackets + answer.brackets
+    if rules.kind != "list" and gold.brackets and answer.brackets and gold.brackets != answer.brackets:
+        return False  # [1, 2) is not (1, 2)
+    if ordered:
+        return all(_equal(left, right, rules) for left, right in zip(gold.items, answer.items, strict=True))
+    left_over = list(answer.items)
+    for item in gold.items:
+        partner = next((other for other in left_over if _equal(item, other, rules)), None)
+        if partner is None:
+            return False
+        left_over.remove(partner)
+    return True
+
+
+def _equal_quantities(gold: Quantity, answer: Quantity, rules: Gold) -> bool:
+    if gold.unit != answer.unit and gold.unit and answer.unit:
+        expected, given = unit_factor(gold.unit), unit_factor(answer.unit)
+        if expected is not None and given is not None and expected[0] == given[0]:
+            return _equal_numbers(_scaled(gold, expected[1]), _scaled(answer, given[1]), rules)
+    if _equal_numbers(gold, answer, rules):
+        return True
+    if gold.percent == answer.percent:
+        return False
+    hundredth = Fraction(1, 100)
+    if gold.percent:
+        return _equal_numbers(_scaled(gold, hundredth), answer, rules)
+    return _equal_numbers(gold, _scaled(answer, hundredth), rules)
+
+
+def _scaled(quantity: Quantity, factor: Fraction) -> Quantity:
+    if factor == 1:
+        return quantity
+    return Quantity(tuple((key, value * factor) for key, value in quantity.terms))
+
+
+def _equal_numbers(gold: Quantity, answer: Quantity, rules: Gold) -> bool:
+    if gold.terms == answer.terms:
+        return True
+    if rules.precision is not None:
+        return round(_approximate(answer), rules.precision) == round(_approximate(gold), rules.precision)
+    if rules.tolerance:
+        expected = _approximate(gold)
+        return abs(_approximate(answer) - expected) <= Fraction(rules.tolerance) * abs(expected)
+    if answer.places is None and gold.places is not None and gold.places >= DECIMALS_THAT_COUNT:
+        return round(_approximate(answer), gold.places) == gold.rational
+    if gold.places is None and answer.places is not None and answer.places >= EXACT_DECIMALS:
+        return round(_approximate(gold), answer.places) == answer.rational
+    return False
+
+
+def _approximate(quantity: Quantity) -> Fraction:
+    exact = quantity.rational
+    if exact is not None:
+        return exact
+    try:
+        return Fraction(float(quantity))
+    except (OverflowError, ValueError):
+        return Fraction(0)
+
+
+_FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
+_LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
+_BACK_TO_LATEX = (
+    (re.compile(r"√\s?(\d+|π)"), r"\\sqrt{\1}"),
+    (re.compile(r"√\s?\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile("√"), r"\\sqrt"),
+    (re.compile("π"), r"\\pi "),
+    (re.compile("∞"), r"\\infty "),
+    (re.compile("｛"), r"\\{"),
+    (re.compile("｝"), r"\\}"),
+    (re.compile("°"), ""),
+    (re.compile("≤"), r"\\le "),
+    (re.compile("≥"), r"\\ge "),
+    (re.compile("∪"), r"\\cup "),
+    (re.compile("∩"), r"\\cap "),
+    (re.compile("±"), r"\\pm "),
+    (re.compile(r"\*"), r"\\cdot "),
+)
+
+
+@lru_cache(maxsize=4096)
+def _formula(text: str) -> str | None:
+    """Return the text as LaTeX for sympy, or None when it is prose."""
+    cleaned = clean(text)
+    if not _FORMULA.search(cleaned) or len(_LONG_WORD.findall(cleaned)) > 1 or not cleaned.isprintable():
+        return None
+    cleaned, _ = split_unit(cleaned)
+    for pattern, latex in _BACK_TO_LATEX:
+        cleaned = pattern.sub(latex, cleaned)
+    return cleaned
+
+
+# The pool ---------------------------------------------------------------------------------------------------------
+
+
+class GradingPool:
+    """Grades many answers; starts worker processes only when a formula needs sympy, and kills one that takes too long.
+
+    Workers come from a small server process, not from this one: a fork would copy a process that holds a model. They end
+    when this process ends, however it ends.
+    """
+
+    def __init__(self, *, num_workers: int = 1, seconds: float = 5.0, memory_bytes: int = 2 << 30) -> None:
+        self.num_workers, self.seconds, self.memory_bytes = num_workers, seconds, memory_bytes
+        self._workers: ProcessPool | None = None
+
+    def __enter__(self) -> GradingPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the workers; the next formula starts new ones."""
+        if self._workers is not None:
+            self._workers.stop()
+            self._workers.join()
+            self._workers = None
+
+    def grade_many(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
+        """Return the verdicts on (response, gold) pairs, in their order."""
+        decided = [grade_fast(response, gold) for response, gold in answers]
+        questions = list(dict.fromkeys(item for item in decided if isinstance(item, Question)))
+        verdicts = dict(zip(questions, self._ask(questions), strict=True)) if questions else {}
+        return [verdicts[item] if isinstance(item, Question) else item for item in decided]
+
+    def _ask(self, questions: Sequence[Question]) -> list[Verdict]:
+        from pebble import ProcessExpired
+
+        from atrl_bench.evaluation.symbolic import compare
+
+        pool = self._pool()
+        futures = [
+            pool.schedule(compare, args=(question.gold, question.answer, self.seconds), timeout=self.seconds)
+            for question in questions
+        ]
+        verdicts = []
+        for question, future in zip(questions, futures, strict=True):
+            state: State
+            try:
+                state, why = _VERDICTS[future.result()]
+            except FutureTimeoutError:
+                state, why = "timed out", f"sympy was stopped after {self.seconds:g} s"
+            except MemoryError:
+                state, why = "timed out", f"sympy needed more than {self.memory_bytes >> 20} MiB"
+            except ProcessExpired as error:
+                state, why = "timed out", f"the worker ended with code {error.exitcode}"
+            except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
+                state, why = "unparseable", f"sympy failed: {type(error).__name__}"
+            verdicts.append(Verdict(state, question.extracted, "symbolic", why))
+        return verdicts
+
+    def _pool(self) -> ProcessPool:
+        if self._workers is None:
+            from pebble import ProcessPool
+
+            from atrl_bench.evaluation.symbolic import start_worker
+
+            context = multiprocessing.get_context("forkserver")
+            self._workers = ProcessPool(
+                max_workers=self.num_workers, initializer=start_worker, initargs=(self.memory_bytes,), context=context
+            )
+        return self._workers
+
+
+_VERDICTS: dict[str, tuple[State, str]] = {
+    "equal": ("correct", "equal as a formula"),
+    "different": ("wrong", "a different formula"),
+    "unreadable": ("unparseable", "no grammar reads the answer"),
+}
+_shared: list[GradingPool] = []
+
+
+def shared_pool() -> GradingPool:
+    """Return the pool that `grade` uses in this process."""
+    if not _shared:
+        _shared.append(GradingPool())
+        atexit.register(_shared[0].close)
+    return _shared[0]
