@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -254,6 +255,8 @@ def start_worker(parent: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Renamings inside the libraries are news for us, not for the person who watches a table grow.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="(transformers|trl|accelerate|peft)")
 
 
 def carry_out(job: Job, place: Workspace) -> None:
