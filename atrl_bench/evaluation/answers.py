@@ -2,7 +2,7 @@ r"""Where in a response the answer is: the last balanced `\boxed{}`, or what the
 
 The paper (appendix, evaluation protocol) takes the last `\boxed{}` and falls back to a search of the whole text for an
 option letter or a number. In between stand the two other places where models write an answer when asked to: the text
-after "the answer is", and `<answer>` tags. Every search reads the text once, so a megabyte of braces costs milliseconds.
+after "the answer is", and `<answer>` tags. Every search reads the text once, so even a megabyte of braces is quick.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def extract_answer(response: str, *, num_choices: int = 0) -> Extracted:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
     The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
-    letter that stands as an option (never the pronoun I, the article A, or the vertex of a triangle), then the last number.
+    letter that stands as an option (never the pronoun I, the article A or a vertex of a triangle), then the last number.
     """
     boxed = last_boxed(response[-SEARCHED_CHARS:])
     if boxed is not None:

@@ -1,12 +1,13 @@
 r"""Whether an answer is right, in five states; the same rules give scores in evaluation and rewards in training (D7).
 
-`grade` extracts the answer, reads it and the gold answer exactly (`values`) and compares. Most answers are decided there,
-in microseconds. Only a formula beyond that grammar goes to sympy, in a worker process with a limit on time and memory.
+`grade` extracts the answer, reads it and the gold answer exactly (`values`) and compares. Most answers are decided
+there, in microseconds. Only a formula beyond that grammar goes to sympy, in a worker process with a limit on time and
+memory.
 
 What the paper leaves open, and what we chose: its judge is "unit-agnostic" for numbers, so a unit on one side only is
-ignored and so is its spelling, but two lengths in different units are converted (500 cm is 5 m, 5 cm is not). An answer may
-be more exact than the gold (`16\pi` for 50.27, from two decimal places on), not less (3.14 for π); four correct decimal
-places of an exact gold are accepted as exact.
+ignored and so is its spelling, but two lengths in different units are converted (500 cm is 5 m, 5 cm is not). An answer
+may be more exact than the gold (`16\pi` for 50.27, from two decimal places on), not less (3.14 for π); four correct
+decimal places of an exact gold are accepted as exact.
 """
 
 from __future__ import annotations
@@ -323,8 +324,8 @@ def _formula(text: str) -> str | None:
 class GradingPool:
     """Grades many answers; starts worker processes only when a formula needs sympy, and kills one that takes too long.
 
-    Workers come from a small server process, not from this one: a fork would copy a process that holds a model. They end
-    when this process ends, however it ends.
+    Workers come from a small server process, not from this one: a fork would copy a process that holds a model. They
+    end when this process ends, however it ends.
     """
 
     def __init__(self, *, num_workers: int = 1, seconds: float = 5.0, memory_bytes: int = 2 << 30) -> None:

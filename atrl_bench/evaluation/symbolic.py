@@ -1,8 +1,8 @@
 """Whether two formulas are equal, asked of sympy inside a worker process that can be killed.
 
 Only `grading.GradingPool` imports this, and only in its workers. Formulas are read by latex2sympy2_extended's grammar;
-no string reaches `parse_expr`, `sympify` or `eval`. A power tower can keep sympy busy for ever without noticing signals,
-so the pool kills the process; the limits set here are for the case that the pool itself is gone.
+no string reaches `parse_expr`, `sympify` or `eval`. A power tower can keep sympy busy for ever, deaf to signals, so
+the pool kills the process; the limits set here are for the case that the pool itself is gone.
 """
 
 from __future__ import annotations

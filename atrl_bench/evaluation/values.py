@@ -1,9 +1,9 @@
 r"""What an answer says, read exactly: numbers with roots and π, units, lists, words.
 
-A small grammar of its own, because almost every answer is a number and because nothing a model writes may reach a parser
-that evaluates. Numbers are sums of q·√r·π^k with rational q, so `\frac{2\sqrt{5}}{5}` equals `2/\sqrt5` exactly and
-2.004 never equals 2. What the grammar does not cover (`x^2+1`, `\log 3`, `a\cup b`) raises `UnreadableError`; `symbolic`
-takes it from there.
+A small grammar of its own, because almost every answer is a number and because nothing a model writes may reach a
+parser that evaluates. Numbers are sums of q·√r·π^k with rational q, so `\frac{2\sqrt{5}}{5}` equals `2/\sqrt5` exactly
+and 2.004 never equals 2. What the grammar does not cover (`x^2+1`, `\log 3`, `a\cup b`) raises `UnreadableError`;
+`symbolic` takes it from there.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ _UNIT = re.compile(
     rf"(?<=[\d)}}π°%.\s])\s*(?P<area>{_AREA_WORDS})?\s*(?<![A-Za-z])(?P<unit>{_ONE_UNIT})(?P<power>{_POWER})"
     rf"(?P<per>(?:\s?(?:/|per|\*)\s?(?:{_ONE_UNIT}){_POWER})*)(?![A-Za-z])(?:\s(?:squared|cubed|old|long|wide|high|tall))?\s*$",
 )
-# After a number, up to three ordinary words are a thing that is counted ("12 red apples"); these words mean something else.
+# After a number, up to three ordinary words name what is counted ("12 red apples"); these words mean something else.
 _COUNTED = re.compile(
     r"(?<=[\d)}π%])\s+(?!(?:or|and|not|to|is|are|plus|minus|times|over|by|if|when|but|hundred|thousand|million|billion"
     r"|dozen|dozens|squared|cubed|half|halves|thirds?|quarters?|more|less|fewer|than|at|least|most|am|pm|a\.m|p\.m)\b)"
@@ -340,10 +340,7 @@ class _Parser:
         base = self.atom(depth)
         if self.token == "^":
             self.take()
-            if self.token == "{":
-                exponent = self.atom(depth + 1)
-            else:
-                exponent = self.signed_integer()
+            exponent = self.atom(depth + 1) if self.token == "{" else self.signed_integer()
             if self.token == "^":
                 raise UnreadableError("a tower of powers")
             base = _power(base, exponent)
@@ -507,7 +504,8 @@ def _split_square(value: int) -> tuple[int, int]:
 
 _CLOSING = {"(": ")", "[": "]", "｛": "｝"}
 _LEADING = re.compile(
-    r"(?:(?:is|are|equals?|about|approximately|approx\.?|around|roughly|exactly|only|the|answer|a total of)\s+|≈\s*|=\s*|约\s*)+",
+    r"(?:(?:is|are|equals?|about|approximately|approx\.?|around|roughly|exactly|only|the|answer|a total of)\s+"
+    r"|≈\s*|=\s*|约\s*)+",
     re.I,
 )
 _NAME = re.compile(
