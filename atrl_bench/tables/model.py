@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import PurePosixPath
 from typing import Any
 
 from atrl_bench.profiles import Profile
@@ -106,7 +107,10 @@ class _Builder:
     ) -> None:
         self.definition, self.store, self.profile = definition, store, profile
         self.cell_keys, self.runs, self.seeds = cell_keys, runs, seeds
-        self.seed_of_digest = {run.digest: run.spec.get("seed", 0) for row in runs.values() for run in row}
+        # An evaluation names its model by the checkpoint's folder: that tells which training seed it belongs to.
+        self.seed_of_model = {
+            PurePosixPath(run.checkpoint).name: run.spec.get("seed", 0) for row in runs.values() for run in row
+        }
         self.columns = [column.id for column in definition.columns]
         self.measured: dict[tuple[str, str], Measured] = {}
         self.cells: dict[tuple[str, str], Cell] = {}
@@ -201,7 +205,7 @@ class _Builder:
         views: list[SampleView] = []
         for position, cell in enumerate(stored):
             samples = self.store.samples(cell.key)
-            seed = self.seed_of_digest.get(cell.spec.get("model_digest", ""), position)
+            seed = self.seed_of_model.get(cell.spec.get("model_name", ""), position)
             first_by_seed[seed] = problem_scores(samples, metric)
             all_by_seed[seed] = problem_scores(samples, f"mean@{_num_repeats(cell)}")
             groups |= {problem.problem_id: problem.group for problem in self.store.problems(cell.key)}

@@ -53,12 +53,13 @@ def fill(
     runs: dict[str, list] = {}
     for r, row in enumerate(row for row in definition.rows if not row.not_measured):
         for seed in range(seeds if row.recipe else 1):
-            digest = f"{r:02d}{seed}" * 8
+            digest, model = f"{r:02d}{seed}" * 8, "mini"
             if row.recipe:
                 run = store.add_run({"recipe": {"name": row.recipe}, "row": row.id, "seed": seed})
                 summary = {name: value + 0.01 * seed for name, value in SUMMARY.items()}
-                store.finish_run(run, checkpoint=f"{run}/x", digest=digest, seconds=60.0, summary=summary)
+                store.finish_run(run, checkpoint=f"checkpoints/{run}", digest=digest, seconds=60.0, summary=summary)
                 runs.setdefault(row.id, []).append(store.run(run))
+                model = run
             for c, column in enumerate(definition.columns):
                 if (row.id, column.id) in leave_out:
                     continue
@@ -66,7 +67,7 @@ def fill(
                     "kind": "evaluation",
                     "task": column.task,
                     "model_digest": digest,
-                    "model_name": decorate(row.id),
+                    "model_name": model,
                 }
                 spec |= {"decoding": {"repeats": 2, "temperature": 0.1}, "judge": None, "grader_version": "1"}
                 key = store.add_cell(spec)
@@ -123,12 +124,16 @@ def make_table(tmp_path_factory):
         path: Path | None = None,
         rows: list[str] | None = None,
         columns: list[str] | None = None,
+        forget: tuple[str, int] | None = None,
     ) -> Table:
         definition = load_table("main_7b").select(rows=rows, columns=columns)
         path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
         with Store.open(path) as store:
             store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
             keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            if forget:  # the evaluations of one row's training seed, as if they had not been run yet
+                row, seed = forget
+                keys |= {at: of[:seed] + of[seed + 1 :] for at, of in keys.items() if at[0] == row}
             return build_table(
                 definition,
                 store,

@@ -178,6 +178,17 @@ def test_credit_is_compared_with_the_same_method_without_it_over_problems_and_ov
     assert comparison.seeds.mean == pytest.approx(comparison.differences[-1].estimate.mean, abs=0.02)
 
 
+def test_seeds_are_compared_with_the_same_seed_when_one_of_them_is_missing(make_table, monkeypatch):
+    """Of GRPO only seed 1 is there, of GRPO + AT-RL both: the only pair is seed 1."""
+    rows = ["zero_shot", "grpo", "grpo_atrl"]
+    whole = make_table(seeds=2, problems=20, rows=rows)
+    part = make_table(seeds=2, problems=20, rows=rows, forget=("grpo", 0))
+    assert whole.comparisons[0].seeds.num_seeds == 2
+    assert part.comparisons[0].seeds.num_seeds == 1
+    assert part.comparisons[0].seeds.mean != pytest.approx(whole.comparisons[0].seeds.mean)
+    assert cell(part, "grpo", "geoqa_test").state == "partial"
+
+
 def test_the_credits_figures_are_means_over_seeds(table):
     figures = table.figures[0]
     assert figures.names[0] == "anchor AUC"
