@@ -71,7 +71,6 @@ def trl_arguments(
         "adam_beta2": sizes.adam_beta2,
         "weight_decay": sizes.weight_decay,
         "max_grad_norm": sizes.max_grad_norm,
-        # Parameters stay float32 under bfloat16 compute: steps of 1e-6 vanish in bfloat16 weights.
         "bf16": sizes.dtype == "bfloat16",
         "gradient_checkpointing": sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS,
         # Bookkeeping
@@ -89,6 +88,11 @@ def trl_arguments(
         arguments["epsilon"] = recipe.clip_low
         arguments["epsilon_high"] = recipe.clip_high
     return arguments
+
+
+def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
+    """Return the length of the stretch before the limit over which DAPO's punishment of length grows, in tokens."""
+    return max(1, int(cache_fraction * max_response_tokens))
 
 
 def _divide(total: int, parts: int, name: str) -> int:

@@ -7,6 +7,7 @@ once when it is finished. The weights are the same in all three cases, to the la
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_rollouts, trl_arguments
-from atrl_bench.training.data import TrainingData, data_digest, load_training_data
+from atrl_bench.training.arguments import num_rollouts, overlong_cache, trl_arguments
+from atrl_bench.training.data import TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -74,6 +75,43 @@ def model_digest(model: Path | str) -> str:
             with path.open("rb") as file:
                 digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
+
+
+def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
+    """Return everything a run would be started with, and what it needs, without a GPU, a network or a model."""
+    from atrl_bench.training.needs import estimate
+
+    credit: dict[str, Any] = {"rule": recipe.credit.rule}
+    if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
+        from atrl_bench.training.token_weights import credit_config
+
+        credit |= dataclasses.asdict(credit_config(recipe.credit))
+    sizes = recipe.sizes(profile)
+    rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
+    rewards: dict[str, Any] = {"accuracy": "+1 correct, -1 otherwise, by the grader of the evaluation"}
+    if recipe.overlong_cache_fraction is not None:
+        cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
+        rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "model": {
+            "base": profile.model,
+            "compute": sizes.dtype,
+            "min_pixels": sizes.min_pixels,
+            "max_pixels": sizes.max_pixels,
+        },
+        "data": {
+            "name": recipe.data,
+            "source": "the generated mini world" if profile.generated_data else describe(recipe.data).hub_id,
+            "problems_per_rollout": sizes.prompts_per_rollout,
+            "rollouts": rollouts,
+            "max_prompt_tokens": sizes.max_prompt_tokens,
+        },
+        "rewards": rewards,
+        "credit": credit,
+        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=max(1, needs.get("gpus", 1))),
+        "needs": needs,
+    }
 
 
 def train(
@@ -153,7 +191,9 @@ def _build(
     logging.disable_progress_bar()
     with _explained(base_model):
         processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
-        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=torch.float32)
+        # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
+        dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
+        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
     processor.image_processor.size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
     data = load_training_data(recipe.data, data_dir).without_long_prompts(processor, sizes.max_prompt_tokens)
     rollouts = num_rollouts(recipe, profile, len(data.problems))
