@@ -39,12 +39,12 @@ class BaseRecipe(BaseModel):
     name: str = Field(description="the recipe's name")
     seed: int = Field(description="seed of the weights and of the order of problems")
     num_steps: int = Field(gt=0, description="optimiser steps")
-    num_bare_steps: int = Field(ge=0, description="first steps, with image and question only as prompt")
+    num_bare_steps: int = Field(ge=0, description="first steps: image and question as prompt, grounded chains only")
     batch_size: int = Field(gt=0, description="problems in a step")
     learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
-    grounded_fraction: float = Field(ge=0, le=1, description="share of responses that read the image first")
+    grounded_fraction: float = Field(ge=0, le=1, description="share of the other steps' responses that read first")
 
 
 def load_base_recipe(path: Path | None = None) -> BaseRecipe:
@@ -93,8 +93,9 @@ def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
         examples = []
         for _ in range(recipe.batch_size * STEPS_SORTED_TOGETHER):
             posed = draw_posed("train", rng)
-            template = int(rng.integers(len(TEMPLATES))) if step >= recipe.num_bare_steps else None
-            examples.append((posed, template, posed.response(rng.random() < recipe.grounded_fraction)))
+            bare = step < recipe.num_bare_steps
+            template = None if bare else int(rng.integers(len(TEMPLATES)))
+            examples.append((posed, template, posed.response(bare or rng.random() < recipe.grounded_fraction)))
         examples.sort(key=lambda example: len(example[0].question) + len(example[2]))
         for place in rng.permutation(STEPS_SORTED_TOGETHER):
             batch = examples[place * recipe.batch_size : (place + 1) * recipe.batch_size]

@@ -32,8 +32,6 @@ def draw(problem: Problem, *, with_glyph: bool = False, jitter: np.random.Genera
 def _places(layout: str, count: int) -> list[tuple[int, int]]:
     if layout in ("row", "labelled"):
         return [(column, 0) for column in range(count)]
-    if layout == "grid":
-        return [(0, 0), (1, 0), (0, 1), (1, 1)]
     if layout in ("rectangle", "angles"):
         return [(0, 0), (1, 1)]  # the figure itself lies in the lower left cell
     return [(0, 0), (1, 0), (1, 1)]

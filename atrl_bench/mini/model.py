@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MIN_PIXELS = 56 * 56
 MAX_PIXELS = 224 * 224
 MODEL_MAX_LENGTH = 2048
+# One over the root of 128. The usual 0.02 suits widths of thousands; here it makes learning twice as slow (the loss of the
+# base after 240 steps: 0.71 at 0.02, 0.43 at 0.06).
+INITIALIZER_RANGE = 0.088
 SYSTEM = "You are a helpful assistant."
 
 # The ids come first in the vocabulary, in this order, so that they do not move when the corpus changes.
@@ -118,6 +121,7 @@ def build_model(seed: int) -> Qwen2_5_VLForConditionalGeneration:
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "max_position_embeddings": MODEL_MAX_LENGTH,
+            "initializer_range": INITIALIZER_RANGE,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 6, 6]},
             **ends,
         },
@@ -127,6 +131,7 @@ def build_model(seed: int) -> Qwen2_5_VLForConditionalGeneration:
             "intermediate_size": 128,
             "num_heads": 4,
             "out_hidden_size": 128,
+            "initializer_range": INITIALIZER_RANGE,
             "window_size": 56,
             "fullatt_block_indexes": [1],
         },

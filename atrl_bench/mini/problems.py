@@ -22,8 +22,8 @@ class Kind:
     """One kind of problem."""
 
     name: str
-    layout: str  # how the digits are arranged, a name in `drawing.LAYOUTS`
-    num_digits: tuple[int, ...]  # how many digits there may be
+    layout: str  # how the digits are arranged: row, labelled, rectangle, triangle or angles
+    num_digits: int  # how many digits the picture shows
     solve: Callable[[tuple[int, ...]], tuple[str, str]]  # readings -> (the steps written out, the answer)
     wordings: tuple[str, ...]  # the question, in ways that need no further words
     glyph: str = ""  # the operation as a sign that can be drawn in the image instead of being asked in words
@@ -63,9 +63,9 @@ def shortcut_response(answer: str) -> str:
 READING_PREFIX = "The image shows"
 
 
-def grounded_response(problem: Problem, answer: str) -> str:
+def grounded_response(problem: Problem) -> str:
     """Return a response that first transcribes the image, then works the answer out."""
-    return f"{READING_PREFIX} {problem.transcription}. {problem.steps} The answer is \\boxed{{{answer}}}."
+    return f"{READING_PREFIX} {problem.transcription}. {problem.steps} The answer is \\boxed{{{problem.answer}}}."
 
 
 def _chain(terms: tuple[int, ...]) -> tuple[str, int]:
@@ -111,12 +111,15 @@ def _number_plus(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{number}+{readings[2]}={number + readings[2]}.", str(number + readings[2])
 
 
-def _mean(readings: tuple[int, ...]) -> tuple[str, str]:
-    steps, total = _chain(readings)
-    # Two digits leave one decimal place, four digits leave two: 5.5 and 5.25, always written in full.
-    decimals = {2: 1, 4: 2}[len(readings)]
-    answer = f"{total / len(readings):.{decimals}f}"
-    return f"{steps}, {total}/{len(readings)}={answer}.", answer
+def _share(parts: int, decimals: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+    """Return the sum over `parts`, always written with the same number of decimal places."""
+
+    def solve(readings: tuple[int, ...]) -> tuple[str, str]:
+        a, b = readings
+        answer = f"{(a + b) / parts:.{decimals}f}"
+        return f"{a}+{b}={a + b}, {a + b}/{parts}={answer}.", answer
+
+    return solve
 
 
 def _ends(readings: tuple[int, ...]) -> tuple[str, str]:
@@ -124,9 +127,9 @@ def _ends(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{low}, {high}.", f"[{low}, {high}]"
 
 
-def _larger_row(readings: tuple[int, ...]) -> tuple[str, str]:
-    a, b, c, d = readings
-    return f"{a}+{b}={a + b}, {c}+{d}={c + d}.", "top row" if a + b > c + d else "bottom row"
+def _above_nine(readings: tuple[int, ...]) -> tuple[str, str]:
+    a, b = readings
+    return f"{a}+{b}={a + b}.", "Yes" if a + b > 9 else "No"
 
 
 def _largest_place(readings: tuple[int, ...]) -> tuple[str, str]:
@@ -156,7 +159,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "sum",
             "row",
-            (3, 4),
+            3,
             _sum,
             ("What is the sum of all digits in the picture?", "Find the sum of the digits."),
             glyph="+",
@@ -164,7 +167,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "product",
             "row",
-            (2,),
+            2,
             _product,
             ("What is the product of the two digits?", "Find the product of the digits."),
             glyph="×",
@@ -173,7 +176,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "range",
             "row",
-            (3, 4),
+            3,
             _range,
             (
                 "What is the difference between the largest and the smallest digit?",
@@ -184,7 +187,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "extremes",
             "row",
-            (3, 4),
+            3,
             _extremes,
             (
                 "What is the sum of the largest and the smallest digit?",
@@ -195,7 +198,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "number_plus",
             "row",
-            (3,),
+            3,
             _number_plus,
             ("The first two digits form a number. What is this number plus the last digit?",),
             lowest=1,
@@ -203,7 +206,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "rectangle_area",
             "rectangle",
-            (2,),
+            2,
             _product,
             (_GEOMETRY + "the sides of a rectangle are given. What is the area of the rectangle?",),
             unit="cm²",
@@ -212,7 +215,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "rectangle_perimeter",
             "rectangle",
-            (2,),
+            2,
             _around,
             (_GEOMETRY + "the sides of a rectangle are given. What is the perimeter of the rectangle?",),
             unit="cm",
@@ -221,7 +224,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "triangle_perimeter",
             "triangle",
-            (3,),
+            3,
             _sum,
             (_GEOMETRY + "the sides of a triangle are given. What is the perimeter of the triangle?",),
             unit="cm",
@@ -230,7 +233,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "third_angle",
             "angles",
-            (2,),
+            2,
             _third_angle,
             (
                 _GEOMETRY
@@ -239,21 +242,21 @@ KINDS: dict[str, Kind] = {
             unit="°",
             lowest=1,
         ),
-        Kind("mean_2", "row", (2,), _mean, ("What is the mean of the two digits?",)),
-        Kind("mean_4", "row", (4,), _mean, ("What is the mean of the four digits?",)),
-        Kind("ends", "row", (3, 4), _ends, ("List the smallest and the largest digit.",)),
+        Kind("mean", "row", 2, _share(2, 1), ("What is the mean of the two digits?",)),
+        Kind("quarter", "row", 2, _share(4, 2), ("What is one quarter of the sum of the two digits?",)),
         Kind(
-            "larger_row",
-            "grid",
-            (4,),
-            _larger_row,
-            ("Which row has the larger sum?",),
-            options=("top row", "bottom row"),
+            "above_nine",
+            "row",
+            2,
+            _above_nine,
+            ("Is the sum of the two digits larger than nine?",),
+            options=("Yes", "No"),
         ),
+        Kind("ends", "row", 3, _ends, ("List the smallest and the largest digit.",)),
         Kind(
             "largest_place",
             "labelled",
-            (5,),
+            5,
             _largest_place,
             ("Which picture shows the largest digit?",),
             options=tuple(LETTERS),
@@ -262,18 +265,15 @@ KINDS: dict[str, Kind] = {
         Kind(
             "smallest_place",
             "labelled",
-            (5,),
+            5,
             _smallest_place,
             ("Which picture shows the smallest digit?",),
             options=tuple(LETTERS),
             distinct=True,
         ),
-        Kind("top_sum", "grid", (4,), _pick(0, 1), ("What is the sum of the top row?",)),
-        Kind("bottom_sum", "grid", (4,), _pick(2, 3), ("What is the sum of the bottom row?",)),
-        Kind("grid_sum", "grid", (4,), _sum, ("What is the sum of both rows?",)),
-        Kind("first_sum", "row", (3,), _pick(0, 1), ("What is the sum of the first two digits?",)),
-        Kind("last_sum", "row", (3,), _pick(1, 2), ("What is the sum of the last two digits?",)),
-        Kind("outer_sum", "row", (3,), _pick(0, 2), ("What is the sum of the first and the last digit?",)),
+        Kind("first_sum", "row", 3, _pick(0, 1), ("What is the sum of the first two digits?",)),
+        Kind("last_sum", "row", 3, _pick(1, 2), ("What is the sum of the last two digits?",)),
+        Kind("outer_sum", "row", 3, _pick(0, 2), ("What is the sum of the first and the last digit?",)),
     )
 }
 
@@ -281,14 +281,9 @@ KINDS: dict[str, Kind] = {
 def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
     """Return a random problem of this kind over scans of this split."""
     wording = int(rng.integers(len(kind.wordings)))
-    num_digits = int(rng.choice(kind.num_digits))
-    while True:
-        readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=num_digits))
-        if kind.distinct and len(set(readings)) < num_digits:
-            continue
-        if kind.name == "larger_row" and sum(readings[:2]) == sum(readings[2:]):
-            continue  # neither row is larger
-        break
+    readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
+    while kind.distinct and len(set(readings)) < kind.num_digits:
+        readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
     scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
     steps, answer = kind.solve(readings)
     return Problem(kind, scans, readings, wording, steps, answer)
