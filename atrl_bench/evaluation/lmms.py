@@ -56,7 +56,16 @@ def ask(
 ) -> dict[str, float]:
     """Return lmms-eval's own results for the task; every answer it did not find in `known` has gone through `save`."""
     sampling = Sampling(sizes.max_new_tokens, sizes.temperature, sizes.top_p, run_seed)
-    model = StoredSampler(problems, known, load_backend, sampling, batch_size=sizes.batch_size, save=save, skip=skip)
+    model = StoredSampler(
+        problems,
+        known,
+        load_backend,
+        sampling,
+        batch_size=sizes.batch_size,
+        max_pixels=sizes.max_pixels,
+        save=save,
+        skip=skip,
+    )
     with _quietly(), use_grader(grade_many):
         results = evaluator.simple_evaluate(
             model=model,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +54,13 @@ class ModelRef:
 
 
 def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
-    """Return where `model` is on this machine; a hub id that is not here is fetched only if `download`."""
+    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`."""
     name = str(model)
     folder = MINI if name == "mini" else Path(model)
     if (folder / "config.json").is_file():
         return ModelRef("mini" if folder == MINI else folder.resolve().name, folder)
     if name == "mini":
-        raise MissingDataError(f"The mini model is not in {MINI}.", next_step="python -m atrl_bench.mini.base")
+        raise MissingDataError(f"The mini model is not in {MINI}.", next_step="atrl-bench train mini_base")
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
         raise MissingDataError(
             f"{name} is not a model.",
@@ -71,15 +72,32 @@ def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
 
 def _hub_folder(hub_id: str, download: bool) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT), local_files_only=not download))
-    except Exception as error:
-        raise MissingDataError(
-            f"The model {hub_id} is not on this machine" + (" and could not be fetched." if download else "."),
-            why=f"{type(error).__name__}: {error}".splitlines()[0],
-            next_step=f"hf download {hub_id}, or use --profile mini",
-        ) from error
+        folder = Path(snapshot_download(hub_id, allow_patterns=list(CONTENT), local_files_only=True))
+        if _is_whole(folder):
+            return folder
+        reason = f"{folder} lacks some of its weights."
+    except LocalEntryNotFoundError:
+        reason = "It has not been downloaded."
+    if download:
+        try:
+            return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT)))
+        except Exception as error:  # whatever the hub client and the network raise
+            reason += f" The hub does not give it: {type(error).__name__}: {error}".splitlines()[0]
+    raise MissingDataError(
+        f"The model {hub_id} is not on this machine.",
+        why=reason,
+        next_step=f"hf download {hub_id}, or use --profile mini",
+    )
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether all weights are there: a killed download leaves a folder with some of them."""
+    index = folder / "model.safetensors.index.json"
+    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    return all((folder / shard).is_file() for shard in shards)
 
 
 @dataclass(frozen=True)
@@ -177,15 +195,15 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, dtype: str) -> LocalMo
     shows_progress = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # a table loads dozens of models under a progress display of its own
     try:
-        processor = AutoProcessor.from_pretrained(
-            folder, min_pixels=min_pixels, max_pixels=max_pixels, trust_remote_code=False
-        )
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True
         )
     finally:
         if shows_progress:
             logging.enable_progress_bar()
+    if "longest_edge" in dict(processor.image_processor.size):  # Qwen-VL's name for the largest number of pixels
+        processor.image_processor.size = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
     processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
     ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
     eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}

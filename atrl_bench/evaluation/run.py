@@ -94,7 +94,7 @@ def evaluate(
     after every batch. A row whose images cannot be decoded is skipped and counted; more than one in a hundred of them
     fail the cell.
     """
-    models.find_model(model, download=True)
+    models.find_model(model, download=True)  # only what is not here yet
     spec = cell_spec(
         model, task, profile=profile, data_dir=data_dir, run_seed=run_seed, repeats=repeats, limit=limit, judge=judge
     )

@@ -20,6 +20,9 @@ from atrl_bench.evaluation.models import Generation, Prompt
 from atrl_bench.evaluation.protocol import num_pixels
 from atrl_bench.results.store import Problem, Response
 
+# About right for Qwen-VL; only the order of the batches depends on them.
+PIXELS_PER_TOKEN, LETTERS_PER_TOKEN = 28 * 28, 3
+
 Known = Mapping[tuple[str, int], Response]
 
 
@@ -49,11 +52,13 @@ class StoredSampler(lmms):
         sampling: Sampling,
         *,
         batch_size: int,
+        max_pixels: int,
         save: Callable[[list[Response]], None],
         skip: Callable[[Problem, str], None],
     ) -> None:
         super().__init__()
-        self.problems, self.known, self.sampling, self.batch_size = problems, dict(known), sampling, batch_size
+        self.problems, self.known, self.sampling = problems, dict(known), sampling
+        self.batch_size, self.max_pixels = batch_size, max_pixels
         self.load_backend, self.save, self.skip = load_backend, save, skip
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -72,8 +77,9 @@ class StoredSampler(lmms):
     def _batches(self, requests: list[Instance]) -> Iterator[list[int]]:
         """Yield the documents of each batch, the longest prompts first so that too little memory shows at once."""
 
-        def size(request: Instance) -> tuple[int, int, int]:
-            return (num_pixels(self._row(request)), len(request.args[0]), request.doc_id)
+        def size(request: Instance) -> tuple[float, int]:
+            pixels = min(num_pixels(self._row(request)), self.max_pixels)
+            return pixels / PIXELS_PER_TOKEN + len(request.args[0]) / LETTERS_PER_TOKEN, request.doc_id
 
         order = [request.doc_id for request in sorted(requests, key=size, reverse=True)]
         for start in range(0, len(order), self.batch_size):
