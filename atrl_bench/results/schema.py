@@ -10,6 +10,8 @@ from __future__ import annotations
 APPLICATION_ID = 0x41545242  # "ATRB" in the file header: an SQLite file without it is somebody else's
 MIN_READER = 1
 
+# Tables of long texts keep their rowid: their key is then a small index of its own, which counting reads instead of the
+# texts. The others are their own index.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE compatibility (min_reader INTEGER NOT NULL)",
@@ -24,7 +26,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             "group" TEXT NOT NULL, question TEXT NOT NULL, gold TEXT NOT NULL,
             choices TEXT NOT NULL, meta TEXT NOT NULL,
             PRIMARY KEY (cell, problem_id)
-        ) WITHOUT ROWID""",
+        )""",
         """CREATE TABLE skipped (
             cell TEXT NOT NULL REFERENCES cells, problem_id TEXT NOT NULL, reason TEXT NOT NULL,
             PRIMARY KEY (cell, problem_id)
@@ -33,7 +35,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, prompt_hash TEXT NOT NULL,
             text TEXT NOT NULL, num_tokens INTEGER NOT NULL, seconds REAL NOT NULL, truncated INTEGER NOT NULL,
             PRIMARY KEY (cell, problem_id, repeat), FOREIGN KEY (cell, problem_id) REFERENCES problems
-        ) WITHOUT ROWID""",
+        )""",
         """CREATE TABLE grades (
             cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, extracted TEXT, state TEXT NOT NULL,
             grader TEXT NOT NULL, why TEXT NOT NULL,

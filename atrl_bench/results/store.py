@@ -14,6 +14,7 @@ import math
 import sqlite3
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -199,7 +200,7 @@ class Store:
         """Return the cell's problems in the order they were added."""
         return [
             _problem(row)
-            for row in self._read(f"SELECT {_PROBLEM} FROM problems p WHERE cell = ? ORDER BY position", key)
+            for row in self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
         ]
 
     def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
@@ -220,7 +221,7 @@ class Store:
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
         """Return the cell's answers by (problem, repeat)."""
-        rows = self._read(f"SELECT {_RESPONSE} FROM responses r WHERE cell = ? ORDER BY problem_id, repeat", key)
+        rows = self._read(f"SELECT {_RESPONSE} FROM responses WHERE cell = ? ORDER BY problem_id, repeat", key)
         return {(row[0], row[1]): _response(row) for row in rows}
 
     def add_grades(self, key: str, grades: Sequence[Grade]) -> None:
@@ -230,18 +231,21 @@ class Store:
 
     def samples(self, key: str) -> list[Sample]:
         """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
-        rows = self._read(
-            f"""SELECT {_PROBLEM}, {_RESPONSE}, g.extracted, g.state, g.grader, g.why
-            FROM responses r JOIN problems p USING (cell, problem_id)
-            LEFT JOIN grades g USING (cell, problem_id, repeat)
-            WHERE cell = ? ORDER BY p.position, r.repeat""",
-            key,
-        )
-        return [
-            Sample(
-                _problem(row[:6]), _response(row[6:13]), None if row[14] is None else Grade(row[6], row[7], *row[13:])
+        # Grades before responses before problems: each read sees all that the one before it refers to, so another
+        # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
+        grades = {
+            (problem_id, repeat): Grade(problem_id, repeat, *rest)
+            for problem_id, repeat, *rest in self._read(
+                "SELECT problem_id, repeat, extracted, state, grader, why FROM grades WHERE cell = ?", key
             )
-            for row in rows
+        }
+        of_problem: dict[str, list[Response]] = defaultdict(list)
+        for response in self.responses(key).values():
+            of_problem[response.problem_id].append(response)
+        return [
+            Sample(problem, response, grades.get((problem.problem_id, response.repeat)))
+            for problem in self.problems(key)
+            for response in of_problem[problem.problem_id]
         ]
 
     # Training runs
@@ -395,8 +399,8 @@ class Store:
             )
 
 
-_PROBLEM = 'p.problem_id, p."group", p.question, p.gold, p.choices, p.meta'
-_RESPONSE = "r.problem_id, r.repeat, r.prompt_hash, r.text, r.num_tokens, r.seconds, r.truncated"
+_PROBLEM = 'problem_id, "group", question, gold, choices, meta'
+_RESPONSE = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
 
 
 def _problem(row: Sequence[Any]) -> Problem:
