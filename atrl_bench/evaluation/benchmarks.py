@@ -42,6 +42,7 @@ class TaskInfo:
     version: str  # changes with anything in the task's code or settings that could change a number
     split: str
     folder: str  # the folder inside `--data-dir`
+    num_rows: int  # of the published split
     hub_id: str | None  # None: only ever on this machine
     hub_config: str | None
     yaml_path: Path
@@ -88,6 +89,7 @@ def _task_info(path: Path) -> TaskInfo:
         version=f"{data['version']}-{_fingerprint(path, config)}",
         split=config["test_split"],
         folder=data["folder"],
+        num_rows=data["num_rows"],
         hub_id=None if local else config["dataset_path"],
         hub_config=config.get("dataset_name"),
         yaml_path=path,
