@@ -5,6 +5,7 @@ Reads files and the store; needs no GPU, no network and no model.
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 # make an estimate of the right order; what a run really takes is in the store once it ran.
 TOKENS_PER_GPU_SECOND = 1_500
 TOKENS_PER_ANSWER = 400
-GIGABYTE = 1e9
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -58,7 +58,10 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 def _evaluation(info: TaskInfo, plan: Plan) -> dict[str, Any]:
     sizes, data_dir = plan.profile.evaluation, plan.workspace.data_dir
     num_samples = _num_rows(info, plan) * sizes.num_repeats
-    dataset = f"{info.hub_id or info.folder} ({info.split})" if data_dir is None else str(data_dir / info.folder)
+    if data_dir is not None:
+        dataset = str(data_dir / info.folder)
+    else:
+        dataset = f"{info.hub_id}, {info.split}" if info.hub_id else "--data-dir (it is not on the hub as one dataset)"
     needs: dict[str, Any] = {
         "dataset": dataset,
         "samples": num_samples,
@@ -107,9 +110,11 @@ def needs_text(needs: dict[str, Any], profile: Profile) -> str:
     for job in needs["jobs"]:
         if job["needs"] is None:
             continue
-        cost = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _headline(job["needs"]).items())
-        lines.append(f"  {job['row']:<20} seed {job['seed']}  {job['training']:<8} {cost}")
-    lines += [f"  {row:<20} not measured: {reason}" for row, reason in needs["not_measured"].items()]
+        lines.append(f"  {job['row']:<18} seed {job['seed']}  {job['training']:<6} {_cost(job['needs'])}")
+    for row, reason in needs["not_measured"].items():
+        lines.append(
+            textwrap.fill(f"{row:<18} not measured: {reason}", 80, initial_indent="  ", subsequent_indent=" " * 21)
+        )
     lines += ["", "Evaluations, for each row"]
     seen = set()
     for cell in needs["cells"]:
@@ -124,5 +129,7 @@ def needs_text(needs: dict[str, Any], profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def _headline(needs: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in needs.items() if not isinstance(value, dict | list | str)}
+def _cost(needs: dict[str, Any]) -> str:
+    if "gpu_hours" not in needs:
+        return f"{needs['rollouts']} rollouts, {needs['responses']} responses"
+    return f"{needs['gpus']} GPUs of {needs['gb_per_gpu']} GB for {needs['hours']:.0f} h, {needs['disk_gb']} GB of disk"
