@@ -42,7 +42,7 @@ class CreditConfig:
     """A text column that gets at least this share of an average row's attention is a sink."""
     min_edge_similarity: float = 0.7
     """tau_sim: two tokens are joined if the cosine of their rows is strictly greater."""
-    max_neighbours: int | None = 8
+    max_neighbours: int | None = 6
     """Keep an edge only if it is among this many best ones of either end; None keeps all, as written."""
     tokens_per_cluster: int = 10
     """K = max(2, T // tokens_per_cluster) clusters."""

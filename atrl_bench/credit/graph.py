@@ -19,10 +19,8 @@ from atrl_bench.credit.footprint import Footprint
 # Up to this many tokens all cosines are computed; beyond, neighbours are looked up in a projection to this size.
 _EXACT_TOKENS = 256
 _SKETCH_SIZE = 32
-# Neighbours looked up beyond max_neighbours, since the projection misjudges the order a little.
-_SPARE = 4
 _BLOCK = 64
-_SAMPLED_TOKENS = 16
+_SAMPLED_TOKENS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +86,10 @@ class ScaledRows:
 
         A cosine does not see the division by the cluster's size, so the sum stands for the mean.
         """
-        num_tokens, num_columns = self.raw_TS.shape
-        centroid_KS = torch.zeros(int(cluster_T.max()) + 1, num_columns).index_add_(0, cluster_T, self.raw_TS)
+        centroid_KS = torch.zeros(int(cluster_T.max()) + 1, self.raw_TS.shape[1])
+        centroid_KS.index_add_(0, cluster_T, self.raw_TS)
         norm_K = (centroid_KS.square() @ self.scale_S.square()).sqrt()
-        product_T = self._products(centroid_KS, torch.arange(num_tokens), cluster_T)
+        product_T = self._products(centroid_KS, torch.arange(len(cluster_T)), cluster_T)
         return product_T / (self.norm_T * norm_K[cluster_T]).clamp_min(torch.finfo(torch.float32).tiny)
 
     def _products(self, other_KS: Tensor, tail_E: Tensor, head_E: Tensor) -> Tensor:
@@ -150,44 +148,43 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
 
     w_ij = (A_i . A_j) / (|A_i| |A_j|); a row of zeros has no edges. With `max_neighbours` an edge stays only if it is
     among that many best ones of at least one of its ends. Beyond `_EXACT_TOKENS` tokens these best ones are looked up
-    in a random projection of the rows; which of them are edges, and their weights, is decided on the rows themselves.
+    in a random projection of the rows, which mistakes one nearly equal neighbour for another now and then; whether
+    two tokens are joined, and the weight, is decided by the cosine of the rows themselves.
     """
     num_tokens, limit = len(rows.raw_TS), config.max_neighbours
     if limit is not None and num_tokens > _EXACT_TOKENS:
-        tail_E, head_E = _likely_neighbours(rows, config)
+        tail_E, head_E = _likely_neighbours(rows, limit, config.min_edge_similarity)
         weight_E = rows.cosines(tail_E, head_E)
-    else:
-        cosine_TT = rows.cosine_matrix()
-        tail_E, head_E = (torch.triu(cosine_TT, diagonal=1) > config.min_edge_similarity).nonzero(as_tuple=True)
-        weight_E = cosine_TT[tail_E, head_E]
-    joined_E = weight_E > config.min_edge_similarity
-    graph = _mirrored(num_tokens, tail_E[joined_E].numpy(), head_E[joined_E].numpy(), weight_E[joined_E].numpy())
+        joined_E = weight_E > config.min_edge_similarity
+        return _undirected(num_tokens, tail_E[joined_E], head_E[joined_E], weight_E[joined_E])
+    cosine_TT = rows.cosine_matrix()
+    # The product is symmetric only up to rounding, so one triangle is read and mirrored.
+    tail_E, head_E = (torch.triu(cosine_TT, diagonal=1) > config.min_edge_similarity).nonzero(as_tuple=True)
+    graph = _undirected(num_tokens, tail_E, head_E, cosine_TT[tail_E, head_E])
     return graph if limit is None else _best_edges(graph, limit)
 
 
-def _likely_neighbours(rows: ScaledRows, config: CreditConfig) -> tuple[Tensor, Tensor]:
-    """Returns the pairs (tail < head) whose cosine is probably among the best of one of the two, and above tau_sim."""
-    assert config.max_neighbours is not None
+def _likely_neighbours(rows: ScaledRows, limit: int, min_similarity: float) -> tuple[Tensor, Tensor]:
+    """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough."""
+    num_tokens, num_columns = rows.raw_TS.shape
     # The same projection for every response: credit must not depend on what was computed before it.
     generator = torch.Generator().manual_seed(0)
-    sign_SD = torch.randint(2, (rows.raw_TS.shape[1], _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
+    sign_SD = torch.randint(2, (num_columns, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
     sketch_TD = torch.nn.functional.normalize(rows.raw_TS @ (rows.scale_S[:, None] * sign_SD), dim=1)
-    estimate_TT = (sketch_TD @ sketch_TD.T).fill_diagonal_(-1.0)
-    best_TN = estimate_TT.topk(min(config.max_neighbours + _SPARE, len(rows.raw_TS) - 1), dim=1)
+    best_TN = (sketch_TD @ sketch_TD.T).fill_diagonal_(-1.0).topk(min(limit, num_tokens - 1), dim=1)
     # The estimate of a cosine c has a standard deviation of about (1 - c^2) / sqrt(D).
-    slack = 2 * (1 - config.min_edge_similarity**2) / _SKETCH_SIZE**0.5
-    tail_E, place_E = (best_TN.values > config.min_edge_similarity - slack).nonzero(as_tuple=True)
+    slack = 2 * (1 - min_similarity**2) / _SKETCH_SIZE**0.5
+    tail_E, place_E = (best_TN.values > min_similarity - slack).nonzero(as_tuple=True)
     head_E = best_TN.indices[tail_E, place_E]
-    pairs = torch.unique(torch.minimum(tail_E, head_E) * len(rows.raw_TS) + torch.maximum(tail_E, head_E))
-    return pairs // len(rows.raw_TS), pairs % len(rows.raw_TS)
+    key_E = torch.unique(torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E))
+    return key_E // num_tokens, key_E % num_tokens
 
 
-def _mirrored(
-    num_tokens: int, tail_E: NDArray[np.int64], head_E: NDArray[np.int64], weight_E: NDArray[np.float32]
-) -> TokenGraph:
-    tails, heads = np.concatenate([tail_E, head_E]), np.concatenate([head_E, tail_E])
-    order = np.argsort(tails * num_tokens + heads, kind="stable")
-    return TokenGraph(num_tokens, tails[order], heads[order], np.concatenate([weight_E, weight_E])[order])
+def _undirected(num_tokens: int, tail_E: Tensor, head_E: Tensor, weight_E: Tensor) -> TokenGraph:
+    """Returns the graph of these edges, each given in one direction."""
+    tails, heads, weights = torch.cat([tail_E, head_E]), torch.cat([head_E, tail_E]), torch.cat([weight_E, weight_E])
+    order = torch.argsort(tails * num_tokens + heads)
+    return TokenGraph(num_tokens, tails[order].numpy(), heads[order].numpy(), weights[order].numpy())
 
 
 def _best_edges(graph: TokenGraph, limit: int) -> TokenGraph:

@@ -164,7 +164,9 @@ def test_the_projection_finds_nearly_the_same_edges_with_the_same_weights(monkey
     found = edges(cosine_graph(rows, config))
     monkeypatch.setattr(graph_module, "_EXACT_TOKENS", 700)
     exact = edges(cosine_graph(rows, config))
-    assert len(found.keys() & exact.keys()) >= 0.95 * len(exact)
+    assert len(found.keys() & exact.keys()) >= 0.9 * len(exact)
+    # What it misses it replaces by neighbours that are nearly as near.
+    assert sum(found.values()) >= 0.97 * sum(exact.values())
     assert all(weight > 0.7 for weight in found.values())
     # The projection only proposes: a weight is the cosine of the rows themselves.
     assert all(abs(found[edge] - exact[edge]) <= 1e-3 for edge in found.keys() & exact.keys())
