@@ -55,8 +55,8 @@ CREDIT_FIGURES = {
     "credit/position_correlation": "corr. with position",
 }
 TRAINING_FIGURES = {
-    "first rewards/accuracy/mean": "accuracy, first rollouts",
-    "last rewards/accuracy/mean": "accuracy, last rollouts",
+    "first rewards/accuracy/mean": "reward, first rollouts",
+    "last rewards/accuracy/mean": "reward, last rollouts",
     "last completions/mean_length": "tokens, last",
     "last entropy": "entropy, last",
     "last kl": "KL, last",
@@ -380,7 +380,7 @@ class _Builder:
                 "How the training went",
                 *training,
                 explanation="Means over the first and the last rollouts of the training runs, then over seeds. "
-                "Accuracy is that of sampled rollouts on training problems.",
+                "The reward is +1 for a correct answer and −1 for any other, on sampled answers to training problems.",
             )
 
     def _figures_of(
@@ -521,7 +521,6 @@ def _view(sample: Sample) -> SampleView:
         problem_id=sample.problem.problem_id,
         repeat=sample.response.repeat,
         question=_cut(sample.problem.question),
-        choices=tuple(_cut(choice) for choice in sample.problem.choices),
         gold=_cut(sample.problem.gold),
         response=_cut(sample.response.text),
         extracted=None if grade is None or grade.extracted is None else _cut(grade.extracted),

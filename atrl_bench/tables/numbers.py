@@ -22,9 +22,9 @@ def half_width(estimate: Estimate, digits: int = 1) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """Return the 95 % interval in percent: 42.1 to 51.6."""
+    """Return the 95 % interval of a score in percent, cut off where no score can be: 42.1 to 51.6."""
     low, high = estimate.interval()
-    return f"{percent(low, 1)} to {percent(high, 1)}"
+    return f"{percent(max(low, 0.0), 1)} to {percent(min(high, 1.0), 1)}"
 
 
 def points(share: float | Decimal, digits: int = 2) -> str:

@@ -18,12 +18,11 @@ State = Literal["measured", "partial", "missing", "failed", "not measured"]
 
 @dataclass(frozen=True)
 class SampleView:
-    """One answer, as a reader of the report sees it."""
+    """One answer, as a reader of the report sees it; `question` is what was asked, with its choices."""
 
     problem_id: str
     repeat: int
     question: str
-    choices: tuple[str, ...]
     gold: str
     response: str
     extracted: str | None

@@ -17,6 +17,7 @@ import pytest
 
 from atrl_bench.errors import StoreError
 from atrl_bench.resources import folder
+from atrl_bench.results.statistics import Estimate
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import latex, markdown, spreadsheet, visible
 from atrl_bench.tables.html import render_html
@@ -293,5 +294,6 @@ def test_numbers_by_hand():
     assert numbers.percent(0.46859) == "46.86"
     assert numbers.percent(float("nan")) == "–"
     assert (numbers.signed(0.0281), numbers.signed(-0.0293), numbers.signed(0.00001)) == ("+2.81", "−2.93", "0.00")
+    assert numbers.interval(Estimate(0.05, 0.05, 9, 10, 10)) == "0.0 to 16.3"  # t at 9 degrees: 2.262
     assert numbers.direction(-0.00004) == 0  # an arrow beside 0.00 would say more than the digits
     assert [numbers.p_value(p) for p in (0.0001, 0.0134, float("nan"))] == ["< 0.001", "= 0.013", "not defined"]
