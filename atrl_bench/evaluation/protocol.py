@@ -13,10 +13,9 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from atrl_bench.evaluation.grading import Gold, GradingPool, Verdict
+from atrl_bench.evaluation.grading import Gold, Verdict, shared_pool
 from atrl_bench.evaluation.prompts import LETTERS, choose_template, render
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ _graders: list[GradeMany] = []
 
 def grade_many(answers: Sequence[tuple[str, Gold]]) -> Sequence[Verdict]:
     """Return the verdicts on (response, gold) pairs from the grader in use: our runner's, or a pool of this process."""
-    return _graders[-1](answers) if _graders else _process_pool().grade_many(list(answers))
+    return (_graders[-1] if _graders else shared_pool().grade_many)(answers)
 
 
 class use_grader:  # noqa: N801 - reads as a statement: `with use_grader(...)`
@@ -92,11 +91,6 @@ class use_grader:  # noqa: N801 - reads as a statement: `with use_grader(...)`
 
     def __exit__(self, *_: object) -> None:
         _graders.remove(self.grader)
-
-
-@cache
-def _process_pool() -> GradingPool:
-    return GradingPool()
 
 
 # Rows -------------------------------------------------------------------------------------------------------------

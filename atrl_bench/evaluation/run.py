@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
 from atrl_bench.evaluation import models
@@ -22,13 +22,11 @@ from atrl_bench.evaluation.benchmarks import (
     to_problem,
     without_images,
 )
-from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, GradingPool, Verdict
+from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
+from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig
 from atrl_bench.evaluation.prompts import PROMPT_VERSION
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
-
-if TYPE_CHECKING:
-    from atrl_bench.evaluation.judge import JudgeConfig
 
 __all__ = ["cell_spec", "evaluate", "list_tasks"]
 
@@ -129,31 +127,30 @@ def _fill(
         raise InvalidFileError(f"Two rows of {info.title} in {data_dir or info.hub_id} have the same problem id.")
     store.add_problems(key, problems)
     _take_over(store, key, spec)
-    with GradingPool() as pool:
-        book = _Book(store, key, problems, num_repeats, pool, judge, on_progress)
-        book.grade_stored()
-        if book.num_done < book.total:
-            from atrl_bench.evaluation.lmms import ask
+    book = _Book(store, key, problems, num_repeats, Judge(judge) if judge else None, on_progress)
+    book.grade_stored()
+    if book.num_done < book.total:
+        from atrl_bench.evaluation.lmms import ask
 
-            sizes = profile.evaluation
-            ask(
-                info,
-                rows,
-                problems,
-                known=store.responses(key),
-                load_backend=lambda: models.load(
-                    models.find_model(model),
-                    min_pixels=sizes.min_pixels,
-                    max_pixels=sizes.max_pixels,
-                    dtype=sizes.dtype,
-                ),
-                sizes=sizes,
-                run_seed=spec["run_seed"],
-                num_repeats=num_repeats,
-                save=book.save,
-                skip=book.skip,
-                grade_many=book.verdicts,
-            )
+        sizes = profile.evaluation
+        ask(
+            info,
+            rows,
+            problems,
+            known=store.responses(key),
+            load_backend=lambda: models.load(
+                models.find_model(model),
+                min_pixels=sizes.min_pixels,
+                max_pixels=sizes.max_pixels,
+                dtype=sizes.dtype,
+            ),
+            sizes=sizes,
+            run_seed=spec["run_seed"],
+            num_repeats=num_repeats,
+            save=book.save,
+            skip=book.skip,
+            grade_many=book.verdicts,
+        )
     store.finish_cell(key, expected=book.total)
 
 
@@ -173,8 +170,7 @@ class _Book:
     key: str
     problems: Sequence[Problem]
     num_repeats: int
-    pool: GradingPool
-    judge: JudgeConfig | None
+    judge: Judge | None
     on_progress: Callable[[int, int], None] | None
     num_done: int = 0
     skipped: set[str] = field(default_factory=set)
@@ -182,6 +178,7 @@ class _Book:
 
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: to_gold(problem) for problem in self.problems}
+        self.questions = {problem.problem_id: problem.question for problem in self.problems}
 
     @property
     def total(self) -> int:
@@ -194,9 +191,9 @@ class _Book:
         for sample in samples:
             if sample.grade is not None:
                 grade = sample.grade
-                verdict = Verdict(grade.state, grade.extracted, grade.grader, grade.why)
-                self._remember(sample.response, verdict)
-        self._grade([sample.response for sample in samples if sample.grade is None])
+                state = cast(State, grade.state)
+                self._remember(sample.response, Verdict(state, grade.extracted, grade.grader, grade.why))
+        self._grade([s.response for s in samples if s.grade is None or s.grade.state == "judge failed"])
         self.num_done = len(samples)
         self._report()
 
@@ -220,21 +217,36 @@ class _Book:
     def verdicts(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
         """Return the verdicts that were stored; only the empty answers of skipped rows have none yet."""
         missing = [answer for answer in answers if answer not in self.decided]
-        self.decided.update(zip(missing, self.pool.grade_many(missing), strict=True))
+        self.decided.update(zip(missing, shared_pool().grade_many(missing), strict=True))
         return [self.decided[answer] for answer in answers]
 
     def _grade(self, responses: Sequence[Response]) -> None:
         golds = [self.golds[response.problem_id] for response in responses]
-        verdicts = self.pool.grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
+        verdicts = shared_pool().grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
+        if self.judge is not None:
+            verdicts = self._judged(responses, golds, verdicts)
         for response, verdict in zip(responses, verdicts, strict=True):
             self._remember(response, verdict)
-        self.store.add_grades(
-            self.key,
-            [
-                Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why)
-                for r, v in zip(responses, verdicts, strict=True)
-            ],
-        )
+        grades = [
+            Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why)
+            for r, v in zip(responses, verdicts, strict=True)
+        ]
+        self.store.add_grades(self.key, grades)
+
+    def _judged(
+        self, responses: Sequence[Response], golds: Sequence[Gold], verdicts: Sequence[Verdict]
+    ) -> list[Verdict]:
+        """Return the verdicts, the judge's in place of all but those proven right: they need no second opinion."""
+        assert self.judge is not None
+        decided = list(verdicts)
+        open_places = [i for i, v in enumerate(verdicts) if v.state != "correct" and v.extracted is not None]
+        candidates = [
+            Candidate(self.questions[responses[i].problem_id], golds[i], verdicts[i].extracted or "")
+            for i in open_places
+        ]
+        for place, verdict in zip(open_places, self.judge.grade_many(candidates), strict=True):
+            decided[place] = verdict
+        return decided
 
     def _remember(self, response: Response, verdict: Verdict) -> None:
         # lmms-eval strips an answer before it is scored.
