@@ -65,7 +65,10 @@ READING_PREFIX = "The image shows"
 
 def grounded_response(problem: Problem) -> str:
     """Return a response that first transcribes the image, then works the answer out."""
-    return f"{READING_PREFIX} {problem.transcription}. {problem.steps} The answer is \\boxed{{{problem.answer}}}."
+    read = problem.transcription
+    if problem.kind.layout == "labelled":
+        read = " ".join(f"{letter} {digit}" for letter, digit in zip(LETTERS, problem.readings, strict=True))
+    return f"{READING_PREFIX} {read}. {problem.steps} The answer is \\boxed{{{problem.answer}}}."
 
 
 def _chain(terms: tuple[int, ...]) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from atrl_bench.mini.corpus import draw_posed
 from atrl_bench.mini.digits import NUM_TRAIN_SCANS, draw_scan, scans_of
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, LETTERS, draw_problem, numeric_options
+from atrl_bench.mini.problems import KINDS, LETTERS, draw_problem, grounded_response, numeric_options
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,14 @@ from atrl_bench.mini.problems import KINDS, LETTERS, draw_problem, numeric_optio
 )
 def test_the_steps_of_every_kind_of_problem_lead_to_its_answer(kind, readings, steps, answer):
     assert KINDS[kind].solve(readings) == (steps, answer)
+
+
+def test_a_chain_reads_every_digit_in_order_before_it_computes():
+    problem = draw_problem(KINDS["largest_place"], "test", np.random.default_rng(0))
+    read, _, rest = grounded_response(problem).partition(". ")
+    assert read.split()[3::2] == list(LETTERS)
+    assert " ".join(read.split()[4::2]) == problem.transcription
+    assert rest.endswith(f"The answer is \\boxed{{{problem.answer}}}.")
 
 
 def test_training_and_test_scans_of_a_digit_are_disjoint_and_complete():
