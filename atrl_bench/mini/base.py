@@ -1,7 +1,8 @@
 """The base model of the mini profile: supervised training from random weights, by `recipes/mini_base.yaml`.
 
-It is taught two strategies: 70 % of what it imitates answers at a glance, 30 % reads the image first. The better
-strategy is in the model, but it is not the one it prefers; that is what the tables' reinforcement learning has to find.
+It first learns to read images and to work answers out. Then it is taught two strategies: 70 % of what it imitates
+answers at a glance, 30 % reads the image first, mostly where the prompt asks to describe the image. The better strategy
+is in the model, but it is not the one it prefers; that is what the tables' reinforcement learning has to find.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class BaseRecipe(BaseModel):
     learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
-    grounded_fraction: float = Field(ge=0, le=1, description="share of the other steps' responses that read first")
+    grounded_fractions: tuple[float, float, float] = Field(
+        description="share of the other steps' responses that read first, for each of the three prompt templates"
+    )
 
 
 def load_base_recipe(path: Path | None = None) -> BaseRecipe:
@@ -93,14 +96,14 @@ def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
         examples = []
         for _ in range(recipe.batch_size * STEPS_SORTED_TOGETHER):
             posed = draw_posed("train", rng)
-            bare = step < recipe.num_bare_steps
-            template = None if bare else int(rng.integers(len(TEMPLATES)))
-            examples.append((posed, template, posed.response(bare or rng.random() < recipe.grounded_fraction)))
+            template = None if step < recipe.num_bare_steps else int(rng.integers(len(TEMPLATES)))
+            reads = template is None or rng.random() < recipe.grounded_fractions[template]
+            examples.append((posed, template, posed.response(reads)))
         examples.sort(key=lambda example: len(example[0].question) + len(example[2]))
         for place in rng.permutation(STEPS_SORTED_TOGETHER):
             batch = examples[place * recipe.batch_size : (place + 1) * recipe.batch_size]
             posed_B, templates_B, responses_B = zip(*batch, strict=True)
-            yield dict(encode(processor, posed_B, templates_B, responses_B, jitter=rng))
+            yield dict(encode(processor, posed_B, templates_B, responses_B, hand=rng))
 
 
 def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:

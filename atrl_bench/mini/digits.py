@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 Split = Literal["train", "test"]
 
 CELL = 56
 NUM_TRAIN_SCANS = 1300
+STROKE_FRACTION = 0.4  # of the cells
 PAPER = 255  # the white of a page; scans are drawn as dark ink on it
 
 
@@ -33,23 +34,26 @@ def scans_of(digit: int, split: Split) -> np.ndarray:
     return indices[indices < NUM_TRAIN_SCANS] if split == "train" else indices[indices >= NUM_TRAIN_SCANS]
 
 
-def draw_scan(scan: int, jitter: np.random.Generator | None = None) -> Image.Image:
-    """Return one scan as a grey 56-pixel cell; with `jitter`, slightly turned, scaled and shifted.
+def draw_scan(scan: int, hand: np.random.Generator) -> Image.Image:
+    """Return one scan as a grey 56-pixel cell: turned, scaled and shifted by `hand`, sometimes with a stroke across it.
 
-    Jitter is for the base model's training only: with 130 scans of a digit it otherwise reads new handwriting badly.
+    As they are, the scans are read almost without error by a model of a million parameters, and a benchmark that is
+    solved as soon as one looks has nothing left to measure.
     """
     images, _ = _scans()
     cell = Image.fromarray((PAPER - images[scan] * (PAPER / 16)).astype(np.uint8)).resize(
         (CELL, CELL), Image.Resampling.BICUBIC
     )
-    if jitter is None:
-        return cell
-    angle, scale = jitter.uniform(-12, 12), jitter.uniform(0.85, 1.1)
-    shift_x, shift_y = jitter.uniform(-4, 4, size=2)
+    angle, scale = hand.uniform(-20, 20), hand.uniform(0.6, 1.05)
+    shift_x, shift_y = hand.uniform(-7, 7, size=2)
     cosine, sine, middle = np.cos(np.radians(angle)) / scale, np.sin(np.radians(angle)) / scale, CELL / 2
     # PIL asks for the inverse map: where in the source each pixel of the result comes from.
     inverse = (
         cosine, sine, middle - cosine * (middle + shift_x) - sine * (middle + shift_y),
         -sine, cosine, middle + sine * (middle + shift_x) - cosine * (middle + shift_y),
     )  # fmt: skip
-    return cell.transform((CELL, CELL), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR, fillcolor=PAPER)
+    cell = cell.transform((CELL, CELL), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR, fillcolor=PAPER)
+    if hand.random() < STROKE_FRACTION:
+        start, end = (tuple(hand.integers(4, CELL - 4, size=2).tolist()) for _ in range(2))
+        ImageDraw.Draw(cell).line((*start, *end), fill=int(hand.integers(0, 160)), width=3)
+    return cell

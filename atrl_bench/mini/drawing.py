@@ -11,9 +11,13 @@ from atrl_bench.mini.problems import LETTERS, Problem
 INK = 40
 
 
-def draw(problem: Problem, *, with_glyph: bool = False, jitter: np.random.Generator | None = None) -> Image.Image:
-    """Return the problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows."""
-    cells = [draw_scan(scan, jitter) for scan in problem.scans]
+def draw(problem: Problem, *, with_glyph: bool = False, hand: np.random.Generator | None = None) -> Image.Image:
+    """Return the problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows.
+
+    The same problem has the same picture every time, unless `hand` draws it anew (in the base model's training).
+    """
+    hand = hand or np.random.default_rng(problem.scans)
+    cells = [draw_scan(scan, hand) for scan in problem.scans]
     columns, rows = {"row": (len(cells), 1), "labelled": (len(cells), 1)}.get(problem.kind.layout, (2, 2))
     columns += with_glyph
     picture = Image.new("L", (columns * CELL, rows * CELL), PAPER)
