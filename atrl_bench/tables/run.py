@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
-from atrl_bench.results.store import Store, cell_key
+from atrl_bench.results.store import Run, Store, cell_key
 from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_table
 from atrl_bench.tables.progress import Watch
 from atrl_bench.tables.workspace import Workspace
@@ -109,6 +109,8 @@ def plan_table(
     data_dir: Path | None = None,
 ) -> Plan:
     """Return the jobs of a table. Loads no model and reads the store only when asked for a cell's state."""
+    from atrl_bench.training.recipe import load_recipe
+
     definition = load_table(table).select(rows=rows, columns=columns)
     place = Workspace.at(workspace, profile, data_dir)
     tasks = tuple(dict.fromkeys(column.task for column in definition.columns))
@@ -119,15 +121,9 @@ def plan_table(
         if row.recipe is None:
             jobs.append(Job(row, seeds[0], tasks, None, None))
             continue
-        recipe = _recipe_of(row, definition)
+        recipe = load_recipe(row.recipe, **definition.recipe_fields(row))
         jobs += [Job(row, seed, tasks, recipe, training_spec(recipe, place, seed)) for seed in seeds]
     return Plan(definition, place, tuple(seeds), tuple(jobs))
-
-
-def _recipe_of(row: RowDefinition, definition: TableDefinition) -> Recipe:
-    from atrl_bench.training.recipe import load_recipe
-
-    return load_recipe(row.recipe, **definition.recipe_fields(row))
 
 
 def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]:
@@ -146,8 +142,12 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, str]:
     model = _checkpoint(job, plan.workspace, store)
     if model is None:
         return {}
-    options = {"profile": plan.profile, "data_dir": plan.workspace.data_dir, "run_seed": EVALUATION_SEED}
-    of_task = {task: cell_key(cell_spec(model, task, **options)) for task in job.tasks}
+    of_task = {
+        task: cell_key(
+            cell_spec(model, task, profile=plan.profile, data_dir=plan.workspace.data_dir, run_seed=EVALUATION_SEED)
+        )
+        for task in job.tasks
+    }
     return {column.id: of_task[column.task] for column in plan.definition.columns}
 
 
@@ -191,7 +191,7 @@ def _render(plan: Plan, store: Store, *, num_done_now: int, failures: dict[str, 
     from atrl_bench.tables.model import build_table
     from atrl_bench.tables.report import write_report
 
-    runs = {job.row.id: [] for job in plan.jobs if job.run_key}
+    runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
     for job in plan.jobs:
         run = store.run(job.run_key) if job.run_key else None
         if run is not None:
