@@ -11,6 +11,7 @@ Shapes: B sequences, H query heads, R recorded rows, S positions, D head dimensi
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +32,7 @@ class Recording:
 
     def __init__(self, layers: dict[Any, int], num_response_tokens: int) -> None:
         self.num_response_tokens = num_response_tokens
+        self.seconds = 0.0  # what the recording added to its forward passes
         self._layers = layers
         self._sum_BRS: Tensor | None = None
         self._seen: set[int] = set()
@@ -161,7 +163,9 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
         # A recompute of gradient checkpointing runs inside a backward pass, where torch counts a graph task.
         recording = _recording.get()
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
+            started = _now(query)
             _record(recording, module, query, key, attention_mask, options)
+            recording.seconds += _now(query) - started
         if "flash" not in original:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
@@ -172,6 +176,12 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
             module.config._attn_implementation = original + _SUFFIX
 
     return attention_with_rows
+
+
+def _now(tensor: Tensor) -> float:
+    if tensor.is_cuda:  # kernels run on after the call that started them has returned
+        torch.cuda.synchronize(tensor.device)
+    return time.perf_counter()
 
 
 @torch.compiler.disable

@@ -28,6 +28,12 @@ class PhaseClock:
             if self._inner:
                 self._inner[-1] += elapsed
 
+    def add(self, name: str, seconds: float) -> None:
+        """Add a time measured elsewhere, inside the phase that is on, to `name` instead."""
+        self._seconds[name] += seconds
+        if self._inner:
+            self._inner[-1] += seconds
+
     def pop(self) -> dict[str, float]:
         """Return the seconds per phase since the last call."""
         seconds = dict(self._seconds)

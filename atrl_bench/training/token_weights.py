@@ -6,7 +6,6 @@ Shapes: B responses, T response tokens padded on the right, S positions of promp
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -53,7 +52,6 @@ class TokenWeights:
         self._tokenizer = tokenizer
         self._run_seed = run_seed
         self._text_of: dict[int, str] = {}
-        self.seconds = 0.0
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
 
@@ -81,7 +79,6 @@ class TokenWeights:
 
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it.
         """
-        started = time.perf_counter()
         weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
         footprints = split_footprints(
             recording.rows(self.config.reading), attention_mask_BS, visual_BS, response_mask_BT, entropy_BT
@@ -104,7 +101,6 @@ class TokenWeights:
                 is_anchor_T = transcribed_tokens([self._text(token) for token in token_ids], str(transcriptions[b]))
                 self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
                 self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
-        self.seconds += time.perf_counter() - started
         return weights_BT.to(response_ids_BT.device)
 
     def pop_diagnostics(self) -> dict[str, float]:

@@ -249,6 +249,7 @@ class CreditTrainer(GRPOTrainer):
                 logprobs_BT, entropy_BT, _ = super()._get_per_token_logps_and_entropies(
                     model, logits_to_keep=logits_to_keep, **part, **flags
                 )
+            self.clock.add("attention_rows", recording.seconds)
             logprobs.append(logprobs_BT)
             entropies.append(entropy_BT)
             with self.clock.phase("credit"):
@@ -272,6 +273,7 @@ class CreditTrainer(GRPOTrainer):
         else:
             with token_weights.record(logits_to_keep) as recording:
                 result = super()._get_per_token_logps_and_entropies(*arguments, **options)
+            self.clock.add("attention_rows", recording.seconds)
             part = {"input_ids": input_ids, "attention_mask": attention_mask, **options}
             advantages_B = inputs["advantages"]
             with self.clock.phase("credit"):

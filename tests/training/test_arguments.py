@@ -1,0 +1,118 @@
+"""From a recipe and a profile to TRL's arguments, and the estimate of what a run needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.arguments import num_rollouts, trl_arguments
+from atrl_bench.training.needs import model_shape
+from atrl_bench.training.recipe import list_recipes, load_recipe
+from atrl_bench.training.run import resolved_arguments
+
+SIZE_FIELDS = {
+    "num_generations",
+    "max_completion_length",
+    "steps_per_generation",
+    "max_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "warmup_steps",
+    "adam_beta2",
+    "max_grad_norm",
+    "bf16",
+    "gradient_checkpointing",
+    "save_steps",
+}
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_the_paper_profile_differs_from_mini_in_sizes_and_names_only(name):
+    recipe = load_recipe(name, credit="atrl")
+    mini, paper = (resolved_arguments(recipe, load_profile(profile)) for profile in ("mini", "paper"))
+    assert mini["recipe"] == paper["recipe"]
+    assert mini["credit"] == paper["credit"]
+    assert mini["trl"].keys() == paper["trl"].keys()
+    assert {field for field in mini["trl"] if mini["trl"][field] != paper["trl"][field]} <= SIZE_FIELDS
+
+
+def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
+    resolved = resolved_arguments(load_recipe("sapo", credit="atrl"), load_profile("paper"))
+    trl = resolved["trl"]
+    assert resolved["model"]["base"] == "Qwen/Qwen2.5-VL-7B-Instruct"
+    assert (trl["loss_type"], trl["beta"], trl["num_generations"], trl["learning_rate"]) == ("sapo", 0.0, 8, 1e-6)
+    # 38,870 problems in rollouts of 512, four updates each.
+    assert resolved["needs"]["rollouts"] == 75
+    assert trl["max_steps"] == 300
+    gpus = resolved["needs"]["gpus"]
+    # 512 problems * 8 responses, in steps of 4 on each device.
+    assert trl["per_device_train_batch_size"] * trl["steps_per_generation"] * gpus == 4096
+    assert trl["steps_per_generation"] == 4 * trl["gradient_accumulation_steps"]
+
+
+@pytest.mark.parametrize("schedule", ["strict", "minibatch4"])
+@pytest.mark.parametrize("name", list_recipes())
+def test_trl_accepts_the_arguments_of_every_recipe(tmp_path, name, schedule):
+    from trl import GRPOConfig
+
+    profile = load_profile("mini")
+    arguments = trl_arguments(load_recipe(name, schedule=schedule), profile, rollouts=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        config = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **arguments)
+    updates = 1 if schedule == "strict" else profile.training.updates_per_rollout
+    assert config.max_steps == 3 * updates
+    assert config.generation_batch_size == profile.training.prompts_per_rollout * profile.training.group_size
+
+
+def test_the_three_defaults_of_trl_that_change_a_method_are_written_out():
+    arguments = trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1)
+    assert (arguments["loss_type"], arguments["beta"], arguments["use_bias_correction_kl"]) == ("grpo", 0.02, False)
+
+
+def test_gspo_takes_its_token_form_exactly_where_the_credit_is_not_uniform():
+    levels = [
+        trl_arguments(load_recipe("gspo", credit=credit), load_profile("mini"), rollouts=1)["importance_sampling_level"]
+        for credit in ("uniform", "atrl")
+    ]
+    assert levels == ["sequence", "token"]
+
+
+def test_a_rollout_that_does_not_divide_evenly_says_which_sizes_to_change():
+    recipe = load_recipe("grpo", overrides={"completions_per_device": 24})
+    with pytest.raises(InvalidFileError, match="128 cannot be divided"):
+        trl_arguments(recipe, load_profile("mini"), rollouts=1)
+
+
+def test_without_a_number_of_rollouts_the_epochs_and_the_data_decide():
+    recipe, paper = load_recipe("grpo", data="geometry3k"), load_profile("paper")
+    assert num_rollouts(recipe, paper) == 2101 // 512
+    assert num_rollouts(recipe, paper, num_problems=100) == 1
+
+
+def test_an_unknown_credit_rule_or_setting_is_found_before_anything_is_loaded():
+    mini = load_profile("mini")
+    with pytest.raises(UnknownNameError, match="Did you mean atrl"):
+        resolved_arguments(load_recipe("grpo", credit="atrll"), mini)
+    with pytest.raises(InvalidFileError, match="no_such_field"):
+        resolved_arguments(load_recipe("grpo", credit={"rule": "atrl", "settings": {"no_such_field": 1}}), mini)
+
+
+def test_the_size_of_a_local_model_is_read_from_its_files(base_folder, tiny_model):
+    assert model_shape(str(base_folder)).num_parameters == sum(value.numel() for value in tiny_model.parameters())
+    assert model_shape("somebody/unknown-model") is None
+
+
+def test_resolving_a_plain_recipe_imports_no_torch():
+    code = (
+        "import sys; from atrl_bench.profiles import load_profile; from atrl_bench.training.recipe import load_recipe; "
+        "from atrl_bench.training.run import resolved_arguments; "
+        "resolved_arguments(load_recipe('dapo'), load_profile('paper')); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

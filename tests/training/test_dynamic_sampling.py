@@ -1,0 +1,65 @@
+"""Dynamic sampling on bare lists of rewards: a group is its rewards."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.recipe import DynamicSampling
+
+RIGHT, WRONG, MIXED = [1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]
+SETTINGS = DynamicSampling(max_extra_generations=2, oversampling=2)
+
+
+def test_a_batch_of_mixed_groups_is_left_alone():
+    result = refill([MIXED, MIXED], list, lambda *_: 1 / 0, SETTINGS)
+    assert (result.groups, result.num_generations, result.num_dropped) == ([MIXED, MIXED], 1, 0)
+
+
+def test_a_constant_group_is_replaced_and_the_order_of_the_kept_ones_stays():
+    first, second, third = [1.0, -1.0, 0.1], [1.0, -1.0, 0.2], [1.0, -1.0, 0.3]
+    asked = []
+
+    def draw(count, number):
+        asked.append((count, number))
+        return [WRONG, third]
+
+    result = refill([first, RIGHT, second], list, draw, SETTINGS)
+    assert result.groups == [first, second, third]
+    assert asked == [(2, 1)], "one group is missing, two problems are drawn for it"
+    assert (result.num_generations, result.num_dropped, result.num_unfilled) == (2, 2, 0)
+
+
+def test_after_the_last_generation_the_batch_is_filled_with_groups_without_advantage():
+    result = refill([MIXED, RIGHT, WRONG], list, lambda count, _: [RIGHT] * count, SETTINGS)
+    assert result.groups == [MIXED, RIGHT, WRONG]
+    assert (result.num_generations, result.num_unfilled) == (3, 2)
+
+
+def test_a_process_that_lacks_nothing_draws_along_with_one_that_does():
+    asked = []
+
+    def draw(count, _):
+        asked.append(count)
+        return [MIXED] * count
+
+    others_lack = iter([3, 0])
+    result = refill([MIXED], list, draw, SETTINGS, most_missing=lambda own: max(own, next(others_lack)))
+    assert asked == [6]
+    assert result.groups == [MIXED]
+
+
+@given(
+    groups=st.lists(st.lists(st.sampled_from([-1.0, 1.0]), min_size=2, max_size=4), min_size=1, max_size=8),
+    extra=st.lists(st.lists(st.sampled_from([-1.0, 1.0]), min_size=2, max_size=4), min_size=64, max_size=64),
+)
+def test_the_batch_keeps_its_size_and_mixed_groups_come_first(groups, extra):
+    stream = iter(extra)
+    result = refill(groups, list, lambda count, _: [next(stream) for _ in range(count)], SETTINGS)
+    assert len(result.groups) == len(groups)
+    flags = [is_mixed(group) for group in result.groups]
+    assert flags == sorted(flags, reverse=True)
+    assert flags.count(False) == result.num_unfilled
+    mixed_in = [group for group in groups if is_mixed(group)]
+    assert result.groups[: len(mixed_in)] == mixed_in

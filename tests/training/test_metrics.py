@@ -1,0 +1,57 @@
+"""The metrics file of a run, and what is read from it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.metrics import MetricsFile, read_metrics, summarise
+
+
+def log(file, step, **logs):
+    file.on_log(None, SimpleNamespace(global_step=step, is_world_process_zero=True), None, logs=logs)
+
+
+def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    first = MetricsFile(path, 2, first_step=0)
+    for step in (1, 2, 3):
+        log(first, step, loss=float(step))
+    path.write_text(path.read_text() + '{"step": 4, "lo', encoding="utf-8")  # killed in the middle of a line
+    second = MetricsFile(path, 2, first_step=2)
+    log(second, 3, loss=30.0)
+    assert [(line["step"], line["rollout"], line["loss"]) for line in read_metrics(path)] == [
+        (1, 0, 1.0),
+        (2, 0, 2.0),
+        (3, 1, 30.0),
+    ]
+
+
+def test_a_value_that_is_not_a_number_is_null_in_the_file(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log(MetricsFile(path, 1, first_step=0), 1, loss=float("nan"))
+    assert json.loads(path.read_text())["loss"] is None
+
+
+def test_a_summary_compares_the_first_rollouts_with_the_last(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, 1, first_step=0)
+    for step in range(1, 5):
+        log(file, step, loss=0.0, reward=1.0, **{"rewards/accuracy/mean": step / 10, "seconds/generation": 0.5})
+    summary = summarise(path, 2)
+    assert summary["first rewards/accuracy/mean"] == pytest.approx(0.15)
+    assert summary["last rewards/accuracy/mean"] == pytest.approx(0.35)
+    assert summary["seconds/generation"] == 2.0
+
+
+def test_a_phase_inside_another_counts_for_itself_only(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 10.0])
+    monkeypatch.setattr("atrl_bench.training.clock._now", lambda: next(times))
+    clock = PhaseClock()
+    with clock.phase("outer"), clock.phase("inner"):
+        clock.add("elsewhere", 0.5)
+    assert clock.pop() == {"outer": 8.0, "inner": 1.5, "elsewhere": 0.5}
+    assert clock.pop() == {}

@@ -1,0 +1,115 @@
+"""Recipe files: inheritance, what they forbid, and that a mistake is answered with file, line and field."""
+
+from __future__ import annotations
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.recipe import Recipe, list_recipes, load_recipe
+
+
+def test_the_five_methods_of_the_table_are_shipped():
+    assert list_recipes() == ["dapo", "ft_rl", "grpo", "gspo", "sapo"]
+
+
+@pytest.mark.parametrize("name", ["dapo", "ft_rl", "grpo", "gspo", "sapo"])
+def test_at_rl_is_one_changed_field_of_any_recipe(name):
+    plain, weighted = load_recipe(name).model_dump(), load_recipe(name, credit="atrl").model_dump()
+    assert {field for field in plain if plain[field] != weighted[field]} == {"credit"}
+
+
+def test_ft_rl_is_dapo_on_a_fifth_of_the_tokens():
+    dapo, ft_rl = load_recipe("dapo").model_dump(), load_recipe("ft_rl").model_dump()
+    assert {field for field in dapo if dapo[field] != ft_rl[field]} == {"name", "title", "entropy_fraction"}
+    assert ft_rl["entropy_fraction"] == 0.2
+
+
+def test_the_papers_values():
+    grpo, dapo, gspo, sapo = (load_recipe(name) for name in ("grpo", "dapo", "gspo", "sapo"))
+    assert (grpo.clip_low, grpo.clip_high, grpo.kl_coef) == (0.2, 0.2, 0.02)
+    assert (dapo.clip_low, dapo.clip_high, dapo.kl_coef) == (0.2, 0.28, 0.0)
+    assert (gspo.clip_low, gspo.clip_high, gspo.kl_coef) == (3e-4, 4e-4, 0.0)
+    assert (sapo.sapo_temperature_positive, sapo.sapo_temperature_negative, sapo.kl_coef) == (1.0, 1.05, 0.0)
+
+
+def test_a_recipe_written_out_in_full_reads_back_as_itself(tmp_path):
+    recipe = load_recipe("ft_rl", credit={"rule": "atrl", "preset": "literal", "settings": {"num_layers": 2}})
+    path = tmp_path / "mine.yaml"
+    path.write_text(recipe.as_yaml(), encoding="utf-8")
+    assert load_recipe(path) == recipe
+
+
+def test_a_rule_given_by_name_keeps_the_preset_of_the_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: grpo\nname: mine\ncredit: {rule: uniform, preset: literal}\n", encoding="utf-8")
+    credit = load_recipe(path, credit="atrl").credit
+    assert (credit.rule, credit.preset) == ("atrl", "literal")
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_an_unknown_field_is_named_with_its_line(tmp_path):
+    path = write(tmp_path, "base: grpo\nname: mine\nclip_hihg: 0.3\n")
+    with pytest.raises(InvalidFileError, match=r"mine\.yaml:3: field 'clip_hihg'"):
+        load_recipe(path)
+
+
+def test_a_wrong_type_inside_a_field_is_named_with_its_line(tmp_path):
+    path = write(
+        tmp_path, "base: dapo\nname: mine\ndynamic_sampling:\n  oversampling: 2\n  max_extra_generations: no\n"
+    )
+    with pytest.raises(InvalidFileError, match=r"mine\.yaml:5: field 'dynamic_sampling.max_extra_generations'"):
+        load_recipe(path)
+
+
+def test_a_wrong_option_is_named_as_the_option_it_was():
+    with pytest.raises(InvalidFileError, match="schedule='weekly'"):
+        load_recipe("grpo", schedule="weekly")
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest_names():
+    with pytest.raises(UnknownNameError, match="Did you mean sapo"):
+        load_recipe("sappo")
+
+
+@pytest.mark.parametrize("text", ["base: nothing\nname: mine\n", "base: mine\nname: mine\n"])
+def test_a_base_that_is_missing_or_circular_is_the_line_of_the_base(tmp_path, text):
+    with pytest.raises(InvalidFileError, match=r"mine\.yaml:1: field 'base'"):
+        load_recipe(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("sapo", {"clip_low": 0.2}, "does not read clip_low"),
+        ("grpo", {"clip_low": None}, "needs clip_low"),
+        ("grpo", {"sapo_temperature_negative": 1.0}, "does not read sapo_temperature_negative"),
+        ("grpo", {"entropy_fraction": 0.2}, "needs objective 'dapo'"),
+        ("grpo", {"overrides": {"learning_rats": 1.0}}, "no such size: learning_rats"),
+    ],
+)
+def test_a_field_that_the_objective_does_not_read_is_refused(name, overrides, message):
+    with pytest.raises(InvalidFileError, match=message):
+        load_recipe(name, **overrides)
+
+
+def test_strict_makes_one_update_per_rollout_and_minibatch4_as_many_as_the_profile():
+    sizes = load_profile("mini").training
+    assert load_recipe("grpo", schedule="strict").updates_per_rollout(sizes) == 1
+    assert load_recipe("grpo").updates_per_rollout(sizes) == sizes.updates_per_rollout == 4
+
+
+def test_overrides_replace_the_profiles_sizes():
+    recipe = load_recipe("grpo", overrides={"learning_rate": 3e-5})
+    profile = load_profile("mini")
+    assert recipe.sizes(profile) == profile.training.model_copy(update={"learning_rate": 3e-5})
+
+
+def test_every_field_of_a_recipe_says_what_it_is():
+    undescribed = [name for name, field in Recipe.model_fields.items() if not field.description]
+    assert undescribed == ["dynamic_sampling", "credit"], "these two are described by their own classes"
