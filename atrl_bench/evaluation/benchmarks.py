@@ -62,7 +62,7 @@ class _TaskLoader(yaml.SafeLoader):
     """Reads a task file without importing the functions it names."""
 
 
-_TaskLoader.add_constructor("!function", lambda loader, node: f"!function {loader.construct_scalar(node)}")
+_TaskLoader.add_constructor("!function", lambda loader, node: f"!function {node.value}")
 
 
 @cache
