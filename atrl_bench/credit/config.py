@@ -7,6 +7,7 @@ They differ in the seven fields that `PRESETS` lists; docs/method.md has the tab
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class CreditConfig:
     """Share of tokens, rounded up, that high_entropy keeps."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
+        for name, hint in _hints().items():
             value, choices = getattr(self, name), get_args(hint)
             if choices and isinstance(choices[0], str):
                 if value not in choices:
@@ -113,6 +114,11 @@ class CreditConfig:
     def replace(self, **changes: Any) -> CreditConfig:
         """Returns a copy with these fields changed; a name that is no field is a TypeError."""
         return dataclasses.replace(self, **changes)
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(CreditConfig)
 
 
 def _at_least(config: CreditConfig, bound: float, *names: str) -> None:

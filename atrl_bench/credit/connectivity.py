@@ -5,6 +5,7 @@ Shapes: T response tokens, S columns.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from atrl_bench.credit.config import CreditConfig
 
 
+# Every response needs its curve twice, and a batch has few lengths. Nobody writes into the result.
+@functools.lru_cache(maxsize=256)
 def bias_curve(num_columns: int, config: CreditConfig) -> Tensor:
     """Returns the bias curve b over the columns, with mean one.
 

@@ -74,7 +74,7 @@ def token_credit(footprint: Footprint, rule: str = "atrl", config: CreditConfig 
 def uniform(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
     """Returns exactly 1.0 for every token: the sequence-level credit of GRPO and its relatives."""
     connectivity_T = _connectivity(footprint, config)
-    return _credit(np.ones(len(connectivity_T)), connectivity_T, config.replace(scale="as_written"))
+    return _credit(np.ones(len(connectivity_T)), connectivity_T, config)
 
 
 def atrl(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
@@ -225,7 +225,7 @@ def _credit(
     cluster_T: NDArray[np.int64] | None = None,
     **diagnostics: float,
 ) -> Credit:
-    if config.scale == "mean_one":
+    if config.scale == "mean_one" and len(weight_T):
         weight_T = weight_T / weight_T.mean()
     if importance_T is None:
         importance_T = connectivity_T / max(connectivity_T.max(initial=0.0), np.finfo(np.float64).tiny)
