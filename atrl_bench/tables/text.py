@@ -99,7 +99,7 @@ def render_csv(table: Table) -> str:
 def _records(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            record = {
+            record: dict[str, Any] = {
                 "kind": "measured",
                 "profile": table.profile,
                 "row": row.id,
