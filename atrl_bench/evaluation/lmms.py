@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger.disable("lmms_eval")  # before its first import, which already has things to say
 from lmms_eval import evaluator, tasks, utils  # noqa: E402
 from lmms_eval.api import task as task_api  # noqa: E402
+from lmms_eval.api.model import lmms  # noqa: E402
 
 from atrl_bench.evaluation.sampler import StoredSampler  # noqa: E402
 
@@ -66,10 +67,16 @@ def ask(
         save=save,
         skip=skip,
     )
+    task = LoadedTask(task_config(info, sizes, run_seed, num_repeats), rows)
+    return run_task(task, model, grade_many)
+
+
+def run_task(task: LoadedTask, model: lmms, grade_many: GradeMany) -> dict[str, float]:
+    """Return lmms-eval's results for one task on any of its model classes, quietly and without its side effects."""
     with _quietly(), use_grader(grade_many):
         results = evaluator.simple_evaluate(
             model=model,
-            tasks=[LoadedTask(_config(info, sizes, run_seed, num_repeats), rows)],
+            tasks=[task],
             task_manager=tasks.TaskManager(include_defaults=False),  # its own index of 1,500 files is not needed
             bootstrap_iters=0,
             log_samples=False,
@@ -81,11 +88,12 @@ def ask(
             # Verdicts need no images: without this every image is decoded a second time.
             cli_args=types.SimpleNamespace(process_with_media=False, reasoning_tags=None),
         )
-    scores: dict[str, float] = results["results"][info.lmms_eval_name]
+    scores: dict[str, float] = results["results"][task.config.task]
     return scores
 
 
-def _config(info: TaskInfo, sizes: EvaluationSizes, run_seed: int, num_repeats: int) -> dict[str, Any]:
+def task_config(info: TaskInfo, sizes: EvaluationSizes, run_seed: int, num_repeats: int) -> dict[str, Any]:
+    """Return the task file's content with this run's sizes, seed and repeats."""
     config: dict[str, Any] = utils.load_yaml_config(str(info.yaml_path), mode="full")
     decoding = {"max_new_tokens": sizes.max_new_tokens, "temperature": sizes.temperature, "top_p": sizes.top_p}
     return config | {

@@ -1,0 +1,97 @@
+"""What Mean@8 on an image task costs; peer: lmms-eval's own model class with `repeats: 8` on the same model.
+
+    python benchmarks/mean_at_8.py [--task mathverse_testmini] [--problems 64] [--rounds 5]
+
+Both run the same task file on the same rows of the mini world, answer by answer the same model, prompts and decoding;
+the peer is `lmms_eval.models.chat.qwen2_5_vl`. Times are processor seconds of one thread, from the built task to the
+last answer: loading the model and importing lmms-eval count for nobody. Medians over interleaved rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL
+
+from atrl_bench.evaluation import lmms, models
+from atrl_bench.evaluation.benchmarks import find_task, load_rows, to_problem
+from atrl_bench.evaluation.decoding import Sampling
+from atrl_bench.evaluation.grading import shared_pool
+from atrl_bench.evaluation.sampler import StoredSampler
+from atrl_bench.mini import BASE, write_world
+from atrl_bench.profiles import Profile, load_profile
+
+
+def seconds(run: Callable[[], object]) -> float:
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+class Race:
+    """One task on the same rows, run by either side."""
+
+    def __init__(self, profile: Profile, task: str, num_problems: int, folder: Path) -> None:
+        self.sizes, self.info = profile.evaluation, find_task(task)
+        self.rows = load_rows(self.info, write_world(folder, profile), limit=num_problems)
+        self.problems = [to_problem(self.info, row) for row in self.rows]
+        pixels = {"min_pixels": self.sizes.min_pixels, "max_pixels": self.sizes.max_pixels}
+        self.local = models.load(models.find_model(BASE), **pixels, dtype=self.sizes.dtype)
+        # The peer gets every repeat of as many problems into a batch as we do.
+        rows_at_once = self.sizes.batch_size * 8
+        self.stock = Qwen2_5_VL(str(BASE), device="cpu", device_map="cpu", batch_size=rows_at_once, **pixels)
+        self.stock._model = self.local.model  # its own copy is bfloat16, which a CPU computes more slowly
+
+    def _run(self, model: Any, num_repeats: int) -> None:
+        task = lmms.LoadedTask(lmms.task_config(self.info, self.sizes, 0, num_repeats), self.rows)
+        lmms.run_task(task, model, shared_pool().grade_many)
+
+    def ours(self, num_repeats: int) -> None:
+        sampling = Sampling(self.sizes.max_new_tokens, self.sizes.temperature, self.sizes.top_p)
+        sizes = {"batch_size": self.sizes.batch_size, "max_pixels": self.sizes.max_pixels}
+        ignore = {"save": lambda _: None, "skip": lambda *_: None}
+        self._run(StoredSampler(self.problems, {}, lambda: self.local, sampling, **sizes, **ignore), num_repeats)
+
+    def peer(self, num_repeats: int) -> None:
+        self.stock.clean = lambda: None  # it would drop the model after the first round
+        self._run(self.stock, num_repeats)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--task", default="mathverse_testmini")
+    options.add_argument("--problems", type=int, default=64)
+    options.add_argument("--rounds", type=int, default=5)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        race = Race(load_profile("mini"), chosen.task, chosen.problems, Path(folder))
+        runs = {
+            "ours, Mean@8": lambda: race.ours(8),
+            "ours, Acc@1": lambda: race.ours(1),
+            "lmms-eval, repeats 8": lambda: race.peer(8),
+        }
+        for run in runs.values():  # once for warmth
+            run()
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(chosen.rounds):
+            for name, run in runs.items():
+                times[name].append(seconds(run))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    for name, median in medians.items():
+        print(f"{name:<22} {median:7.2f} s  ({min(times[name]):.2f} to {max(times[name]):.2f})")
+    print(
+        f"lmms-eval / ours, Mean@8: {medians['lmms-eval, repeats 8'] / medians['ours, Mean@8']:.1f}x (to reach: >= 3)"
+    )
+    print(f"Mean@8 / Acc@1: {medians['ours, Mean@8'] / medians['ours, Acc@1']:.2f}x (to reach: <= 2.5)")
+
+
+if __name__ == "__main__":
+    main()
