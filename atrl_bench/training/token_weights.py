@@ -80,14 +80,16 @@ class TokenWeights:
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it.
         """
         weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
-        footprints = split_footprints(
-            recording.rows(self.config.reading), attention_mask_BS, visual_BS, response_mask_BT, entropy_BT
-        )
+        rows_BTS = recording.rows(self.config.reading)
+        # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
+        finite_B = rows_BTS.isfinite().all(-1).all(-1)
+        self._counts["non_finite_rows"] += int((~finite_B).sum())
+        rows_BTS = torch.where(finite_B[:, None, None], rows_BTS, 0.0)
+        footprints = split_footprints(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT)
         ids_BT = response_ids_BT.cpu()
         for b, footprint in enumerate(footprints):
             row_T = response_mask_BT[b].bool().cpu()
-            if not bool(footprint.visual_S.any()):
-                self._count("empty_visual")
+            self._counts["empty_visual"] += not bool(footprint.visual_S.any())
             if not needed_B[b]:
                 continue
             token_ids = ids_BT[b][row_T].tolist()
@@ -107,7 +109,8 @@ class TokenWeights:
         """Return means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""
         means = {f"credit/{name}": total / self._counts[name] for name, total in self._totals.items()}
         means["credit/num_with_anchors"] = float(self._counts["anchor_auc"])
-        means["credit/num_empty_visual"] = float(self._counts["empty_visual"])
+        for name in ("empty_visual", "non_finite_rows"):
+            means[f"credit/num_{name}"] = float(self._counts[name])
         self._totals.clear()
         self._counts.clear()
         return means
@@ -116,9 +119,6 @@ class TokenWeights:
         if not math.isnan(value):
             self._totals[name] += value
             self._counts[name] += 1
-
-    def _count(self, name: str) -> None:
-        self._counts[name] += 1
 
     def _text(self, token: int) -> str:
         # Token by token, special tokens too: texts and weights stay aligned.
