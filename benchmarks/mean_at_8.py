@@ -1,6 +1,6 @@
 """What Mean@8 on an image task costs; peer: lmms-eval's own model class with `repeats: 8` on the same model.
 
-    python benchmarks/mean_at_8.py [--task mathverse_testmini] [--problems 64] [--rounds 5]
+    python benchmarks/mean_at_8.py [--task mathverse_testmini] [--problems 64] [--rounds 5] [--temperature 1]
 
 Both run the same task file on the same rows of the mini world, answer by answer the same model, prompts and decoding;
 the peer is `lmms_eval.models.chat.qwen2_5_vl`. Times are processor seconds of one thread, from the built task to the
@@ -69,10 +69,15 @@ def main() -> None:
     options.add_argument("--task", default="mathverse_testmini")
     options.add_argument("--problems", type=int, default=64)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--temperature", type=float, help="default: the profile's 0.1; 1 lets repeats part early")
     chosen = options.parse_args()
+    profile = load_profile("mini")
+    if chosen.temperature is not None:
+        sizes = profile.evaluation.model_copy(update={"temperature": chosen.temperature})
+        profile = profile.model_copy(update={"evaluation": sizes})
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        race = Race(load_profile("mini"), chosen.task, chosen.problems, Path(folder))
+        race = Race(profile, chosen.task, chosen.problems, Path(folder))
         runs = {
             "ours, Mean@8": lambda: race.ours(8),
             "ours, Acc@1": lambda: race.ours(1),
