@@ -114,15 +114,16 @@ def plan_table(
     definition = load_table(table).select(rows=rows, columns=columns)
     place = Workspace.at(workspace, profile, data_dir)
     tasks = tuple(dict.fromkeys(column.task for column in definition.columns))
-    jobs = []
-    for row in definition.rows:
-        if row.not_measured:
-            continue
-        if row.recipe is None:
-            jobs.append(Job(row, seeds[0], tasks, None, None))
-            continue
-        recipe = load_recipe(row.recipe, **definition.recipe_fields(row))
-        jobs += [Job(row, seed, tasks, recipe, training_spec(recipe, place, seed)) for seed in seeds]
+    jobs = [Job(row, seeds[0], tasks, None, None) for row in definition.rows if not row.recipe and not row.not_measured]
+    recipes = {
+        row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
+    }
+    # Seed by seed, so that the first whole table is there after the first seed.
+    for seed in seeds:
+        for row in definition.rows:
+            if row.id in recipes:
+                spec = training_spec(recipes[row.id], place, seed)
+                jobs.append(Job(row, seed, tasks, recipes[row.id], spec))
     return Plan(definition, place, tuple(seeds), tuple(jobs))
 
 
