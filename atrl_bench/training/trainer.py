@@ -8,17 +8,19 @@ Where this differs from TRL:
 3. GSPO in its token form and FT-RL's mean over selected tokens: two inputs of the loss are set after its forward pass.
 4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
-6. A non-finite gradient skips its update and is counted.
+6. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
+7. A non-finite gradient skips its update and is counted.
 
 Shapes: B responses, T response tokens.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,8 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
 from trl.models.utils import unwrap_model_for_generation
-from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
+from atrl_bench.credit import Recording
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.data import TrainingData
@@ -41,8 +43,11 @@ from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.token_weights import TokenWeights
+from atrl_bench.training.trimming import Part, joined, parts_of
 
 CHECKPOINT_PREFIX = "checkpoint-"
+# Two passes over shorter rows beat one over longer ones from about here on.
+MIN_ROWS_TO_HALVE = 16
 
 
 @dataclass
@@ -59,13 +64,21 @@ class CreditTrainer(GRPOTrainer):
     """GRPOTrainer on rows of a TrainingData, with token credit, dynamic sampling and resumable rollouts."""
 
     def __init__(
-        self, *, recipe: Recipe, data: TrainingData, run_seed: int, updates_per_rollout: int, **trl: Any
+        self,
+        *,
+        recipe: Recipe,
+        data: TrainingData,
+        run_seed: int,
+        updates_per_rollout: int,
+        trim_padding: bool = True,
+        **trl: Any,
     ) -> None:
         super().__init__(**trl)
         self.recipe = recipe
         self.data = data
         self.run_seed = run_seed
         self.updates_per_rollout = updates_per_rollout
+        self.trim_padding = trim_padding
         self.clock = PhaseClock()
         self._groups: list[Group] | None = None
         self._keys_P: list[str] = []  # what names the random numbers of each prompt about to be sampled
@@ -202,15 +215,57 @@ class CreditTrainer(GRPOTrainer):
     # Scoring and loss -------------------------------------------------------------------------------------------------
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **options: Any
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        arguments = (model, input_ids, attention_mask, logits_to_keep)
-        if self._loss_inputs is not None:
-            return self._training_pass(*arguments, **options)
-        with self.clock.phase("scoring"):
-            if self.token_weights is None or self._groups is None or not self._is_old_policy_pass():
-                return super()._get_per_token_logps_and_entropies(*arguments, **options)
-            return self._scoring_pass(self.token_weights, *arguments, **options)
+        """Return TRL's result, computed part by part; a part whose rows are recorded gets its token weights at once."""
+        inputs = self._loss_inputs
+        if inputs is None:
+            groups = self._groups or []
+            weigher = self.token_weights if groups and self._is_old_policy_pass() else None
+            needed = [is_mixed(self._total_rewards(group)) for group in groups for _ in group.inputs]
+            transcriptions = [example["transcription"] for group in groups for example in group.inputs]
+            size = batch_size or len(input_ids)
+        else:
+            weigher = self.token_weights if "transcription" in inputs else None
+            needed = (inputs["advantages"] != 0).tolist() if weigher else []
+            transcriptions = inputs.get("transcription", [])
+            size = self._training_part(len(input_ids))
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask} | {
+            name: value for name, value in options.items() if isinstance(value, Tensor | list)
+        }
+        flags = {name: value for name, value in options.items() if name not in batch and value is not None}
+        if weigher is not None:
+            batch |= {"needed": needed, "transcriptions": transcriptions}
+            flags["compute_entropy"] = flags.get("compute_entropy", False) or weigher.needs_entropy
+        parts = parts_of(batch, logits_to_keep, size, trim=self.trim_padding)
+        logprobs, entropies, weights = [], [], []
+        with self.clock.phase("scoring") if inputs is None else nullcontext():
+            for part in parts:
+                part_needed, part_transcriptions = part.batch.pop("needed", []), part.batch.pop("transcriptions", [])
+                with nullcontext() if weigher is None else weigher.record(part.num_tokens) as recording:
+                    logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
+                        model, logits_to_keep=part.num_tokens, **part.batch, **flags
+                    )
+                logprobs.append(logprobs_Bt)
+                entropies.append(entropy_Bt)
+                if weigher is not None and recording is not None:
+                    self.clock.add("attention_rows", recording.seconds)
+                    with self.clock.phase("credit"):
+                        weights.append(_weigh(weigher, recording, part, entropy_Bt, part_needed, part_transcriptions))
+        logprobs_BT = joined(logprobs, parts, logits_to_keep)
+        entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
+        weights_BT = joined(weights, parts, logits_to_keep, fill=1.0) if weights else None
+        if inputs is None:
+            self._weights_BT = weights_BT if weights_BT is not None else self._weights_BT
+        else:
+            self._set_loss_inputs(inputs, logprobs_BT, weights_BT)
+        return logprobs_BT, entropy_BT, None
 
     def _is_old_policy_pass(self) -> bool:
         """Return whether the pass at hand is TRL's first of two, over the policy and then over the reference."""
@@ -220,79 +275,20 @@ class CreditTrainer(GRPOTrainer):
         )
         return has_old_pass and self._weights_BT is None
 
-    def _scoring_pass(
-        self,
-        token_weights: TokenWeights,
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        logits_to_keep: int,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return TRL's result in TRL's micro-batches, whose rows become weights before the next one starts."""
-        assert self._groups is not None
-        size = options.pop("batch_size") or len(input_ids)
-        needed = [is_mixed(self._total_rewards(group)) for group in self._groups for _ in group.inputs]
-        transcriptions = [example["transcription"] for group in self._groups for example in group.inputs]
-        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "needed": needed} | {
-            name: value for name, value in options.items() if isinstance(value, Tensor | list)
-        }
-        flags = {name: value for name, value in options.items() if name not in batch and value is not None}
-        flags["compute_entropy"] = flags.get("compute_entropy") or token_weights.needs_entropy
-        parts = split_tensor_dict(
-            split_pixel_values_by_grid(batch | {"transcriptions": transcriptions}), len(input_ids) // size
-        )
-        logprobs, entropies, weights = [], [], []
-        for part in map(unsplit_pixel_values_by_grid, parts):
-            part_needed, part_transcriptions = part.pop("needed"), part.pop("transcriptions")
-            with token_weights.record(logits_to_keep) as recording:
-                logprobs_BT, entropy_BT, _ = super()._get_per_token_logps_and_entropies(
-                    model, logits_to_keep=logits_to_keep, **part, **flags
-                )
-            self.clock.add("attention_rows", recording.seconds)
-            logprobs.append(logprobs_BT)
-            entropies.append(entropy_BT)
-            with self.clock.phase("credit"):
-                weights.append(
-                    _weigh(token_weights, recording, part, logits_to_keep, entropy_BT, part_needed, part_transcriptions)
-                )
-        self._weights_BT = torch.cat(weights)
-        return torch.cat(logprobs), torch.cat(entropies) if entropies[0] is not None else None, None
+    def _training_part(self, num_rows: int) -> int:
+        """Return how many rows go through the model at a time: all, or half where that costs no second reduction."""
+        halves = self.trim_padding and self.accelerator.num_processes == 1 and num_rows >= MIN_ROWS_TO_HALVE
+        return math.ceil(num_rows / 2) if halves else num_rows
 
-    def _training_pass(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **options: Any
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return TRL's result, having set those inputs of the loss that depend on it."""
-        inputs = self._loss_inputs
-        assert inputs is not None
-        arguments = (model, input_ids, attention_mask, logits_to_keep)
-        transcriptions = inputs.pop("transcription", None)
-        token_weights = self.token_weights
-        if token_weights is None or transcriptions is None:
-            result = super()._get_per_token_logps_and_entropies(*arguments, **options)
-        else:
-            with token_weights.record(logits_to_keep) as recording:
-                result = super()._get_per_token_logps_and_entropies(*arguments, **options)
-            self.clock.add("attention_rows", recording.seconds)
-            part = {"input_ids": input_ids, "attention_mask": attention_mask, **options}
-            advantages_B = inputs["advantages"]
-            with self.clock.phase("credit"):
-                weights_BT = _weigh(
-                    token_weights,
-                    recording,
-                    part,
-                    logits_to_keep,
-                    result[1],
-                    (advantages_B != 0).tolist(),
-                    transcriptions,
-                )
-            inputs["advantages"] = advantages_B.unsqueeze(1) * weights_BT
-            self._log_credit(token_weights)
+    def _set_loss_inputs(self, inputs: dict[str, Any], logprobs_BT: Tensor, weights_BT: Tensor | None) -> None:
+        """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
+        if self.token_weights is not None and weights_BT is not None:
+            inputs["advantages"] = inputs["advantages"].unsqueeze(1) * weights_BT
+            self._log_credit(self.token_weights)
         if self._gspo_token and "old_per_token_logps" in inputs:
             inputs["old_per_token_logps"] = gspo_token_reference(
-                result[0], inputs["old_per_token_logps"], inputs["completion_mask"]
+                logprobs_BT, inputs["old_per_token_logps"], inputs["completion_mask"]
             )
-        return result
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         # A copy: the batch is kept for reuse, and what is set here belongs to this forward pass alone.
@@ -383,23 +379,22 @@ class _SkipNonFinite(TrainerCallback):
 
 
 def _weigh(
-    token_weights: TokenWeights,
-    recording: Any,
-    part: dict[str, Any],
-    num_tokens: int,
-    entropy_BT: Tensor | None,
+    weigher: TokenWeights,
+    recording: Recording,
+    part: Part,
+    entropy_Bt: Tensor | None,
     needed: Sequence[bool],
     transcriptions: Sequence[str | None],
 ) -> Tensor:
-    input_ids, attention_mask = part["input_ids"], part["attention_mask"]
-    visual = part.get("mm_token_type_ids")
-    return token_weights.weights(
+    input_ids, attention_mask = part.batch["input_ids"], part.batch["attention_mask"]
+    visual = part.batch.get("mm_token_type_ids")
+    return weigher.weights(
         recording,
         attention_mask_BS=attention_mask,
         visual_BS=torch.zeros_like(input_ids) if visual is None else visual != 0,
-        response_ids_BT=input_ids[:, -num_tokens:],
-        response_mask_BT=attention_mask[:, -num_tokens:],
-        entropy_BT=entropy_BT,
+        response_ids_BT=input_ids[:, -part.num_tokens :],
+        response_mask_BT=attention_mask[:, -part.num_tokens :],
+        entropy_BT=entropy_Bt,
         needed_B=needed,
         transcriptions=transcriptions,
     )
