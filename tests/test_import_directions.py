@@ -37,7 +37,8 @@ def imports_of(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
-        found |= {name.removeprefix("atrl_bench.") for name in names if name.startswith("atrl_bench.")}
+        ours = {name.removeprefix("atrl_bench.") for name in names if name.startswith("atrl_bench.")}
+        found |= ours - {"__version__"}
     return found
 
 
