@@ -26,7 +26,7 @@ def extract_answer(response: str, *, num_choices: int = 0) -> Extracted:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
     The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
-    letter that stands as an option (never the pronoun I, the article A or a vertex of a triangle), then the last number.
+    letter that stands as an option (not the pronoun I, the article A or a vertex of a triangle), then the last number.
     """
     boxed = last_boxed(response[-SEARCHED_CHARS:])
     if boxed is not None:
@@ -112,7 +112,8 @@ def _last_stated(text: str) -> str | None:
 
 # An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
 _LETTER_PATTERNS = (
-    r"(?:option|choice|select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
+    r"(?i:option|choice)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b",
+    r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
     r"^\s{0,4}([A-P])[.:)]\s",
@@ -143,7 +144,18 @@ def _last_number(text: str) -> str | None:
     return last[0].strip() if last else None
 
 
+_CHANGES_A_NUMBER = re.compile(
+    r"\b(?:not|no|never|or|and|minus|negative|than|half|hundred|thousand|[mb]illion|dozen|squared|cubed|by|to)\b|n't",
+    re.I,
+)
+
+_PLAIN_WORDING = re.compile(r"[^\W\d_]*(?:[\s.,:;'°%$≈*-]+[^\W\d_]*)*")  # neither formula nor code
+
+
 def sole_number(text: str) -> str | None:
-    """Return the number in a wording that contains exactly one."""
-    found = [match[0].strip() for match in _EXPRESSION.finditer(text)]
-    return found[0] if len(found) == 1 else None
+    """Return the number in a wording that contains exactly one, and no word that makes another number of it."""
+    found = list(_EXPRESSION.finditer(text))
+    if len(found) != 1 or _CHANGES_A_NUMBER.search(text):
+        return None
+    around = text[: found[0].start()] + text[found[0].end() :]
+    return found[0][0].strip() if _PLAIN_WORDING.fullmatch(around) else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import re
+import signal
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from atrl_bench.evaluation.values import (
     fold,
     read,
     split_unit,
+    squeeze,
     unit_factor,
 )
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 GRADER_VERSION = "1"  # changes with any verdict
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
+PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
 EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
@@ -146,18 +149,21 @@ def _grade_choice(found: Extracted, gold: Gold) -> tuple[bool, str] | Question:
     right = LETTERS.find(gold.answer)
     if not gold.choices or not 0 <= right < len(gold.choices):
         return False, f"names no option; gold {gold.answer}"
-    matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if _same_option(choice, text)]
+    spelled = squeeze(text)
+    matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if squeeze(choice) == spelled]
+    if not matching:
+        matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if _same_option(choice, text)]
+        if len(matching) > 1:
+            return False, f"fits the options {' and '.join(matching)}"
     if matching:
         return gold.answer in matching, f"the text of option {' and '.join(matching)}, gold {gold.answer}"
-    formula = _formula(text)
+    formula = _formula(text) if _try_read(text) is None else None
     if formula is not None and (gold_formula := _formula(gold.choices[right])) is not None:
         return Question(text, gold_formula, formula)
     return False, "equal to no option"
 
 
 def _same_option(choice: str, text: str) -> bool:
-    if fold(clean(choice)) == fold(clean(text)):
-        return True
     try:
         option, answer = read(choice), read(text)
     except UnreadableError:
@@ -172,10 +178,10 @@ def _same_option(choice: str, text: str) -> bool:
 
 def _grade_value(found: Extracted, gold: Gold) -> tuple[bool, str] | Question:
     text = found.text or ""
-    if fold(clean(text)) == fold(clean(gold.answer)) != "":
-        return True, "same wording"
+    if squeeze(text) == squeeze(gold.answer) != "":
+        return True, "same in another spelling"
     if gold.kind == "text":
-        return False, "another wording"
+        return fold(clean(text)) == fold(clean(gold.answer)), "compared as words"
     readings = [text]
     if "≈" in clean(text):
         parts = clean(text).split("≈")
@@ -322,13 +328,13 @@ def _formula(text: str) -> str | None:
 
 
 class GradingPool:
-    """Grades many answers; starts worker processes only when a formula needs sympy, and kills one that takes too long.
+    """Grades many answers; starts workers only when a formula needs sympy, and ends one after `seconds` of computing.
 
     Workers come from a small server process, not from this one: a fork would copy a process that holds a model. They
     end when this process ends, however it ends.
     """
 
-    def __init__(self, *, num_workers: int = 1, seconds: float = 5.0, memory_bytes: int = 2 << 30) -> None:
+    def __init__(self, *, num_workers: int = 1, seconds: float = 3.0, memory_bytes: int = 2 << 30) -> None:
         self.num_workers, self.seconds, self.memory_bytes = num_workers, seconds, memory_bytes
         self._workers: ProcessPool | None = None
 
@@ -359,7 +365,7 @@ class GradingPool:
 
         pool = self._pool()
         futures = [
-            pool.schedule(compare, args=(question.gold, question.answer, self.seconds), timeout=self.seconds)
+            pool.schedule(compare, args=(question.gold, question.answer, self.seconds), timeout=PATIENCE * self.seconds)
             for question in questions
         ]
         verdicts = []
@@ -368,11 +374,13 @@ class GradingPool:
             try:
                 state, why = _VERDICTS[future.result()]
             except FutureTimeoutError:
-                state, why = "timed out", f"sympy was stopped after {self.seconds:g} s"
+                state, why = "timed out", f"no reply within {PATIENCE * self.seconds:g} s"
             except MemoryError:
                 state, why = "timed out", f"sympy needed more than {self.memory_bytes >> 20} MiB"
             except ProcessExpired as error:
-                state, why = "timed out", f"the worker ended with code {error.exitcode}"
+                state, why = "timed out", f"sympy was stopped after {self.seconds:g} s of computing"
+                if error.exitcode != -signal.SIGXCPU:
+                    why = f"the worker ended with code {error.exitcode}"
             except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
                 state, why = "unparseable", f"sympy failed: {type(error).__name__}"
             verdicts.append(Verdict(state, question.extracted, "symbolic", why))
@@ -382,9 +390,10 @@ class GradingPool:
         if self._workers is None:
             from pebble import ProcessPool
 
-            from atrl_bench.evaluation.symbolic import start_worker
+            from atrl_bench.evaluation.symbolic import PRELOADED, start_worker
 
             context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(list(PRELOADED))
             self._workers = ProcessPool(
                 max_workers=self.num_workers, initializer=start_worker, initargs=(self.memory_bytes,), context=context
             )

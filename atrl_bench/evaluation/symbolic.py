@@ -1,38 +1,53 @@
 """Whether two formulas are equal, asked of sympy inside a worker process that can be killed.
 
 Only `grading.GradingPool` imports this, and only in its workers. Formulas are read by latex2sympy2_extended's grammar;
-no string reaches `parse_expr`, `sympify` or `eval`. A power tower can keep sympy busy for ever, deaf to signals, so
-the pool kills the process; the limits set here are for the case that the pool itself is gone.
+no string reaches `parse_expr`, `sympify` or `eval`. A power tower can keep sympy busy for ever, deaf to handlers and
+threads, so the kernel ends the process: the limit is on computing time, which a busy machine does not shorten.
 """
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
 import logging
+import math
+import multiprocessing
+import os
 import resource
+import select
 import signal
-import sys
 
-CPU_GRACE_SECONDS = 5
+PRELOADED = ("latex2sympy2_extended.latex2sympy2", "math_verify.grader")  # once, for all workers
 
 
 def start_worker(memory_bytes: int) -> None:
-    """Limit the memory of this process, tie its life to its parent's, and import sympy before the first question."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    from latex2sympy2_extended import latex2sympy2  # noqa: F401
-    from math_verify import grader  # noqa: F401
-
+    """Limit the memory of this process and tie its life to its parent's."""
+    _end_with_parent()
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that owns the pool is gone, however that one ended.
+
+    Its death closes the pipe behind the sentinel. A thread could not wait for that: sympy may never let it run.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None or not hasattr(fcntl, "F_SETOWN"):
+        return
+    sentinel = int(parent.sentinel)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # terminates the process
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([sentinel], [], [], 0)[0]:  # gone already
+        os._exit(1)
+
+
 def compare(gold: str, answer: str, seconds: float) -> str:
     """Return `equal`, `different`, or `unreadable` when the grammar does not cover the answer."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime + seconds) + CPU_GRACE_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    limit = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
     from math_verify.grader import sympy_expr_eq
 
     gold_formula = _read(gold)

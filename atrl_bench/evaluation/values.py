@@ -103,7 +103,7 @@ _REWRITES = tuple(
         (r"\\(?:left|right|[bB]igg?[lr]?)(?=[\s()\[\]{}|.\\])\.?", ""),
         (r"\{\s*,\s*\}|(?<=\d)\\[,!](?=\d{3})", ""),  # thousands, as LaTeX spaces them
         (r"\\[,;:! ]|~|\\q?quad\b|&", " "),
-        (r"\$|\\[()\[\]]|\*\*|\\\\", " "),
+        (r"\\?\$|\\[()\[\]]|\*\*|\\\\", " "),
         (r"\\(?:text|mathrm|mathbf|textbf|textit|textrm|mathit|mathsf|operatorname|bm|boldsymbol|mbox|underline)\s*"
          r"\{([^{}]*)\}", r" \1 "),
         (r"\\[dtc]frac(?![a-z])", r"\\frac"),
@@ -134,7 +134,8 @@ def clean(text: str) -> str:
     if _NEEDS_REWRITE.search(text):
         for pattern, replacement in _REWRITES:
             text = pattern.sub(replacement, text)
-    return text.strip(" .,;:!*`\"'")
+    # An exclamation mark after a number is a factorial.
+    return re.sub(r"(?<=[A-Za-z])!+$", "", text.lstrip(" ,;:!*`\"'").rstrip(" .,;:*`\"'"))
 
 
 # Units ------------------------------------------------------------------------------------------------------------
@@ -512,6 +513,11 @@ _NAME = re.compile(
     r"(?:[∠△]|\\angle|\\triangle|angle|length|area|perimeter)?\s?[A-Za-z]{1,12}'?(?:_\{?\w{1,8}\}?)?(?:\s?[A-Za-z]{1,12}){0,4}(?:\([a-z]\))?\s*\Z"
 )
 _AND = re.compile(r"\s+(?:and|or)\s+|[;；]\s*", re.I)
+_DASHED = re.compile(r"\d+(?:-\d+)+")  # "5-4-3-2-1", "2014-2016": an order or a span, not a difference
+_HAS_VALUE = re.compile(r"[\dπ]")
+_NUMBER_WORDS = dict(
+    zip(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], range(11), strict=True)
+) | {"eleven": 11, "twelve": 12}
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+|[^\w\s+\-*/^=<>|∞∪∩:≤≥±!∅]")
 
 
@@ -539,6 +545,8 @@ def _read(text: str, depth: int) -> Value:
         return group
     if _is_wording(text):
         words = fold(text)
+        if words in _NUMBER_WORDS:
+            return Quantity(tuple(_rational(Fraction(_NUMBER_WORDS[words])).items()), "", 0)
         if words:
             return Words(words)
     raise UnreadableError(text)
@@ -546,13 +554,15 @@ def _read(text: str, depth: int) -> Value:
 
 def _right_side(text: str) -> str:
     """Return what follows the last "=": `x=12`, `∠ABC = 50°` and `AB = 1.8*9/1.5 = 10.8` end with the answer."""
+    if _AND.search(text):
+        return text
     if "=" not in text or any(sign in text for sign in "<>≤≥,;\\｛"):
         parts = text.rsplit("=", 1)
         if len(parts) < 2 or not (_NAME.match(parts[0].strip()) and not any(sign in parts[1] for sign in "<>≤≥;")):
             return text
-        return parts[1].strip()
+        return parts[1].strip() if _HAS_VALUE.search(parts[1]) else text
     left, _, right = text.rpartition("=")
-    return right.strip() if right.strip() and left.strip(" =") and "=" not in right else text
+    return right.strip() if _HAS_VALUE.search(right) and left.strip(" =") and "=" not in right else text
 
 
 def _quantity(text: str) -> Quantity | None:
@@ -561,6 +571,8 @@ def _quantity(text: str) -> Quantity | None:
         sign = -1 if decimal[1] == "-" else 1
         value = Fraction(sign * int(decimal[2] + decimal[3]), 10 ** len(decimal[3]))
         return Quantity(tuple(_rational(value).items()), "", len(decimal[3]))
+    if _DASHED.fullmatch(text):
+        return None
     bare, unit = split_unit(text)
     if not unit:
         bare = _COUNTED.sub("", text)
@@ -627,6 +639,11 @@ def _is_wording(text: str) -> bool:
     if any(sign in text for sign in "\\^√=<>≤≥{}｛｝∪∩±|_∞"):
         return False
     return not re.search(r"\d\s*[A-Za-z]\b|[-+*/(]\s*[A-Za-z]\b|\b[A-Za-z]\s*[-+*/(]", text)
+
+
+def squeeze(text: str) -> str:
+    """Return an answer in its one spelling without spaces: equal means typographically the same."""
+    return "".join(clean(text).split())
 
 
 def fold(text: str) -> str:
