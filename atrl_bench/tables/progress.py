@@ -138,11 +138,13 @@ class Watch:
             for beat in recent[: self.num_workers]
             if beat.key in specs
         ]
-        return f"{self.num_done}/{self.num_jobs} rows{self._left()} | {' | '.join(now) or 'starting'}"
+        trained = sum(beat.done / beat.total for beat in recent if beat.kind == "run")
+        return f"{self.num_done}/{self.num_jobs} rows{self._left(trained)} | {' | '.join(now) or 'starting'}"
 
-    def _left(self) -> str:
-        # Rows cost about the same, so the mean of those done foretells the rest.
-        if not self.num_done:
+    def _left(self, trained: float) -> str:
+        # A row's time is its training's; evaluating it adds little.
+        finished = self.num_done + trained
+        if not finished:
             return ""
-        seconds = (time.time() - self._started) / self.num_done * (self.num_jobs - self.num_done)
+        seconds = (time.time() - self._started) / finished * (self.num_jobs - finished)
         return f", about {duration(seconds)} left"
