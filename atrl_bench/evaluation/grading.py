@@ -17,12 +17,14 @@ import multiprocessing
 import re
 import signal
 from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.answers import LETTERS, Extracted, extract_answer, last_boxed, sole_number
 from atrl_bench.evaluation.values import (
     Group,
@@ -381,6 +383,13 @@ class GradingPool:
                 state, why = "timed out", f"sympy was stopped after {self.seconds:g} s of computing"
                 if error.exitcode != -signal.SIGXCPU:
                     why = f"the worker ended with code {error.exitcode}"
+            except BrokenExecutor as error:
+                self.close()
+                raise AtrlBenchError(
+                    "The processes that compare formulas could not start.",
+                    why="They import the main script, as every multiprocessing worker does.",
+                    next_step="put what the script runs under `if __name__ == '__main__':`",
+                ) from error
             except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
                 state, why = "unparseable", f"sympy failed: {type(error).__name__}"
             verdicts.append(Verdict(state, question.extracted, "symbolic", why))

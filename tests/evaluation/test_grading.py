@@ -227,7 +227,7 @@ def test_a_gold_answer_survives_a_round_trip_through_json():
 
 @pytest.fixture(scope="module")
 def pool():
-    with GradingPool(seconds=2.0) as pool:
+    with GradingPool(seconds=1.0) as pool:
         yield pool
 
 
@@ -361,3 +361,17 @@ def _status(pid: int) -> tuple[str, int]:
 
 def _is_alive(pid: int) -> bool:
     return _status(pid)[0] not in "XZ"
+
+
+def test_workers_that_cannot_start_are_an_error_with_advice_and_no_verdict(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from atrl_bench.evaluation.grading import Gold, grade\ngrade(r'\\boxed{x+1}', Gold('1+x'))\n")
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, env=_importable(), check=False
+    )
+    assert done.returncode != 0
+    assert "if __name__ == '__main__':" in done.stderr, done.stderr[-500:]
+
+
+def _importable() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
