@@ -73,11 +73,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command made: the table, its files, how much was done now, and what failed."""
+    """What a command made: the table, its files, how many jobs it finished (None: it ran none), and what failed."""
 
     table: Table
     files: tuple[Path, ...]
-    num_done_now: int
+    num_done_now: int | None
     failures: dict[str, str]
 
     def json_text(self) -> str:
@@ -89,7 +89,7 @@ class Outcome:
     def summary(self) -> str:
         """Return what a person wants to know last: what failed, what was new, where the page is."""
         lines = [f"Failed: {name}: {reason}" for name, reason in self.failures.items()]
-        if not self.num_done_now and not self.failures:
+        if self.num_done_now == 0 and not self.failures:
             lines.append("Everything was in the store; nothing was trained or generated.")
         pages = [path for path in self.files if path.suffix == ".html"]
         others = [path.name for path in self.files if path.suffix != ".html"]
@@ -185,10 +185,10 @@ def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Ou
 def render(plan: Plan) -> Outcome:
     """Return the rendered table, as far as the store is filled, without running anything."""
     with Store.open(plan.workspace.store_path) as store:
-        return _render(plan, store, num_done_now=0, failures={})
+        return _render(plan, store, num_done_now=None, failures={})
 
 
-def _render(plan: Plan, store: Store, *, num_done_now: int, failures: dict[str, str]) -> Outcome:
+def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
     from atrl_bench.tables.model import build_table
     from atrl_bench.tables.report import write_report
 
