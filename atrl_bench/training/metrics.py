@@ -65,7 +65,7 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     rollouts = [line for line in lines if "reward" in line]
     first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]
     summary: dict[str, Any] = {"num_rollouts": len(rollouts), "num_updates": len(lines)}
-    for name in ("rewards/accuracy/mean", "completions/mean_length", "frac_reward_zero_std"):
+    for name in ("accuracy", "completions/mean_length", "frac_reward_zero_std"):
         summary[f"first {name}"], summary[f"last {name}"] = _mean(first, name), _mean(last, name)
     for name in ("kl", "entropy", "clip_ratio/region_mean"):
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)

@@ -161,7 +161,10 @@ def _train_in(
         trainer.add_callback(metrics)
         if on_progress is not None:
             trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
+            trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
+        else:
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         digest = _save(trainer, folder)
         seconds = metrics.seconds_before + time.monotonic() - started
         result = TrainingResult(folder, digest, seconds, summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather, gather_object, set_seed
+from accelerate.utils import gather, gather_object, is_peft_model, set_seed
 from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
@@ -115,6 +115,10 @@ class CreditTrainer(GRPOTrainer):
 
     def _sample_groups(self, rows: Sequence[int], rollout: int) -> list[Group]:
         groups = self._generate_groups(rows, f"{rollout}:0")
+        accuracy = self.reward_func_names.index("accuracy")
+        correct = torch.cat([group.rewards_GF[:, accuracy] > 0 for group in groups]).float()
+        # Of all problems drawn: dynamic sampling leaves a batch whose mean says little about the policy.
+        self._note("accuracy", gather(correct).mean().item())
         settings = self.recipe.dynamic_sampling
         if settings is None:
             return groups
@@ -125,7 +129,6 @@ class CreditTrainer(GRPOTrainer):
             together = [next(unused) for _ in range(count * num_processes)]
             return self._generate_groups(together[process * count : (process + 1) * count], f"{rollout}:{generation}")
 
-        accuracy = self.reward_func_names.index("accuracy")
         refilled = refill(
             groups,
             lambda group: group.rewards_GF[:, accuracy].tolist(),
@@ -348,6 +351,18 @@ class CreditTrainer(GRPOTrainer):
                 os.replace(folder / "unfinished" / name, folder / name)
                 for path in older:
                     shutil.rmtree(path)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a resume checkpoint.
+
+        transformers' Trainer matches names in the file with names in memory, which differ for Qwen2.5-VL, and then
+        goes on from the base with a warning; `from_pretrained` knows both.
+        """
+        if is_peft_model(self.model) or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
+            self.model.load_state_dict(saved.state_dict())
 
     @contextmanager
     def _writing_to(self, folder: Path) -> Iterator[None]:

@@ -40,10 +40,10 @@ def test_a_summary_compares_the_first_rollouts_with_the_last(tmp_path):
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path, 1, first_step=0)
     for step in range(1, 5):
-        log(file, step, loss=0.0, reward=1.0, **{"rewards/accuracy/mean": step / 10, "seconds/generation": 0.5})
+        log(file, step, loss=0.0, reward=1.0, **{"accuracy": step / 10, "seconds/generation": 0.5})
     summary = summarise(path, 2)
-    assert summary["first rewards/accuracy/mean"] == pytest.approx(0.15)
-    assert summary["last rewards/accuracy/mean"] == pytest.approx(0.35)
+    assert summary["first accuracy"] == pytest.approx(0.15)
+    assert summary["last accuracy"] == pytest.approx(0.35)
     assert summary["seconds/generation"] == 2.0
 
 
