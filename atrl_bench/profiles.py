@@ -40,7 +40,7 @@ class TrainingSizes(_Settings):
     temperature: float = Field(gt=0, description="sampling temperature of the rollouts")
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
     save_every_rollouts: int = Field(gt=0, description="a killed run goes on from the last multiple of this")
-    dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
+    dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
 
 
 class EvaluationSizes(_Settings):
