@@ -12,7 +12,6 @@ decimal places of an exact gold are accepted as exact.
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import re
 import signal
@@ -22,6 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from atrl_bench.errors import AtrlBenchError
@@ -421,5 +421,6 @@ def shared_pool() -> GradingPool:
     """Return the pool that `grade` uses in this process."""
     if not _shared:
         _shared.append(GradingPool())
-        atexit.register(_shared[0].close)
+        # Not atexit: a process of multiprocessing ends without it, after waiting for its children, these workers.
+        Finalize(None, _shared[0].close, exitpriority=0)
     return _shared[0]

@@ -375,3 +375,27 @@ def test_workers_that_cannot_start_are_an_error_with_advice_and_no_verdict(tmp_p
 
 def _importable() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+GRADES_IN_A_CHILD = r"""
+import multiprocessing
+from atrl_bench.evaluation.grading import Gold, grade
+
+def work():
+    assert grade(r"\boxed{(x+1)^2}", Gold("x^2+2x+1")).grader == "symbolic"
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join(60)
+    alive = child.is_alive()
+    child.kill()
+    raise SystemExit(2 if alive else child.exitcode)
+"""
+
+
+def test_a_worker_process_that_graded_a_formula_ends_by_itself(tmp_path):
+    """The workers of the shared pool are its children, and it would wait for them for ever."""
+    script = tmp_path / "grades_in_a_child.py"
+    script.write_text(GRADES_IN_A_CHILD)
+    assert subprocess.run([sys.executable, script], check=False, timeout=120).returncode == 0
