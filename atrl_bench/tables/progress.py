@@ -102,8 +102,10 @@ class Watch:
     A thread reads the heartbeats that the work writes to the store, in this process or in others.
     """
 
-    def __init__(self, store: Store, num_jobs: int, num_workers: int = 1, *, quiet: bool = False) -> None:
-        self.store, self.num_jobs, self.num_workers = store, num_jobs, num_workers
+    def __init__(
+        self, store: Store, num_jobs: int, num_workers: int = 1, *, noun: str = "rows", quiet: bool = False
+    ) -> None:
+        self.store, self.num_jobs, self.num_workers, self.noun = store, num_jobs, num_workers, noun
         self.num_done = 0
         self._live = sys.stderr.isatty()
         self._started = time.time()
@@ -139,7 +141,7 @@ class Watch:
             if beat.key in specs
         ]
         trained = sum(beat.done / beat.total for beat in recent if beat.kind == "run")
-        return f"{self.num_done}/{self.num_jobs} rows{self._left(trained)} | {' | '.join(now) or 'starting'}"
+        return f"{self.num_done}/{self.num_jobs} {self.noun}{self._left(trained)} | {' | '.join(now) or 'starting'}"
 
     def _left(self, trained: float) -> str:
         # A row's time is its training's; evaluating it adds little.

@@ -56,7 +56,7 @@ def train_recipe(
     place = Workspace.at(workspace, profile, data_dir)
     chosen = load_recipe(recipe, **overrides)
     spec = training_spec(chosen, place, seed)
-    with Store.open(place.store_path) as store, Watch(store, 1, quiet=quiet):
+    with Store.open(place.store_path) as store, Watch(store, 1, noun="trainings", quiet=quiet):
         checkpoint = train_into(store, chosen, spec, place=place, seed=seed)
         run = store.run(store.add_run(spec))
     assert run is not None
@@ -120,7 +120,7 @@ def evaluate_model(
     place = Workspace.at(workspace, profile, data_dir)
     options = {"repeats": repeats, "limit": limit, "judge": JudgeConfig(*judge) if judge else None}
     scores = []
-    with Store.open(place.store_path) as store, Watch(store, len(names), quiet=quiet) as watch:
+    with Store.open(place.store_path) as store, Watch(store, len(names), noun="tasks", quiet=quiet) as watch:
         for name in names:
             key = evaluate_into(store, model, name, place=place, run_seed=seed, **options)
             scores.append(_score(store, key, name))
