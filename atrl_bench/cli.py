@@ -65,7 +65,10 @@ def run_table(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train what the table's rows need, evaluate its columns, write the report. The same command again resumes."""
+    """Train the rows, evaluate the columns, write the report.
+
+    The same command again resumes: whatever is in the store is not done twice.
+    """
     from atrl_bench.tables import run
 
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
@@ -89,7 +92,10 @@ def plan(
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say for every cell what it needs: checkpoint, dataset, tokens, GPU-hours, disk. Needs no GPU and no network."""
+    """Say what every cell needs, and what is stored already.
+
+    Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network.
+    """
     _show_plan(_plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json), as_json)
 
 
@@ -104,7 +110,7 @@ def report(
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Render the table from the store, as far as it is filled, without running anything."""
+    """Render the table from the store without running anything."""
     from atrl_bench.tables import run
 
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
@@ -127,7 +133,10 @@ def train(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train one recipe and print the folder of its checkpoint. The same command again resumes."""
+    """Train one recipe and print its checkpoint's folder.
+
+    The same command again resumes.
+    """
     from atrl_bench.tables import single
 
     settings = _profile(profile, quiet=as_json)
@@ -158,7 +167,10 @@ def evaluate(
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate one model and print a line per task. The same command again resumes."""
+    """Evaluate one model and print a line per task.
+
+    The same command again resumes.
+    """
     from atrl_bench.tables import single
 
     scores = single.evaluate_model(
@@ -178,7 +190,10 @@ def evaluate(
 
 @app.command()
 def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOption = False) -> None:
-    """Say what is done, what runs and what failed in a run folder; readable while a run goes on."""
+    """Say what is done, what runs and what failed.
+
+    Reads the store of a run folder alone, also while a run goes on.
+    """
     from atrl_bench.tables import progress
 
     state = progress.read_status(out or Path("runs") / _profile(profile, quiet=True).name)
