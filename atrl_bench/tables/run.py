@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,11 +130,18 @@ def plan_table(
 
 def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    from atrl_bench.training.data import data_digest
-    from atrl_bench.training.run import model_digest, run_spec
+    from atrl_bench.training.run import run_spec
 
-    digests = model_digest(place.base_model), data_digest(recipe.data, place.data_dir)
-    return run_spec(recipe, place.profile, *digests, seed)
+    return run_spec(recipe, place.profile, *_digests(place.base_model, recipe.data, place.data_dir), seed)
+
+
+@cache
+def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
+    """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
+    from atrl_bench.training.data import data_digest
+    from atrl_bench.training.run import model_digest
+
+    return model_digest(base_model), data_digest(data, data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, str]:
@@ -231,7 +239,7 @@ def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | 
                     for future in done:
                         error = future.exception()
                         if error is not None:
-                            failures[futures[future].name] = str(error).splitlines()[0]
+                            failures[futures[future].name] = _first_line(error)
                     watch.num_done += len(done)
         except BaseException:
             # Stored answers are safe at any moment, so stopping means stopping now, not after the running rows.
@@ -242,9 +250,17 @@ def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | 
     return failures
 
 
+def _first_line(error: BaseException) -> str:
+    # Some errors, a bare assertion among them, have no text at all.
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def default_jobs() -> int:
     """Return how many rows run side by side: one a core; on a GPU, which one row fills, one."""
-    return 1 if Path("/dev/nvidiactl").exists() else max(1, len(os.sched_getaffinity(0)))
+    if Path("/dev/nvidiactl").exists():
+        return 1
+    # Only Linux tells which cores this process may use.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_worker(parent: int) -> None:

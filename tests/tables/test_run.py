@@ -5,6 +5,7 @@ import pytest
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
+from atrl_bench.tables import run
 from atrl_bench.tables.needs import describe_plan, needs_text
 from atrl_bench.tables.run import cell_keys, plan_table
 
@@ -76,3 +77,8 @@ def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
     needs = describe_plan(planned)
     assert needs["jobs"][0]["training"] == "done"
     assert {cell["state"] for cell in needs["cells"]} == {"to do"}
+
+
+def test_a_failure_without_a_text_is_reported_by_its_type():
+    assert run._first_line(AssertionError()) == "AssertionError"
+    assert run._first_line(ValueError("what\nwhy")) == "what"
