@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
+MAX_WORDS = 12  # a longer last line is a sentence about the answer
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
 
 
@@ -22,11 +23,12 @@ class Extracted(NamedTuple):
     how: str
 
 
-def extract_answer(response: str, *, num_choices: int = 0) -> Extracted:
+def extract_answer(response: str, *, num_choices: int = 0, words: bool = False) -> Extracted:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
     The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
     letter that stands as an option (not the pronoun I, the article A or a vertex of a triangle), then the last number.
+    Where the answer is to be `words`, a short last line stands for the answer instead of the last number.
     """
     boxed = last_boxed(response[-SEARCHED_CHARS:])
     if boxed is not None:
@@ -42,6 +44,10 @@ def extract_answer(response: str, *, num_choices: int = 0) -> Extracted:
         letter = _last_letter(tail, num_choices)
         if letter is not None:
             return Extracted(letter, "letter")
+    if words:
+        lines = [line.strip(_PADDING) for line in tail.splitlines() if line.strip(_PADDING)]
+        is_short = bool(lines) and len(lines[-1].split()) <= MAX_WORDS
+        return Extracted(lines[-1], "text") if is_short else Extracted(None, "none")
     bare = tail.strip(" \t\r\n*$`")
     if len(response) <= 60 and "\n" not in bare and len(bare.split()) <= 3 and any(map(str.isalnum, bare)):
         return Extracted(bare, "text")

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,9 @@ class TaskInfo:
     num_rows: int  # of the published split
     hub_id: str | None  # None: only ever on this machine
     hub_config: str | None
+    metric: str  # how an answer is scored, in print
+    media: str  # what a problem shows: images or video
+    needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
     yaml_path: Path
 
     @property
@@ -52,10 +56,24 @@ class TaskInfo:
         """The name of this task inside lmms-eval."""
         return LMMS_EVAL_PREFIX + self.name
 
+    def data_folder(self, data_dir: Path) -> Path:
+        """Return where the benchmark's files are below `data_dir`, laid out as on the hub or all in one folder."""
+        subset = data_dir / self.folder / (self.hub_config or "")
+        return subset if subset.is_dir() else data_dir / self.folder
+
     @property
     def module(self) -> ModuleType:
         """The task's Python file, imported once."""
         return _module(self.yaml_path.with_suffix(".py"))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A benchmark whose number is the mean over several tasks."""
+
+    name: str
+    title: str
+    tasks: tuple[str, ...]
 
 
 class _TaskLoader(yaml.SafeLoader):
@@ -68,7 +86,33 @@ _TaskLoader.add_constructor("!function", lambda loader, node: f"!function {node.
 @cache
 def list_tasks() -> tuple[TaskInfo, ...]:
     """Return every benchmark in `tasks/`, by name."""
-    return tuple(_task_info(path) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+    configs = ((path, _read(path)) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+    return tuple(_task_info(path, config) for path, config in configs if "group" not in config)
+
+
+@cache
+def list_suites() -> tuple[Suite, ...]:
+    """Return every group of tasks in `tasks/`, by name."""
+    configs = (_read(path) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+    return tuple(
+        Suite(
+            config["group"].removeprefix(LMMS_EVAL_PREFIX),
+            config["metadata"]["title"],
+            tuple(name.removeprefix(LMMS_EVAL_PREFIX) for name in config["task"]),
+        )
+        for config in configs
+        if "group" in config
+    )
+
+
+def expand(names: Sequence[str]) -> list[TaskInfo]:
+    """Return the tasks that these names of tasks and suites stand for, each once, in this order."""
+    suites = {suite.name: suite.tasks for suite in list_suites()}
+    known = [*(info.name for info in list_tasks()), *suites]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("task", name, known, next_step="atrl-bench list tasks")
+    return [find_task(name) for name in dict.fromkeys(part for name in names for part in suites.get(name, (name,)))]
 
 
 def find_task(name: str) -> TaskInfo:
@@ -79,8 +123,7 @@ def find_task(name: str) -> TaskInfo:
     return known[name]
 
 
-def _task_info(path: Path) -> TaskInfo:
-    config = _read(path)
+def _task_info(path: Path, config: dict[str, Any]) -> TaskInfo:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
     return TaskInfo(
@@ -92,6 +135,9 @@ def _task_info(path: Path) -> TaskInfo:
         num_rows=data["num_rows"],
         hub_id=None if local else config["dataset_path"],
         hub_config=config.get("dataset_name"),
+        metric=data.get("metric", "accuracy"),
+        media=data.get("media", "images"),
+        needs=tuple(data.get("needs", ())),
         yaml_path=path,
     )
 
@@ -131,11 +177,12 @@ def _module(path: Path) -> ModuleType:
 
 def parquet_files(info: TaskInfo, data_dir: Path) -> list[Path]:
     """Return the files below `data_dir` that hold the benchmark's split."""
-    files = sorted((data_dir / info.folder).glob(f"{info.split}*.parquet"))
+    folder = info.data_folder(data_dir)
+    files = sorted(folder.glob(f"{info.split}*.parquet")) or sorted((folder / "data").glob(f"{info.split}*.parquet"))
     if not files:
         raise MissingDataError(
             f"There is no {info.title} data in {data_dir}.",
-            why=f"Expected {data_dir / info.folder}/{info.split}*.parquet.",
+            why=f"Expected {folder}/{info.split}*.parquet.",
             next_step="give another --data-dir, or leave it out to use the hub's data",
         )
     return files

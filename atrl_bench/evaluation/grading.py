@@ -15,14 +15,15 @@ from __future__ import annotations
 import multiprocessing
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.answers import LETTERS, Extracted, extract_answer, last_boxed, sole_number
@@ -61,26 +62,41 @@ class Gold:
     kind: Literal["auto", "choice", "number", "text", "list"] = "auto"
     precision: int | None = None  # decimal places to which an answer is rounded (MathVista)
     tolerance: float = 0.0  # relative error that still counts as right
+    metric: str = "equal"  # how an answer is scored: `equal` is right or wrong, for the others see `metrics`
+    references: tuple[str, ...] = ()  # all accepted answers, where the metric compares with several
+    rules: str = ""  # what else the metric needs, as JSON
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", tuple(self.choices))
+        object.__setattr__(self, "references", tuple(self.references))
 
 
 class Verdict(NamedTuple):
-    """The state of an answer, what was extracted, who decided (`fast`, `symbolic`, `judge`) and why."""
+    """The state of an answer, what was extracted, who decided (`fast`, `symbolic`, `judge`, a metric) and why.
+
+    `score` is set by metrics that give parts of a point, `details` holds the parts; only a full point is `correct`.
+    """
 
     state: State
     extracted: str | None
     grader: str
     why: str
+    score: float | None = None
+    details: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def points(self) -> float:
+        """What the answer is worth, between 0 and 1."""
+        return float(self.state == "correct") if self.score is None else self.score
 
 
 class Question(NamedTuple):
-    """What only sympy can decide: is this formula equal to that one?"""
+    """What only a worker process decides: is this formula equal to that one, or what a slow metric gives."""
 
     extracted: str
     gold: str
     answer: str
+    metric: str = "equal"
 
 
 def grade(response: str, gold: Gold) -> Verdict:
@@ -91,6 +107,10 @@ def grade(response: str, gold: Gold) -> Verdict:
 
 def grade_fast(response: str, gold: Gold) -> Verdict | Question:
     """Return the verdict, or the question that remains for sympy. Never slow, never raises."""
+    if gold.metric != "equal":
+        from atrl_bench.evaluation.metrics import score_fast
+
+        return score_fast(response, gold)
     gold = _prepared(gold)
     found = extract_answer(response, num_choices=_num_choices(gold))
     text = found.text
@@ -118,7 +138,7 @@ def _prepared(gold: Gold) -> Gold:
             answer, kind = letter, "choice"
     elif kind == "choice":
         answer = _option_letter(answer, len(gold.choices) or NUM_UNKNOWN_CHOICES) or answer
-    return Gold(answer, gold.choices, kind, gold.precision, gold.tolerance)
+    return replace(gold, answer=answer, kind=kind)
 
 
 def _num_choices(gold: Gold) -> int:
@@ -363,36 +383,42 @@ class GradingPool:
     def _ask(self, questions: Sequence[Question]) -> list[Verdict]:
         from pebble import ProcessExpired
 
-        from atrl_bench.evaluation.symbolic import compare
+        from atrl_bench.evaluation.symbolic import work
 
         pool = self._pool()
         futures = [
-            pool.schedule(compare, args=(question.gold, question.answer, self.seconds), timeout=PATIENCE * self.seconds)
+            pool.schedule(work, args=(*question[1:], self.seconds), timeout=PATIENCE * self.seconds)
             for question in questions
         ]
         verdicts = []
         for question, future in zip(questions, futures, strict=True):
             state: State
+            score: float | None = None
+            details: dict[str, Any] = {}
             try:
-                state, why = _VERDICTS[future.result()]
+                if question.metric == "equal":
+                    state, why = _VERDICTS[future.result()]
+                else:
+                    state, why, score, details = future.result()
             except FutureTimeoutError:
                 state, why = "timed out", f"no reply within {PATIENCE * self.seconds:g} s"
             except MemoryError:
-                state, why = "timed out", f"sympy needed more than {self.memory_bytes >> 20} MiB"
+                state, why = "timed out", f"grading needed more than {self.memory_bytes >> 20} MiB"
             except ProcessExpired as error:
-                state, why = "timed out", f"sympy was stopped after {self.seconds:g} s of computing"
+                state, why = "timed out", f"grading was stopped after {self.seconds:g} s of computing"
                 if error.exitcode != -signal.SIGXCPU:
                     why = f"the worker ended with code {error.exitcode}"
             except BrokenExecutor as error:
                 self.close()
                 raise AtrlBenchError(
-                    "The processes that compare formulas could not start.",
+                    "The processes that grade answers could not start.",
                     why="They import the main script, as every multiprocessing worker does.",
                     next_step="put what the script runs under `if __name__ == '__main__':`",
                 ) from error
             except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
-                state, why = "unparseable", f"sympy failed: {type(error).__name__}"
-            verdicts.append(Verdict(state, question.extracted, "symbolic", why))
+                state, why = "unparseable", f"grading failed: {type(error).__name__}"
+            grader = "symbolic" if question.metric == "equal" else question.metric
+            verdicts.append(Verdict(state, question.extracted, grader, why, score, details))
         return verdicts
 
     def _pool(self) -> ProcessPool:

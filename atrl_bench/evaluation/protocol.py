@@ -1,9 +1,9 @@
 """What every task of `tasks/` shares: from a benchmark's row to lmms-eval's hooks, and back to one verdict.
 
 A task module says five things about a row: `problem_id`, `group` (the cluster its standard error is taken over),
-`question`, `gold` and `images`. `hooks` turns them into the functions that lmms-eval calls, so that
-`lmms-eval --include_path tasks` and our own runner see the same prompt and the same verdict. Its metrics average over
-all repeats of a problem; lmms-eval's default filter would score the first answer and drop the others.
+`question`, `gold` and `images` (pictures, or the path of a video). `hooks` turns them into the functions that
+lmms-eval calls, so that `lmms-eval --include_path tasks` and our own runner see the same prompt and the same verdict.
+Its metrics average over all repeats of a problem; lmms-eval's default filter would score the first and drop the others.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def hooks(
 
     def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
         verdicts = grade_many([(response, gold(row)) for response in responses])
-        correct = [float(verdict.state == "correct") for verdict in verdicts]
+        points = [verdict.points for verdict in verdicts]
         unscored = [float(verdict.state not in ("correct", "wrong")) for verdict in verdicts]
-        metrics = {"acc_at_1": correct[0], "mean_at_n": _mean(correct), "not_scored": _mean(unscored)}
+        metrics = {"acc_at_1": points[0], "mean_at_n": _mean(points), "not_scored": _mean(unscored)}
         return {name: {"score": value, "group": group(row)} for name, value in metrics.items()}
 
     return Hooks(doc_to_text, images, doc_to_target, process_results)

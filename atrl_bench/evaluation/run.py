@@ -192,7 +192,8 @@ class _Book:
             if sample.grade is not None:
                 grade = sample.grade
                 state = cast(State, grade.state)
-                self._remember(sample.response, Verdict(state, grade.extracted, grade.grader, grade.why))
+                verdict = Verdict(state, grade.extracted, grade.grader, grade.why, grade.score, grade.details)
+                self._remember(sample.response, verdict)
         self._grade([s.response for s in samples if s.grade is None or s.grade.state == "judge failed"])
         self.num_done = len(samples)
         self._report()
@@ -228,7 +229,7 @@ class _Book:
         for response, verdict in zip(responses, verdicts, strict=True):
             self._remember(response, verdict)
         grades = [
-            Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why)
+            Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why, v.score, v.details)
             for r, v in zip(responses, verdicts, strict=True)
         ]
         self.store.add_grades(self.key, grades)

@@ -15,6 +15,7 @@ import os
 import resource
 import select
 import signal
+from typing import Any
 
 PRELOADED = ("latex2sympy2_extended.latex2sympy2", "math_verify.grader")  # once, for all workers
 
@@ -43,11 +44,20 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def compare(gold: str, answer: str, seconds: float) -> str:
-    """Return `equal`, `different`, or `unreadable` when the grammar does not cover the answer."""
+def work(gold: str, answer: str, metric: str, seconds: float) -> Any:
+    """Return what `compare` says or, for another metric than `equal`, what that metric's slow half gives."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(used.ru_utime + used.ru_stime + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    if metric == "equal":
+        return compare(gold, answer)
+    from atrl_bench.evaluation.metrics import score_slow
+
+    return score_slow(gold, answer, metric)
+
+
+def compare(gold: str, answer: str) -> str:
+    """Return `equal`, `different`, or `unreadable` when the grammar does not cover the answer."""
     from math_verify.grader import sympy_expr_eq
 
     gold_formula = _read(gold)

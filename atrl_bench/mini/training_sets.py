@@ -13,7 +13,8 @@ import numpy as np
 
 from atrl_bench.mini.corpus import draw_posed, pose
 from atrl_bench.mini.problems import KINDS, draw_problem
-from atrl_bench.mini.twins import GEOMETRY_KINDS, Dataset, Row, embedded
+from atrl_bench.mini.twins.dataset import Dataset, Row, embedded
+from atrl_bench.mini.twins.main_7b import GEOMETRY_KINDS
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -1,4 +1,7 @@
-"""The mini world on disk: every twin and training set as Parquet, in the layout of the real datasets."""
+"""The mini world on disk: every twin and training set as Parquet, in the layout of the real datasets.
+
+Each dataset is written when it is first asked for: a table over five image benchmarks makes no videos.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import json
 import shutil
 import tempfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from atrl_bench.mini.training_sets import TRAINING_SETS
-from atrl_bench.mini.twins import TWINS
+from atrl_bench.mini.twins import TWINS, Dataset
 
 if TYPE_CHECKING:
     from atrl_bench.profiles import Profile
@@ -36,27 +40,34 @@ def sizes(profile: Profile) -> dict[str, int]:
 def world_digest(counts: dict[str, int]) -> str:
     """Return the digest of everything that decides what the world holds: these modules and the sizes."""
     digest = hashlib.sha256(json.dumps(counts, sort_keys=True).encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         if path.stem not in ("__init__", "model", "base"):  # the model is no part of the data
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def write_world(out: Path, profile: Profile) -> Path:
-    """Return the folder of the mini world for this profile, writing it under `out` unless it is there already.
+def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = None) -> Path:
+    """Return the folder of the mini world for this profile, with these datasets in it (default: all), written if new.
 
-    The folder is written under a temporary name and renamed: a killed writer leaves no half of a world behind, and two
-    writers at once end with one.
+    A dataset's folder is written under a temporary name and renamed: a killed writer leaves no half of one behind, and
+    two writers at once end with one.
     """
     counts = sizes(profile)
-    folder = out / f"mini-{world_digest(counts)}"
-    if folder.is_dir():
-        return folder
-    out.mkdir(parents=True, exist_ok=True)
-    working = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=out))
+    world = out / f"mini-{world_digest(counts)}"
+    world.mkdir(parents=True, exist_ok=True)
+    known = {**TWINS, **TRAINING_SETS}
+    for folder in sorted({dataset.folder for dataset in known.values()}):
+        if (folders is None or folder in folders) and not (world / folder).is_dir():
+            _write_folder(world / folder, [name for name in known if known[name].folder == folder], counts)
+    return world
+
+
+def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> None:
+    working = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    working.chmod(0o755)
     try:
-        for name, dataset in {**TWINS, **TRAINING_SETS}.items():
-            _write(working / dataset.folder, name, counts[name])
+        for name in names:
+            _write({**TWINS, **TRAINING_SETS}[name], name, counts[name], working)
         try:
             working.rename(folder)
         except OSError:
@@ -64,16 +75,17 @@ def write_world(out: Path, profile: Profile) -> Path:
                 raise
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return folder
 
 
-def _write(folder: Path, name: str, count: int) -> None:
+def _write(dataset: Dataset, name: str, count: int, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    dataset = {**TWINS, **TRAINING_SETS}[name]
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    folder.mkdir()
+    rows = dataset.rows(count, np.random.default_rng(zlib.crc32(name.encode())))
     # The schema carries the `datasets` features as metadata, as the hub's own files do.
-    table = pa.Table.from_pylist(dataset.rows(count, rng), schema=dataset.features().arrow_schema)
-    pq.write_table(table, folder / f"{dataset.split}-00000-of-00001.parquet")
+    table = pa.Table.from_pylist(rows, schema=dataset.features().arrow_schema)
+    (folder / dataset.config).mkdir(exist_ok=True)
+    pq.write_table(table, folder / dataset.config / f"{dataset.split}-00000-of-00001.parquet")
+    for path, content in dataset.files(rows) if dataset.files else ():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)

@@ -8,7 +8,7 @@ steps only add tables and columns it stays where it is, and older installations 
 from __future__ import annotations
 
 APPLICATION_ID = 0x41545242  # "ATRB" in the file header: an SQLite file without it is somebody else's
-MIN_READER = 1
+MIN_READER = 2  # version 1 knew no parts of a point and would read them as wrong
 
 # Tables of long texts keep their rowid: their key is then a small index of its own, which counting reads instead of the
 # texts. The others are their own index.
@@ -50,6 +50,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE progress (
             kind TEXT NOT NULL, key TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER NOT NULL,
             started REAL NOT NULL, start_done INTEGER NOT NULL, updated REAL NOT NULL, PRIMARY KEY (kind, key)
+        ) WITHOUT ROWID""",
+    ),
+    (
+        "ALTER TABLE grades ADD COLUMN score REAL",
+        "ALTER TABLE grades ADD COLUMN details TEXT NOT NULL DEFAULT '{}'",
+        # What a judge said once, whichever cell it was asked for.
+        """CREATE TABLE judgements (
+            judge TEXT NOT NULL, question TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, created REAL NOT NULL,
+            PRIMARY KEY (judge, question)
         ) WITHOUT ROWID""",
     ),
 )

@@ -25,6 +25,7 @@ from atrl_bench.results.connection import connect, explained, transaction
 from atrl_bench.results.files import write_atomically
 
 SCORED = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0, "timed out": 0.0}
+_GRADE = "problem_id, repeat, extracted, state, grader, why, score, details"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,11 @@ class Response:
 
 @dataclass(frozen=True)
 class Grade:
-    """One verdict: a state of the five (D7), what was extracted, which grader decided and why."""
+    """One verdict: a state of the five (D7), what was extracted, which grader decided and why.
+
+    `score` is what a metric that knows parts of a point gives (ANLS, MRA): then only a full point is "correct".
+    `details` are its parts by name, and under "rule" what the rule grader said of an answer the judge decided.
+    """
 
     problem_id: str
     repeat: int
@@ -62,6 +67,8 @@ class Grade:
     state: str
     grader: str
     why: str
+    score: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,13 @@ class Sample:
 
     @property
     def score(self) -> float | None:
-        """1 for correct; 0 for wrong, unparseable and timed out; None while nobody has judged the answer.
+        """1 for correct; 0 for wrong, unparseable and timed out, or the part of a point; None while nobody has judged.
 
         "judge failed" is None too: an endpoint that was down says nothing about the answer.
         """
-        return None if self.grade is None else SCORED.get(self.grade.state)
+        if self.grade is None or self.grade.state not in SCORED:
+            return None
+        return SCORED[self.grade.state] if self.grade.score is None else self.grade.score
 
 
 @dataclass(frozen=True)
@@ -226,18 +235,19 @@ class Store:
 
     def add_grades(self, key: str, grades: Sequence[Grade]) -> None:
         """Store verdicts of stored answers in one transaction; a later verdict replaces an earlier one."""
-        rows = [(key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why) for g in grades]
-        self._write("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        rows = [
+            (key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why, g.score, _json(g.details))
+            for g in grades
+        ]
+        self._write(f"INSERT OR REPLACE INTO grades (cell, {_GRADE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def samples(self, key: str) -> list[Sample]:
         """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
         # Grades before responses before problems: each read sees all that the one before it refers to, so another
         # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
         grades = {
-            (problem_id, repeat): Grade(problem_id, repeat, *rest)
-            for problem_id, repeat, *rest in self._read(
-                "SELECT problem_id, repeat, extracted, state, grader, why FROM grades WHERE cell = ?", key
-            )
+            (row[0], row[1]): Grade(*row[:7], json.loads(row[7]))
+            for row in self._read(f"SELECT {_GRADE} FROM grades WHERE cell = ?", key)
         }
         of_problem: dict[str, list[Response]] = defaultdict(list)
         for response in self.responses(key).values():
@@ -324,8 +334,11 @@ class Store:
             "state": text,
             "grader": text,
             "why": text,
+            "score": pa.float64(),
+            "details": text,
         }
-        records = [r | {name: _json(r[name]) for name in ("spec", "choices", "meta")} for r in self._records(key)]
+        as_json = ("spec", "choices", "meta", "details")
+        records = [r | {name: _json(r[name]) for name in as_json} for r in self._records(key)]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
         with explained(path, "export to"):
@@ -336,9 +349,8 @@ class Store:
         for cell in self.cells():
             if key in (None, cell.key):
                 for sample in self.samples(cell.key):
-                    grade = (
-                        asdict(sample.grade) if sample.grade else dict.fromkeys(("extracted", "state", "grader", "why"))
-                    )
+                    grade = asdict(sample.grade) if sample.grade else dict.fromkeys(_GRADE.split(", ")[2:])
+                    grade["score"] = sample.score
                     record = (
                         {"cell": cell.key, "spec": cell.spec} | asdict(sample.problem) | asdict(sample.response) | grade
                     )

@@ -110,11 +110,13 @@ def plan_table(
     data_dir: Path | None = None,
 ) -> Plan:
     """Return the jobs of a table. Loads no model and reads the store only when asked for a cell's state."""
+    from atrl_bench.evaluation.benchmarks import find_task
     from atrl_bench.training.recipe import load_recipe
 
     definition = load_table(table).select(rows=rows, columns=columns)
     place = Workspace.at(workspace, profile, data_dir)
     tasks = tuple(dict.fromkeys(column.task for column in definition.columns))
+    place.provide(*(find_task(task).folder for task in tasks))
     jobs = [Job(row, seeds[0], tasks, None, None) for row in definition.rows if not row.recipe and not row.not_measured]
     recipes = {
         row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
@@ -132,7 +134,7 @@ def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
     from atrl_bench.training.run import run_spec
 
-    return run_spec(recipe, place.profile, *_digests(place.base_model, recipe.data, place.data_dir), seed)
+    return run_spec(recipe, place.profile, *_digests(place.base_model, recipe.data, place.provide(recipe.data)), seed)
 
 
 @cache
@@ -224,8 +226,6 @@ def _is_done(job: Job, plan: Plan, store: Store) -> bool:
 
 def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | None, quiet: bool) -> dict[str, str]:
     num_workers = min(len(pending), jobs or default_jobs())
-    # Generated data is made once, before several workers would make it at the same time.
-    _ = plan.workspace.data_dir
     failures: dict[str, str] = {}
     with ProcessPoolExecutor(
         num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=start_worker, initargs=(os.getpid(),)
@@ -318,8 +318,15 @@ def evaluate_into(
     store: Store, model: str | Path, task: str, *, place: Workspace, run_seed: int, **options: Any
 ) -> str:
     """Return the key of the cell of `model` on `task`, filled now unless the store has it."""
+    from atrl_bench.evaluation.benchmarks import find_task
     from atrl_bench.evaluation.run import evaluate
 
     return evaluate(
-        model, task, store=store, profile=place.profile, data_dir=place.data_dir, run_seed=run_seed, **options
+        model,
+        task,
+        store=store,
+        profile=place.profile,
+        data_dir=place.provide(find_task(task).folder),
+        run_seed=run_seed,
+        **options,
     )

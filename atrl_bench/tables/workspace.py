@@ -48,12 +48,16 @@ class Workspace:
 
     @cached_property
     def data_dir(self) -> Path | None:
-        """Local datasets: the user's, else the generated mini world, else None for the hub."""
+        """Local datasets: the user's, else the mini world's, which `provide` writes, else None for the hub."""
+        return self.given_data or self.provide()
+
+    def provide(self, *folders: str) -> Path | None:
+        """Write these datasets of the mini world, unless they are there or the data is not generated at all."""
         if self.given_data is not None or not self.profile.generated_data:
             return self.given_data
         from atrl_bench.mini import write_world
 
-        return write_world(self.root / "data", self.profile)
+        return write_world(self.root / "data", self.profile, folders)
 
     @property
     def base_model(self) -> Path | str:

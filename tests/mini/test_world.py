@@ -7,7 +7,7 @@ from PIL import Image
 
 from atrl_bench.evaluation.prompts import split_options
 from atrl_bench.mini import TRAINING_SETS, TWINS, write_world
-from atrl_bench.mini.twins import VERSIONS
+from atrl_bench.mini.twins.main_7b import VERSIONS
 from atrl_bench.profiles import load_profile
 
 
@@ -98,7 +98,7 @@ def test_no_test_picture_occurs_in_training(mini_world):
     def pictures(folders):
         return {
             hashlib.sha256(image["bytes"]).hexdigest()
-            for folder in folders
+            for folder in {dataset.folder for dataset in folders.values()}
             for row in rows_of(mini_world, folder)
             for image in images_of(row)
         }

@@ -186,19 +186,27 @@ def test_an_older_store_is_migrated_in_one_step_and_keeps_its_answers(path, stor
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with Store.open(path) as migrated:
         assert migrated.responses(key)["p0", 0] == response("p0")
-        assert migrated._read("PRAGMA user_version") == [(2,)]
+        assert migrated._read("PRAGMA user_version") == [(schema.VERSION,)]
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(path, store, key, monkeypatch):
     store.close()
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs RENAME TO old", "no SQL")))
-        patch.setattr(schema, "VERSION", 2)
+        patch.setattr(schema, "VERSION", schema.VERSION + 1)
         with pytest.raises(StoreError):
             Store.open(path)
     with Store.open(path) as unchanged:
         assert unchanged.runs() == []
         assert len(unchanged.problems(key)) == 2
+
+
+def test_a_part_of_a_point_is_kept_and_older_grades_count_in_full(path, store, key):
+    store.add_responses(key, [response("p0"), response("p0", 1)])
+    store.add_grades(key, [Grade("p0", 0, "4", "wrong", "mra", "near", 0.7, {"mra": 0.7})])
+    store.add_grades(key, [Grade("p0", 1, "5", "correct", "fast", "same text")])
+    assert [sample.score for sample in store.samples(key)] == [0.7, 1.0]
+    assert store.samples(key)[0].grade.details == {"mra": 0.7}
 
 
 def test_a_file_that_is_no_store_is_left_alone(tmp_path):

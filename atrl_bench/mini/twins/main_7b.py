@@ -1,14 +1,9 @@
-"""Generated twins of the five image benchmarks, each in the columns, types and option formats of the real one.
-
-The same task file, prompt, grader and metric run on a benchmark and on its twin. Twins use test scans only.
-"""
+"""The twins of the five benchmarks of `main_7b`: GeoQA, MathVerse, MathVision, MathVista and WeMath."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,50 +17,10 @@ from atrl_bench.mini.corpus import (
 )
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, LETTERS, Problem, draw_problem
+from atrl_bench.mini.twins.dataset import Dataset, Row, columns, drawn, embedded, strings
 
 if TYPE_CHECKING:
     from datasets import Features
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """One generated dataset: where it lies, its columns, and its rows."""
-
-    folder: str
-    split: str
-    features: Callable[[], Features]
-    rows: Callable[[int, np.random.Generator], list[Row]]  # (about how many, random numbers) -> rows
-
-
-def embedded(problem: Problem, name: str, *, with_glyph: bool = False) -> dict[str, Any]:
-    """Return the problem's picture as the `datasets` Image feature stores it."""
-    buffer = io.BytesIO()
-    draw(problem, with_glyph=with_glyph).save(buffer, format="PNG")
-    return {"bytes": buffer.getvalue(), "path": name}
-
-
-def drawn(names: Sequence[str], place: int, rng: np.random.Generator) -> Problem:
-    """Return a test problem of the kind whose turn it is: every kind comes equally often."""
-    return draw_problem(KINDS[names[place % len(names)]], "test", rng)
-
-
-def _columns(**kinds: Any) -> Features:
-    """Return `datasets` features; a name such as "string" stands for a value, "image" for an embedded image."""
-    from datasets import Features, Image, Value
-
-    def resolve(kind: Any) -> Any:
-        if isinstance(kind, dict):
-            return {name: resolve(part) for name, part in kind.items()}
-        return Image() if kind == "image" else Value(kind) if isinstance(kind, str) else kind
-
-    return Features({name: resolve(kind) for name, kind in kinds.items()})
-
-
-def _strings(*names: str) -> dict[str, Any]:
-    return dict.fromkeys(names, "string")
-
 
 # GeoQA: open questions; the gold carries degree signs always, other units every second time.
 
@@ -268,26 +223,26 @@ def _wemath(count: int, rng: np.random.Generator) -> list[Row]:
 
 
 def _geoqa_features() -> Features:
-    return _columns(image="image", question="string", ground_truth="string")
+    return columns(image="image", question="string", ground_truth="string")
 
 
 def _mathverse_features() -> Features:
-    return _columns(
-        **_strings("sample_index", "problem_index", "problem_version", "question"),
+    return columns(
+        **strings("sample_index", "problem_index", "problem_version", "question"),
         image="image",
-        **_strings("answer", "question_type"),
-        metadata=_strings("split", "source", "subject", "subfield"),
-        **_strings("query_wo", "query_cot", "question_for_eval"),
+        **strings("answer", "question_type"),
+        metadata=strings("split", "source", "subject", "subfield"),
+        **strings("query_wo", "query_cot", "question_for_eval"),
     )
 
 
 def _mathvision_features() -> Features:
     from datasets import List, Value
 
-    return _columns(
-        **_strings("id", "question"),
+    return columns(
+        **strings("id", "question"),
         options=List(Value("string")),
-        **_strings("image", "answer", "solution"),
+        **strings("image", "answer", "solution"),
         level="int64",
         subject="string",
         decoded_image="image",
@@ -298,37 +253,34 @@ def _mathvista_features() -> Features:
     from datasets import List, Value
 
     metadata = {
-        **_strings("category", "context", "grade"),
+        **strings("category", "context", "grade"),
         **dict.fromkeys(("img_height", "img_width"), "int64"),
         "language": "string",
         "skills": List(Value("string")),
-        **_strings("source", "split", "task"),
+        **strings("source", "split", "task"),
     }
-    return _columns(
-        **_strings("pid", "question", "image"),
+    return columns(
+        **strings("pid", "question", "image"),
         decoded_image="image",
         choices=List(Value("string")),
         unit="string",
         precision="float64",
-        **_strings("answer", "question_type", "answer_type"),
+        **strings("answer", "question_type", "answer_type"),
         metadata=metadata,
         query="string",
     )
 
 
 def _wemath_features() -> Features:
-    texts = _strings("ID", "split", "knowledge concept", "question", "option", "answer", "key")
+    texts = strings("ID", "split", "knowledge concept", "question", "option", "answer", "key")
     description = "knowledge concept description"
-    return _columns(**texts, **{"question number": "int64", description: "string"}, image_path="image")
+    return columns(**texts, **{"question number": "int64", description: "string"}, image_path="image")
 
 
-TWINS: dict[str, Dataset] = {
-    twin.folder: twin
-    for twin in (
-        Dataset("geoqa", "test", _geoqa_features, _geoqa),
-        Dataset("mathverse", "testmini", _mathverse_features, _mathverse),
-        Dataset("mathvision", "testmini", _mathvision_features, _mathvision),
-        Dataset("mathvista", "testmini", _mathvista_features, _mathvista),
-        Dataset("wemath", "testmini", _wemath_features, _wemath),
-    )
-}
+TWINS = (
+    Dataset("geoqa", "test", _geoqa_features, _geoqa),
+    Dataset("mathverse", "testmini", _mathverse_features, _mathverse),
+    Dataset("mathvision", "testmini", _mathvision_features, _mathvision),
+    Dataset("mathvista", "testmini", _mathvista_features, _mathvista),
+    Dataset("wemath", "testmini", _wemath_features, _wemath),
+)

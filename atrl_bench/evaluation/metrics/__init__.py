@@ -1,0 +1,75 @@
+"""How an answer is scored where a benchmark does not ask "right or wrong": parts of a point, by name.
+
+A metric is a function `(answer, gold) -> Scored` in one module of this package. `Gold.metric` names it, `references`
+and `rules` say what it compares with. Nothing a model wrote is ever evaluated; what may take long runs in a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation.answers import extract_answer
+from atrl_bench.evaluation.grading import MAX_ANSWER_CHARS, Gold, Question, Verdict
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Scored(NamedTuple):
+    """What an answer is worth, between 0 and 1, why, and the parts of the score by name."""
+
+    score: float
+    why: str
+    details: Mapping[str, Any] = NOTHING
+
+
+class Metric(NamedTuple):
+    """Where a metric is and what it reads: the extracted `answer`, extracted `words`, or the whole `response`."""
+
+    module: str
+    reads: Literal["answer", "words", "response"]
+    slow: bool = False
+
+    def function(self, name: str) -> Callable[[str, Gold], Scored]:
+        """Return the metric itself."""
+        function: Callable[[str, Gold], Scored] = getattr(import_module(f"{__name__}.{self.module}"), name)
+        return function
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def find_metric(name: str) -> Metric:
+    """Return the metric called `name`."""
+    if name not in METRICS:
+        raise UnknownNameError("metric", name, ["equal", *METRICS])
+    return METRICS[name]
+
+
+def score_fast(response: str, gold: Gold) -> Verdict | Question:
+    """Return the verdict of the gold's metric on a response, or the question that a worker has to decide."""
+    metric = find_metric(gold.metric)
+    answer: str | None = response
+    if metric.reads != "response":
+        answer = extract_answer(response, words=metric.reads == "words").text
+        if answer is None:
+            return Verdict("unparseable", None, gold.metric, "no answer in the response")
+        if len(answer) > MAX_ANSWER_CHARS:
+            return Verdict("unparseable", answer[:80], gold.metric, f"the answer has {len(answer)} characters")
+    assert answer is not None
+    if metric.slow:
+        return Question(answer[:MAX_ANSWER_CHARS], json.dumps(asdict(gold)), answer, gold.metric)
+    scored = metric.function(gold.metric)(answer, gold)
+    state: Literal["correct", "wrong"] = "correct" if scored.score >= 1 else "wrong"
+    return Verdict(state, answer, gold.metric, scored.why, scored.score, scored.details)
+
+
+def score_slow(gold: str, answer: str, name: str) -> tuple[str, str, float, dict[str, Any]]:
+    """Return state, reason, score and parts; for the worker processes of `grading.GradingPool`."""
+    scored = find_metric(name).function(name)(answer, Gold(**json.loads(gold)))
+    return "correct" if scored.score >= 1 else "wrong", scored.why, scored.score, dict(scored.details)
