@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,7 +246,7 @@ class Store:
         # Grades before responses before problems: each read sees all that the one before it refers to, so another
         # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
         grades = {
-            (row[0], row[1]): Grade(*row[:7], json.loads(row[7]))
+            (row[0], row[1]): replace(Grade(*row[:7]), details=json.loads(row[7]))
             for row in self._read(f"SELECT {_GRADE} FROM grades WHERE cell = ?", key)
         }
         of_problem: dict[str, list[Response]] = defaultdict(list)
