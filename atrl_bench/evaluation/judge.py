@@ -10,27 +10,18 @@ endpoint that does not answer raises `EndpointError`, and the answers stay ungra
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from atrl_bench.errors import EndpointError
+from atrl_bench.evaluation.endpoint_client import ChatClient, EndpointConfig, UselessReplyError
 from atrl_bench.evaluation.grading import Gold, State, Verdict
 
-if TYPE_CHECKING:
-    import httpx
-
 JUDGE_PROMPT_VERSION = "1"
-MAX_REPLY_BYTES = 1 << 20
 MAX_CANDIDATE_CHARS = 2000
-MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
-RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 
 
 @dataclass(frozen=True)
@@ -46,6 +37,19 @@ class JudgeConfig:
     first_wait: float = 0.5  # doubled after every failure
     num_parallel: int = 8
     api_key_variable: str = "OPENAI_API_KEY"  # the environment variable that holds the key, if there is one
+
+    @property
+    def endpoint(self) -> EndpointConfig:
+        """Where the judge is served."""
+        return EndpointConfig(
+            self.base_url,
+            self.model,
+            api_key_variable=self.api_key_variable,
+            num_parallel=self.num_parallel,
+            num_attempts=self.num_attempts,
+            seconds=self.seconds,
+            first_wait=self.first_wait,
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -66,14 +70,6 @@ class Candidate(NamedTuple):
     extracted: str
 
 
-class _NoReplyError(Exception):
-    """One attempt that the endpoint did not answer usefully; `wait` is what it asked for, in seconds."""
-
-    def __init__(self, why: str, wait: float | None = None) -> None:
-        super().__init__(why)
-        self.wait = wait
-
-
 class Judge:
     """Asks a judge about many answers at once and remembers what it said."""
 
@@ -86,37 +82,29 @@ class Judge:
         """Return the verdicts in order; raises `EndpointError` when the endpoint does not answer at all."""
         missing = [candidate for candidate in dict.fromkeys(candidates) if candidate not in self._decided]
         if missing:
-            with _client(self.config) as client, ThreadPoolExecutor(self.config.num_parallel) as threads:
+            with (
+                ChatClient(self.config.endpoint, sleep=self._sleep) as client,
+                ThreadPoolExecutor(self.config.num_parallel) as threads,
+            ):
                 verdicts = threads.map(lambda candidate: self._ask(client, candidate), missing)
                 self._decided.update(zip(missing, verdicts, strict=True))
         return [self._decided[candidate] for candidate in candidates]
 
-    def _ask(self, client: httpx.Client, candidate: Candidate) -> Verdict:
-        messages = judge_messages(candidate)
-        why, answered = "", False
-        for attempt in range(self.config.num_attempts):
-            wait = self.config.first_wait * 2**attempt
-            try:
-                reply = _reply(client, self.config, messages)
-            except _NoReplyError as error:
-                why = str(error)
-                wait = max(wait, error.wait or 0.0)
-            else:
-                answered = True
-                verdict = parse_verdict(reply)
-                if verdict is not None:
-                    state: State = "correct" if verdict else "wrong"
-                    return Verdict(state, candidate.extracted, "judge", f"{self.config.model} says {state}")
-                why = f"no verdict in {reply[-60:]!r}"
-            if attempt + 1 < self.config.num_attempts:
-                self._sleep(min(wait, MAX_WAIT_SECONDS))
-        if answered:
-            return Verdict("judge failed", candidate.extracted, "judge", why)
-        raise EndpointError(
-            f"The judge at {self.config.base_url} did not answer after {self.config.num_attempts} attempts.",
-            why=why,
-            next_step="start it, then run the same command again: the answers are stored and wait for it",
-        )
+    def _ask(self, client: ChatClient, candidate: Candidate) -> Verdict:
+        messages, config = judge_messages(candidate), self.config
+
+        def verdict() -> bool:
+            [reply, *_] = client.complete(messages, temperature=config.temperature, max_tokens=config.max_tokens)
+            said = parse_verdict(reply.text)
+            if said is None:
+                raise UselessReplyError(f"no verdict in {reply.text[-60:]!r}")
+            return said
+
+        try:
+            state: State = "correct" if client.retried(verdict) else "wrong"
+        except UselessReplyError as error:
+            return Verdict("judge failed", candidate.extracted, "judge", str(error))
+        return Verdict(state, candidate.extracted, "judge", f"{config.model} says {state}")
 
 
 # The question -----------------------------------------------------------------------------------------------------
@@ -169,71 +157,3 @@ def parse_verdict(reply: str) -> bool | None:
     said = _THINKING.sub("", reply).rpartition("</think>")[2]
     verdicts = _VERDICT_LINE.findall(said)
     return verdicts[-1].lower() == "correct" if verdicts else None
-
-
-@contextmanager
-def _client(config: JudgeConfig) -> Iterator[httpx.Client]:
-    import httpx
-
-    key = os.environ.get(config.api_key_variable)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    timeout = httpx.Timeout(config.seconds, connect=min(10.0, config.seconds))
-    with httpx.Client(headers=headers, timeout=timeout, follow_redirects=False) as client:
-        yield client
-
-
-def _reply(client: httpx.Client, config: JudgeConfig, messages: list[dict[str, str]]) -> str:
-    import httpx
-
-    url = config.base_url.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
-    body = {
-        "model": config.model,
-        "messages": messages,
-        "temperature": config.temperature,
-        "max_tokens": config.max_tokens,
-    }
-    deadline = time.monotonic() + config.seconds
-    try:
-        with client.stream("POST", url, json=body) as response:
-            status, headers = response.status_code, response.headers
-            content = bytearray()
-            for chunk in response.iter_bytes():
-                content += chunk
-                if len(content) > MAX_REPLY_BYTES or time.monotonic() > deadline:
-                    raise _NoReplyError("the reply is endless")
-    except (httpx.TransportError, httpx.DecodingError) as error:
-        raise _NoReplyError(f"{type(error).__name__}: {error}") from error
-    except (httpx.InvalidURL, UnicodeError) as error:
-        raise EndpointError(f"{config.base_url} is not the address of a judge.", why=str(error)) from error
-    if status in RETRIED_STATUS or status >= 500:
-        raise _NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
-    if status != 200:
-        raise EndpointError(
-            f"The judge at {config.base_url} refuses the request with status {status}.",
-            why=bytes(content[:300]).decode("utf-8", "replace"),
-            next_step=f"check the address, the model name {config.model!r} and the key in ${config.api_key_variable}",
-        )
-    try:
-        return str(_text(httpx.Response(200, content=bytes(content)).json()))
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise _NoReplyError(f"the reply is not a chat completion: {bytes(content[:60])!r}") from error
-
-
-def _text(completion: Any) -> str:
-    text = completion["choices"][0]["message"]["content"]
-    if not isinstance(text, str):
-        raise TypeError("no text")
-    return text
-
-
-def _seconds_asked_for(retry_after: str | None) -> float | None:
-    if retry_after is None:
-        return None
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None

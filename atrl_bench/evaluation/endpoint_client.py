@@ -1,0 +1,263 @@
+"""Chat completions from an OpenAI-compatible server, which may be slow, busy, half broken, or speak a dialect.
+
+Every request has a deadline and a cap on its bytes. What may pass by itself (a busy or restarting server, a cut
+connection, a reply that is no chat completion) is a `NoReplyError`, which `retried` tries again with growing waits;
+what cannot is an `EndpointError` at once. Nothing that goes wrong here ever becomes an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from atrl_bench.errors import EndpointError
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
+MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
+RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
+
+# How a server says that it does not take a parameter without which an answer means the same. Any other it refuses is an
+# error: an answer drawn at another temperature would be another experiment.
+_REFUSALS = {
+    "seed": r"\bseed\b",
+    "n": r"""['"`]n['"`]|\bn must be\b|\bn > 1\b|multiple candidates|candidate_?count""",
+    "top_p": r"\btop_p\b",
+    "max_tokens": r"\bmax_completion_tokens\b",  # its newer name, which some models insist on
+}
+_BLOCKED = re.compile(r"content_filter|content_policy|content management policy", re.I)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class EndpointConfig:
+    """Where a model is served, and how patiently it is asked."""
+
+    base_url: str  # up to and without /chat/completions
+    model: str  # the name it is served under
+    api_key_variable: str = "OPENAI_API_KEY"  # the environment variable that holds the key, if there is one
+    num_parallel: int = 8  # requests at a time
+    num_attempts: int = 8
+    seconds: float = 900.0  # for one whole reply, however slowly it drips
+    first_wait: float = 0.5  # doubled after every failure
+
+
+class Completion(NamedTuple):
+    """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens."""
+
+    text: str
+    finish_reason: str
+    num_tokens: int
+
+
+class NoReplyError(Exception):
+    """One attempt that the endpoint did not answer usefully; `wait` is what it asked for, in seconds."""
+
+    def __init__(self, why: str, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.wait = wait
+
+
+class UselessReplyError(NoReplyError):
+    """A proper reply that does not hold what its reader was looking for."""
+
+
+class ChatClient:
+    """A connection to one endpoint, shared between threads; use it as a context manager."""
+
+    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        import httpx
+
+        self.config = config
+        self._sleep = sleep
+        self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
+        self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
+        key = os.environ.get(config.api_key_variable)
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(config.seconds, connect=min(10.0, config.seconds)),
+            limits=httpx.Limits(max_connections=config.num_parallel),
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        temperature: float,
+        max_tokens: int,
+        n: int = 1,
+        seed: int | None = None,
+        top_p: float | None = None,
+        stop: Sequence[str] = (),
+    ) -> list[Completion]:
+        """Return up to `n` answers (a server may not know how to give several) from one request, tried once.
+
+        Raises `NoReplyError` where it is worth another try, so wrap it: `client.retried(lambda: client.complete(...))`.
+        """
+        body: dict[str, Any] = {"model": self.config.model, "messages": messages, "temperature": temperature}
+        body["max_tokens"] = max_tokens
+        optional = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
+        body |= {name: value for name, value in optional.items() if value is not None}
+        while True:
+            sent = self._in_dialect(body)
+            status, headers, content = self._exchange("POST", "/chat/completions", sent, MAX_REPLY_BYTES * n)
+            said = _decoded(content)
+            refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, said)}
+            if body.get("top_p", 1.0) < 1.0:
+                refused.discard("top_p")
+            if status not in (400, 422) or not refused:
+                break
+            self._refused |= refused
+        if status == 400 and _BLOCKED.search(said):
+            return [Completion("", "content_filter", 0)] * n
+        self._raise_unless_good(status, headers, said)
+        try:
+            return _completions(json.loads(content))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise NoReplyError(f"the reply is not a chat completion: {content[:60]!r}") from error
+
+    def retried(self, attempt: Callable[[], T]) -> T:
+        """Return what `attempt` returns, called again after a growing wait while it raises `NoReplyError`.
+
+        Raises `EndpointError` when the endpoint has not answered at all, and `UselessReplyError` when it has.
+        """
+        useless: UselessReplyError | None = None
+        why = ""
+        for number in range(self.config.num_attempts):
+            try:
+                return attempt()
+            except NoReplyError as error:
+                why = str(error)
+                wait = max(self.config.first_wait * 2**number, error.wait or 0.0)
+                useless = error if isinstance(error, UselessReplyError) else useless
+            if number + 1 < self.config.num_attempts:
+                self._sleep(min(wait, MAX_WAIT_SECONDS))
+        if useless is not None:
+            raise useless
+        raise EndpointError(
+            f"{self.config.model} at {self.config.base_url} did not answer after {self.config.num_attempts} attempts.",
+            why=why,
+            next_step="start it, then run the same command again: what has been answered is stored",
+        )
+
+    def served_models(self) -> list[str]:
+        """Return the names the endpoint says it serves; an empty list where it has no such page."""
+        status, _, content = self._exchange("GET", "/models", None, MAX_REPLY_BYTES)
+        try:
+            return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return []
+
+    def _in_dialect(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the body without what this server has refused."""
+        sent = {name: value for name, value in body.items() if name not in self._refused}
+        if "max_tokens" in self._refused:
+            sent["max_completion_tokens"] = body["max_tokens"]
+        return sent
+
+    def _exchange(self, method: str, page: str, body: Any, max_bytes: int) -> tuple[int, httpx.Headers, bytes]:
+        """Return status, headers and content of one reply, read no longer and no further than is allowed."""
+        import httpx
+
+        deadline = time.monotonic() + self.config.seconds
+        content = bytearray()
+        try:
+            with self._http.stream(method, self._url + page, json=body) as response:
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) > max_bytes or time.monotonic() > deadline:
+                        raise NoReplyError("the reply is endless")
+                return response.status_code, response.headers, bytes(content)
+        except httpx.UnsupportedProtocol as error:
+            raise self._no_address(error) from error
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise NoReplyError(f"{type(error).__name__}: {error}") from error
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise self._no_address(error) from error
+
+    def _no_address(self, error: Exception) -> EndpointError:
+        return EndpointError(
+            f"{self.config.base_url} is not the address of an endpoint.",
+            why=str(error),
+            next_step="give one such as http://localhost:8000/v1",
+        )
+
+    def _raise_unless_good(self, status: int, headers: httpx.Headers, said: str) -> None:
+        if status in RETRIED_STATUS or status >= 500:
+            raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
+        if status != 200:
+            key = self.config.api_key_variable
+            raise EndpointError(
+                f"{self.config.base_url} refuses the request with status {status}.",
+                why=said[:300],
+                next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
+            )
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _completions(reply: Any) -> list[Completion]:
+    """Return the answers of a reply; anything that is not one raises whatever Python raises for it."""
+    choices = [(_text(choice), str(choice.get("finish_reason") or "")) for choice in reply["choices"]]
+    if not choices:
+        raise ValueError("no choices")
+    usage = reply.get("usage") or {}
+    counts = _shared_out(int(usage.get("completion_tokens") or 0), [len(text) for text, _ in choices])
+    return [Completion(*choice, count) for choice, count in zip(choices, counts, strict=True)]
+
+
+def _text(choice: Any) -> str:
+    """Return what a choice says; nothing at all counts only with a reason for it, as after a content filter."""
+    content = choice["message"].get("content")
+    if isinstance(content, list):  # the newer form, in parts
+        content = "".join(part["text"] for part in content if part.get("type") == "text")
+    if content is None and isinstance(choice.get("finish_reason"), str):
+        return ""
+    if not isinstance(content, str):
+        raise TypeError("no text")
+    return content
+
+
+def _shared_out(total: int, lengths: Sequence[int]) -> list[int]:
+    """Return each answer's part of a number of tokens that the server only tells for all of them together."""
+    bounds = [0]
+    for length in lengths:
+        bounds.append(bounds[-1] + length)
+    ends = [round(total * bound / bounds[-1]) if bounds[-1] else 0 for bound in bounds]
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+def _seconds_asked_for(retry_after: str | None) -> float | None:
+    if retry_after is None:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
