@@ -7,6 +7,15 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave tests marked `large` out unless `-m` names the mark."""
+    if "large" in config.option.markexpr:
+        return
+    large = [item for item in items if item.get_closest_marker("large")]
+    config.hook.pytest_deselected(items=large)
+    items[:] = [item for item in items if item not in large]
+
+
 @pytest.fixture(scope="session")
 def mini_processor():
     from atrl_bench.mini import build_processor

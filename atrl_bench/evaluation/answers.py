@@ -155,7 +155,7 @@ _CHANGES_A_NUMBER = re.compile(
     re.I,
 )
 
-_PLAIN_WORDING = re.compile(r"[^\W\d_]*(?:[\s.,:;'°%$≈*-]+[^\W\d_]*)*")  # neither formula nor code
+_PLAIN_WORDING = re.compile(r"[^\W\d_]*(?:[\s.,:'°%$≈*-]+[^\W\d_]*)*")  # neither formula, code nor a list
 
 
 def sole_number(text: str) -> str | None:

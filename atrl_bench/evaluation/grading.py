@@ -44,12 +44,13 @@ from atrl_bench.evaluation.values import (
 if TYPE_CHECKING:
     from pebble import ProcessPool
 
-GRADER_VERSION = "1"  # changes with any verdict
+GRADER_VERSION = "2"  # changes with any verdict
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
+MAX_DEPTH = 16  # of brackets in an answer
 EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
 
 
@@ -120,11 +121,22 @@ def grade_fast(response: str, gold: Gold) -> Verdict | Question:
         return Verdict("unparseable", text[:80], "fast", f"the answer has {len(text)} characters")
     if text == gold.answer:
         return Verdict("correct", text, "fast", "same text")
+    if _depth(text) > MAX_DEPTH:
+        return Verdict("unparseable", text[:80], "fast", f"brackets nested more than {MAX_DEPTH} deep")
     decided = _grade_choice(found, gold) if gold.kind == "choice" else _grade_value(found, gold)
     if isinstance(decided, Question):
         return decided
     equal, why = decided
     return Verdict("correct" if equal else "wrong", text, "fast", why)
+
+
+def _depth(text: str) -> int:
+    """Return how deep brackets are nested: the grammar behind sympy takes exponentially long over deep ones."""
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth += 1 if bracket in "([{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 @lru_cache(maxsize=4096)
@@ -145,11 +157,14 @@ def _num_choices(gold: Gold) -> int:
     return len(gold.choices) or (NUM_UNKNOWN_CHOICES if gold.kind == "choice" else 0)
 
 
+_BRACKET = re.compile(r"[()\[\]{}]")
+
+
 # Choices ----------------------------------------------------------------------------------------------------------
 
 _OPTION = re.compile(
     r"[(\[{\s]*(?:(?:option|choice|answer)\s*:?\s*)?[(\[{]*(?P<letter>[A-P])[)\]}\s]*"
-    r"(?:$|[.:,)\]]|(?:because|since|as|is|which|from|with|for|\(|-|=)(?![a-z]))",
+    r"(?:$|[.:,)\]]|(?:because|since|as|is(?!\s+(?:not|wrong|incorrect|false))|which|from|with|for|\(|-|=)(?![a-z]))",
 )
 _LONE_LOWER = re.compile(r"[(\[]?([a-p])[)\].]?")
 

@@ -217,7 +217,8 @@ _COUNTED = re.compile(
 def split_unit(text: str) -> tuple[str, str]:
     """Return a cleaned text without the unit at its end, and the unit's canonical name ("" for none)."""
     match = _UNIT.search(text)
-    if match and match.start() > 0:
+    # "5, cm" is a length; "5, A" may be two answers.
+    if match and match.start() > 0 and not (len(match["unit"]) == 1 and text[: match.start()].rstrip().endswith(",")):
         power = re.sub(r"[^\d-]", "", match["power"])
         area = match["area"] or ""
         if area:
