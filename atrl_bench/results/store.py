@@ -122,6 +122,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What a judge said about one question, named by the digest of all it saw; it holds for every cell that asks it."""
+
+    question: str
+    state: str
+    why: str
+    created: float
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a cell or run was at `updated`; `started` and `start_done` are the first beat of its present process."""
 
@@ -257,6 +267,23 @@ class Store:
             for problem in self.problems(key)
             for response in of_problem[problem.problem_id]
         ]
+
+    # What judges said
+
+    def add_judgements(self, judge: str, judgements: Sequence[Judgement]) -> None:
+        """Store what the judge with this key said; the first verdict on a question stays, whoever stored it."""
+        rows = [(judge, j.question, j.state, j.why, j.created) for j in judgements]
+        self._write("INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?, ?)", rows)
+
+    def judgements(self, judge: str, questions: Iterable[str]) -> dict[str, Judgement]:
+        """Return by question what the judge with this key is known to have said to these questions."""
+        rows = self._read(
+            "SELECT question, state, why, created FROM judgements WHERE judge = ? AND question IN"
+            " (SELECT value FROM json_each(?)) ORDER BY question",
+            judge,
+            json.dumps(list(questions)),
+        )
+        return {row[0]: Judgement(*row) for row in rows}
 
     # Training runs
 

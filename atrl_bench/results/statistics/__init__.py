@@ -1,5 +1,10 @@
-"""What a score and a difference between two scores are worth (D11)."""
+"""What a score and a difference between two scores are worth (D11).
 
+`means` has closed formulas for plain means, `composite` the scores that are no plain means, `bootstrap` their standard
+errors, and `metrics` puts them together: a metric's name and a cell's samples in, an estimate out.
+"""
+
+from atrl_bench.results.statistics.bootstrap import Resampled, bootstrap
 from atrl_bench.results.statistics.composite import Maker, Statistic, mean_by, plain_mean
 from atrl_bench.results.statistics.means import (
     Difference,
@@ -9,24 +14,44 @@ from atrl_bench.results.statistics.means import (
     benjamini_hochberg,
     clustered_mean,
     mcnemar_exact,
+    mean_of_parts,
     paired_difference,
     problem_scores,
     seed_spread,
 )
+from atrl_bench.results.statistics.metrics import (
+    Answers,
+    breakdown,
+    difference,
+    parse_metric,
+    score,
+    suite_difference,
+    suite_score,
+)
 
 __all__ = [
+    "Answers",
     "Difference",
     "Estimate",
     "Maker",
+    "Resampled",
     "SeedSpread",
     "Statistic",
     "average_of",
     "benjamini_hochberg",
+    "bootstrap",
+    "breakdown",
     "clustered_mean",
+    "difference",
     "mcnemar_exact",
     "mean_by",
+    "mean_of_parts",
     "paired_difference",
+    "parse_metric",
     "plain_mean",
     "problem_scores",
+    "score",
     "seed_spread",
+    "suite_difference",
+    "suite_score",
 ]

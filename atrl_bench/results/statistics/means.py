@@ -1,4 +1,4 @@
-"""Error bars: what a difference between two scores is worth (D11).
+"""Means and their error bars, in closed form (D11).
 
 The unit is the problem, not the sample: a score is the mean over problems of the mean over a problem's repeats.
 Problems of one group (five versions of a figure, the steps of a composite, a scene) rise and fall together, so standard
@@ -109,6 +109,30 @@ def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Es
     # Exactly equal scores leave rounding noise of 1e-18 that a division would blow up.
     stderr = math.sqrt(variance) if np.ptp(scores) > 0 else 0.0
     return Estimate(mean, stderr, num_groups - 1, len(scores), num_groups)
+
+
+def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:
+    """Return the unweighted mean of the parts' means, with a standard error that knows what the parts share.
+
+    A part is its values and the groups of its problems; groups of one name in two parts are one group. With n_k
+    problems in part k of K, the mean is sum_i s_i / (K n_k) over all problems, so that, as in `clustered_mean`,
+
+        SE^2 = G / (G - 1) * sum_groups ( sum_{k, i in group} (s_i - mean_k) / (K n_k) )^2
+    """
+    if not parts or not all(values for values, _ in parts):
+        return Estimate(math.nan, math.nan, math.nan, sum(len(values) for values, _ in parts), 0)
+    residual_of_group: dict[str, float] = defaultdict(float)
+    means = [math.fsum(values.values()) / len(values) for values, _ in parts]
+    for mean, (values, groups) in zip(means, parts, strict=True):
+        for problem, value in values.items():
+            residual_of_group[groups[problem]] += (value - mean) / (len(parts) * len(values))
+    num_groups, num_problems = len(residual_of_group), sum(len(values) for values, _ in parts)
+    mean = math.fsum(means) / len(means)
+    if num_groups == 1:
+        return Estimate(mean, math.nan, math.nan, num_problems, 1)
+    has_spread = any(len(set(values.values())) > 1 for values, _ in parts)
+    variance = num_groups / (num_groups - 1) * math.fsum(r * r for r in residual_of_group.values())
+    return Estimate(mean, math.sqrt(variance) if has_spread else 0.0, num_groups - 1, num_problems, num_groups)
 
 
 def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Mapping[str, str]) -> Difference:

@@ -1,0 +1,188 @@
+"""A cell's number under any metric, and what separates two cells, with error bars: one way for plain and composite.
+
+Metrics are called `acc@1` (repeat 0 alone), `mean@N` (the mean over repeats 0 to N - 1) and, for the statistics that a
+task defines, `<statistic>@N`: each repeat is scored on its own as if it were the only one, then the N numbers are
+averaged. That order matters where a statistic is not linear: a composite solved in half of the repeats is not "half
+mastered" in any of them.
+
+Answers nobody has judged yet (not graded, or the judge failed) count neither as right nor as wrong: their problem has
+no weight in that repeat, and a problem without any judged answer is left out. The estimate says how many remain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.statistics.bootstrap import NUM_RESAMPLES, SEED, Weighted, bootstrap
+from atrl_bench.results.statistics.composite import Maker, plain_mean
+from atrl_bench.results.statistics.means import (
+    Difference,
+    Estimate,
+    clustered_mean,
+    mean_of_parts,
+    paired_difference,
+    problem_scores,
+)
+from atrl_bench.results.store import Problem, Sample
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One cell's samples under one metric; `statistics` are those its task defines, by name."""
+
+    samples: Sequence[Sample]
+    metric: str
+    statistics: Mapping[str, Maker] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_metric(self.metric, self.statistics)
+
+    @property
+    def maker(self) -> Maker | None:
+        """What makes the composite statistic, None for a plain mean."""
+        return self.statistics.get(parse_metric(self.metric, self.statistics)[0])
+
+    @property
+    def num_repeats(self) -> int:
+        """How many repeats the metric counts."""
+        return parse_metric(self.metric, self.statistics)[1]
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """The problems with a score in a repeat that counts, by id: the order the samples came in is irrelevant."""
+        counted = {
+            sample.problem.problem_id: sample.problem
+            for sample in self.samples
+            if sample.response.repeat < self.num_repeats and sample.score is not None
+        }
+        return [counted[problem_id] for problem_id in sorted(counted)]
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The group of each problem."""
+        return {problem.problem_id: problem.group for problem in self.problems}
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The mean over repeats of each problem's scores."""
+        return problem_scores(self.samples, f"mean@{self.num_repeats}")
+
+    def only(self, problems: Sequence[Problem]) -> Answers:
+        """Return the answers to these problems."""
+        kept = {problem.problem_id for problem in problems}
+        samples = [sample for sample in self.samples if sample.problem.problem_id in kept]
+        return Answers(samples, self.metric, self.statistics)
+
+    def weighted(self) -> Weighted:
+        """Return the composite number as a function of the weights of `problems`."""
+        assert self.maker is not None
+        statistic = self.maker(self.problems)
+        place = {problem.problem_id: i for i, problem in enumerate(self.problems)}
+        scores_RP = np.full((self.num_repeats, len(place)), np.nan)
+        for sample in self.samples:
+            if sample.response.repeat < self.num_repeats and sample.score is not None:
+                scores_RP[sample.response.repeat, place[sample.problem.problem_id]] = sample.score
+        # A repeat that was never run takes no part; one answer that is missing has no weight.
+        judged_RP = [~np.isnan(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
+        known_RP = [np.nan_to_num(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
+
+        def value(weights_P: np.ndarray) -> float:
+            pairs = zip(known_RP, judged_RP, strict=True)
+            return float(np.mean([statistic(scores_P, weights_P * judged_P) for scores_P, judged_P in pairs]))
+
+        return value if known_RP else lambda weights_P: float("nan")
+
+
+def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> tuple[str, int]:
+    """Return the statistic a metric asks for ("mean" for acc@1 and mean@N, else a name the task defines) and its N."""
+    if metric == "acc@1":
+        return "mean", 1
+    known = ["mean", *(statistics or {})]
+    found = re.fullmatch(r"(.+)@([1-9]\d*)", metric)
+    if not found or found[1] not in known:
+        raise UnknownNameError("metric", metric, ["acc@1", *(f"{name}@8" for name in known)])
+    return found[1], int(found[2])
+
+
+def score(answers: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+    """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
+    if answers.maker is None:
+        return clustered_mean(answers.scores, answers.groups)
+    return bootstrap([_part(answers)], num_resamples, seed)
+
+
+def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Difference:
+    """Return a minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
+
+    The two are answers of one task under one metric.
+    """
+    if a.maker is None and b.maker is None:
+        return paired_difference(a.scores, b.scores, a.groups)
+    estimate = bootstrap([_paired_part(*_common(a, b))], num_resamples, seed)
+    return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+
+
+def suite_score(parts: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+    """Return the unweighted mean of the parts' numbers, parts of one suite that may share content.
+
+    MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
+    video. Groups of one name in two parts are therefore one group, and errors of the parts do not average out as far as
+    they are shared. (Where two parts use one name for unrelated content, this costs degrees of freedom, not validity.)
+    Unrelated benchmarks are `average_of`'s.
+    """
+    if all(part.maker is None for part in parts):
+        return mean_of_parts([(part.scores, part.groups) for part in parts])
+    return bootstrap([_part(part) for part in parts], num_resamples, seed)
+
+
+def suite_difference(
+    a: Sequence[Answers], b: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+) -> Difference:
+    """Return the suite's number of a minus that of b, part by part over the problems both have."""
+    pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
+    if all(one.maker is None for one, _ in pairs):
+        gains = []
+        for one, other in pairs:
+            ours, theirs = one.scores, other.scores
+            gains.append(({problem: ours[problem] - theirs[problem] for problem in ours}, one.groups))
+        estimate = mean_of_parts(gains)
+        return Difference(estimate, estimate.p_value(), "paired t, clustered")
+    estimate = bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed)
+    return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+
+
+def breakdown(answers: Answers, key: str, **options: int) -> dict[str, Estimate]:
+    """Return the number of each part of the benchmark, by the values of `key` in the problems' `meta`, in order."""
+    of_value: dict[str, list[Problem]] = {}
+    for problem in answers.problems:
+        value = problem.meta.get(key)
+        of_value.setdefault("none" if value in (None, "") else str(value), []).append(problem)
+    return {value: score(answers.only(of_value[value]), **options) for value in sorted(of_value)}
+
+
+def _part(answers: Answers) -> tuple[Weighted, list[str]]:
+    groups = [problem.group for problem in answers.problems]
+    return answers.weighted() if answers.maker else _plain(answers), groups
+
+
+def _paired_part(a: Answers, b: Answers) -> tuple[Weighted, list[str]]:
+    (ours, groups), (theirs, _) = _part(a), _part(b)
+    return lambda weights_P: ours(weights_P) - theirs(weights_P), groups
+
+
+def _plain(answers: Answers) -> Weighted:
+    scores = answers.scores
+    scores_P = np.array([scores[problem.problem_id] for problem in answers.problems])
+    return lambda weights_P: plain_mean(scores_P, weights_P)
+
+
+def _common(a: Answers, b: Answers) -> tuple[Answers, Answers]:
+    in_b = {problem.problem_id for problem in b.problems}
+    common = [problem for problem in a.problems if problem.problem_id in in_b]
+    return a.only(common), b.only(common)
