@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from atrl_bench.errors import StoreError
 from atrl_bench.results import connection, schema
-from atrl_bench.results.store import Grade, Problem, Response, Store, cell_key
+from atrl_bench.results.store import Grade, Judgement, Problem, Response, Store, cell_key
 
 SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
 
@@ -82,6 +82,17 @@ def test_a_failed_judge_leaves_the_answer_unscored_until_it_has_spoken(store, ke
     assert store.samples(key)[0].score is None
     store.add_grades(key, [Grade("p0", 0, "3", "correct", "judge", "CORRECT")])
     assert store.samples(key)[0].score == 1.0
+
+
+def test_the_first_verdict_on_a_question_stays_and_every_judge_has_its_own(store, path):
+    store.add_judgements("judge", [Judgement("q1", "correct", "it says so", 1.0)])
+    with Store.open(path) as other_process:
+        other_process.add_judgements("judge", [Judgement("q1", "wrong", "", 2.0), Judgement("q2", "wrong", "", 2.0)])
+    assert store.judgements("judge", ["q1", "q2", "q3"]) == {
+        "q1": Judgement("q1", "correct", "it says so", 1.0),
+        "q2": Judgement("q2", "wrong", "", 2.0),
+    }
+    assert store.judgements("another judge", ["q1"]) == {}
 
 
 def test_adding_the_problems_again_changes_nothing(store, key):
