@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from atrl_bench.evaluation.decoding import Sampling
+    from atrl_bench.evaluation.video import Video
 
 MINI = PACKAGE / "mini" / "base"
 # What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
@@ -102,11 +103,12 @@ def _is_whole(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One problem as the model sees it: the user's turn and the images it refers to, in order."""
+    """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
 
     problem_id: str
     messages: list[dict[str, Any]]
     images: list[Image]
+    videos: tuple[Video, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,18 +139,17 @@ class LocalModel:
             self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
             for prompt in prompts
         ]
-        images = [image for prompt in prompts for image in prompt.images]
-        inputs = self.processor(text=texts, images=images or None, padding=True, return_tensors="pt")
+        inputs = model_inputs(self.processor, texts, prompts, self.model.dtype)
         draws = [
             Draw(row, prompt.problem_id, repeat)
             for row, (prompt, wanted) in enumerate(zip(prompts, repeats, strict=True))
             for repeat in wanted
         ]
-        answers = sample(self.model, inputs.to(self.model.device, self.model.dtype), draws, self.eos_ids, sampling)
+        answers = sample(self.model, inputs.to(self.model.device), draws, self.eos_ids, sampling)
         decoded = self.processor.tokenizer.batch_decode(
             [list(answer.token_ids) for answer in answers], skip_special_tokens=True
         )
-        hashes = [_prompt_hash(text, prompt.images) for text, prompt in zip(texts, prompts, strict=True)]
+        hashes = [prompt_hash(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
         generations: list[list[Generation]] = [[] for _ in prompts]
         for draw, answer, text in zip(draws, answers, decoded, strict=True):
             generations[draw.prompt].append(
@@ -157,22 +158,51 @@ class LocalModel:
         return generations
 
 
-def _prompt_hash(text: str, images: Sequence[Image]) -> str:
+def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt], dtype: Any) -> Any:
+    """Return what the model takes for these prompts: left-padded tokens, pixels of images and of whole videos.
+
+    The frames are the ones that were read, at the moments at which they are shown. Only pixels are cast to the model's
+    type: in bfloat16 the seconds between two frames, and with them the last positions in time, would be off.
+    """
+    images = [image for prompt in prompts for image in prompt.images]
+    videos = [video for prompt in prompts for video in prompt.videos]
+    options: dict[str, Any] = {"images": images or None}
+    if videos:
+        options["videos"] = [video.frames for video in videos]
+        options["video_metadata"] = [video.metadata for video in videos]
+        options["do_sample_frames"] = False
+    inputs = processor(text=list(texts), **options, padding=True, return_tensors="pt")
+    inputs.pop("video_metadata", None)
+    for name in ("pixel_values", "pixel_values_videos"):
+        if name in inputs:
+            inputs[name] = inputs[name].to(dtype)
+    return inputs
+
+
+def prompt_hash(text: str, prompt: Prompt) -> str:
+    """Return 16 hex digits that name the text and all pixels of a prompt, and when each frame of a video is shown."""
     digest = hashlib.sha256(text.encode())
-    for image in images:
+    for image in prompt.images:
         digest.update(f"{image.size}".encode() + image.tobytes())
+    for video in prompt.videos:
+        digest.update(f"{video.frames.shape} {video.timestamps}".encode() + video.frames.tobytes())
     return digest.hexdigest()[:16]
 
 
-_loaded: dict[tuple[str, int, int, str], LocalModel] = {}
+_loaded: dict[tuple[str, int, int, int, str], LocalModel] = {}
 
 
-def load(ref: ModelRef, *, min_pixels: int, max_pixels: int, dtype: str) -> LocalModel:
-    """Return the model, loaded once a process and content; another model takes its place in memory."""
-    key = (ref.digest, min_pixels, max_pixels, dtype)
+def load(
+    ref: ModelRef, *, min_pixels: int, max_pixels: int, video_max_pixels: int | None = None, dtype: str
+) -> LocalModel:
+    """Return the model, loaded once a process and content; another model takes its place in memory.
+
+    Images are brought between `min_pixels` and `max_pixels`, each frame of a video to `video_max_pixels` at most.
+    """
+    key = (ref.digest, min_pixels, max_pixels, video_max_pixels or max_pixels, dtype)
     if key not in _loaded:
         release()
-        _loaded[key] = _load(ref.folder, min_pixels, max_pixels, dtype)
+        _loaded[key] = _load(ref.folder, *key[1:])
     return _loaded[key]
 
 
@@ -187,10 +217,12 @@ def release() -> None:
             torch.cuda.empty_cache()
 
 
-def _load(folder: Path, min_pixels: int, max_pixels: int, dtype: str) -> LocalModel:
+def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int, dtype: str) -> LocalModel:
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
     from transformers.utils import logging
+
+    from atrl_bench.evaluation.positions import put_words_after_videos
 
     shows_progress = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # a table loads dozens of models under a progress display of its own
@@ -204,8 +236,14 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, dtype: str) -> LocalMo
             logging.enable_progress_bar()
     if "longest_edge" in dict(processor.image_processor.size):  # Qwen-VL's name for the largest number of pixels
         processor.image_processor.size = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+    video_processor: Any = getattr(processor, "video_processor", None)
+    if "longest_edge" in dict(getattr(video_processor, "size", None) or {}):
+        # Frames are allowed half of what they may have at most, Qwen's own proportion for its 128 to 256 tokens.
+        smallest = min(min_pixels, video_max_pixels // 2)
+        video_processor.size = {"shortest_edge": smallest, "longest_edge": video_max_pixels}
+        video_processor.cap_pixels_per_frame = False  # the number of frames is chosen, not what an hour needs
     processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
     ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
     eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
     return LocalModel(model, processor, tuple(sorted(eos_ids)))
