@@ -10,7 +10,8 @@ import pytest
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.grading import Gold
-from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig, judge_messages, neutralised, parse_verdict
+from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig
+from atrl_bench.evaluation.judge.prompt import judge_messages, neutralised, parse_verdict
 
 CANDIDATE = Candidate("How long is AB?", Gold("5 cm"), "5")
 
