@@ -1,0 +1,144 @@
+"""The commands that give a program a file system and kernel namespaces of its own.
+
+Each backend builds the same place: a root in memory that holds read-only views of the system's and Python's libraries,
+the job under `/sandbox/job`, and one writable folder `/sandbox/work` of limited size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+JOB = "/sandbox/job"
+WORK = "/sandbox/work"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/libx32", "/lib64")
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+HIDDEN = ("/usr/share/fonts", "/usr/local/share/fonts")  # a drawing must not depend on which fonts a machine has
+NUM_FILES = 4096  # that a program may leave at a time
+SAFE_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Backend(NamedTuple):
+    """A way to isolate a program: the tools it needs and the command line it makes.
+
+    `command(folder, program, folder_bytes, user)`: `folder` has the job in `job` and an empty `root` to build in.
+    """
+
+    name: str
+    tools: tuple[str, ...]
+    command: Callable[[Path, Sequence[str], int, int | None], list[str]]
+
+
+@cache
+def bound_folders() -> tuple[Path, ...]:
+    """Return the folders and files of this machine that a program sees, read-only; links are not among them."""
+    pythons = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(sys.prefix), Path(sys.base_prefix)}
+    paths = [Path(name) for name in SYSTEM + SYSTEM_FILES] + sorted(pythons)
+    real = [path for path in dict.fromkeys(paths) if path.exists() and not path.is_symlink()]
+    return tuple(path for path in real if not any(path != other and path.is_relative_to(other) for other in real))
+
+
+def _links() -> dict[Path, str]:
+    """Return the links in the root of a modern system (`/lib` is `usr/lib`), with where they point."""
+    return {path: os.readlink(path) for path in map(Path, SYSTEM) if path.is_symlink()}
+
+
+def _hidden() -> list[Path]:
+    return [path for path in map(Path, HIDDEN) if path.is_dir()]
+
+
+# bubblewrap -------------------------------------------------------------------------------------------------------
+
+
+def _bubblewrap(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:
+    command = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--clearenv", "--cap-drop", "ALL"]
+    for path in bound_folders():
+        command += ["--ro-bind", str(path), str(path)]
+    for path, target in _links().items():
+        command += ["--symlink", target, str(path)]
+    for path in DEVICES:
+        command += ["--dev-bind", path, path]
+    for path in _hidden():
+        command += ["--tmpfs", str(path), "--remount-ro", str(path)]
+    command += ["--ro-bind", str(folder / "job"), JOB, "--size", str(folder_bytes), "--tmpfs", WORK]
+    return [*command, "--remount-ro", "/", "--chdir", WORK, "--", *program]
+
+
+# unshare of util-linux --------------------------------------------------------------------------------------------
+
+
+def _unshare(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:
+    """Return the command: as root without a user namespace, where the kernel would not count a root's processes."""
+    namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+    if user is None:
+        namespaces += ["--user", "--map-root-user"]
+    return ["unshare", *namespaces, "sh", "-c", _building_script(folder, program, folder_bytes, user)]
+
+
+def _building_script(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> str:
+    root = folder / "root"
+    lines = ["set -eu", _words("mount", "-t", "tmpfs", "-o", "mode=755,size=1m,nosuid,nodev", "sandbox", root)]
+    views = [*((path, path) for path in bound_folders()), *((Path(path), Path(path)) for path in DEVICES)]
+    for source, place in [*views, (folder / "job", Path(JOB))]:
+        inside = root / place.relative_to("/")
+        lines.append(_words("mkdir", "-p", inside if source.is_dir() else inside.parent))
+        if not source.is_dir():
+            lines.append(_words("touch", inside))
+        # A read-only view of a device would be no device any more.
+        options = "bind" if str(place) in DEVICES else "bind,ro,nosuid,nodev"
+        lines.append(_words("mount", "-o", options, source, inside))
+    for path, target in _links().items():
+        lines.append(_words("ln", "-s", target, root / path.relative_to("/")))
+    for path in _hidden():
+        lines.append(_words("mount", "-t", "tmpfs", "-o", "ro,size=4k", "sandbox", root / path.relative_to("/")))
+    work, old = root / WORK[1:], root / "old"
+    options = f"mode=1777,size={folder_bytes},nr_inodes={NUM_FILES},nosuid,nodev"
+    lines.append(_words("mkdir", "-p", work, old))
+    lines.append(_words("mount", "-t", "tmpfs", "-o", options, "sandbox", work))
+    lines.append(_words("ln", "-s", "old/proc", root / "proc"))  # `umount` needs it; it points nowhere afterwards
+    lines.append(_words("mount", "-o", "remount,bind,ro,nosuid,nodev", root))
+    lines.append(_words("cd", root))
+    lines.append("pivot_root . old")
+    lines.append(f"cd {WORK}")
+    lines.append("umount -l /old")
+    identity = [] if user is None else [f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    drop = ["setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    lines.append(_words("exec", *drop, *program))
+    return "\n".join(lines)
+
+
+def _words(*words: str | Path) -> str:
+    return shlex.join(map(str, words))
+
+
+_runs = itertools.count()
+_lock = threading.Lock()
+
+
+@contextmanager
+def sandbox_user() -> Iterator[int | None]:
+    """Give, when this process is root, the number of a user that exists nowhere; another one to each run.
+
+    Limits on processes and the right to signal go by user. An ordinary user keeps the own number, in a namespace.
+    """
+    if os.geteuid() != 0:
+        yield None
+        return
+    with _lock:
+        number = 30000 + (os.getpid() * 64 + next(_runs)) % 30000
+    yield number
+
+
+BACKENDS = (
+    Backend("bubblewrap", ("bwrap",), _bubblewrap),
+    Backend("unshare", ("unshare", "mount", "umount", "pivot_root", "setpriv"), _unshare),
+)
