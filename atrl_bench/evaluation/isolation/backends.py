@@ -65,8 +65,8 @@ def _bubblewrap(folder: Path, program: Sequence[str], folder_bytes: int, user: i
         command += ["--ro-bind", str(path), str(path)]
     for path, target in _links().items():
         command += ["--symlink", target, str(path)]
-    for path in DEVICES:
-        command += ["--dev-bind", path, path]
+    for device in DEVICES:
+        command += ["--dev-bind", device, device]
     for path in _hidden():
         command += ["--tmpfs", str(path), "--remount-ro", str(path)]
     command += ["--ro-bind", str(folder / "job"), JOB, "--size", str(folder_bytes), "--tmpfs", WORK]

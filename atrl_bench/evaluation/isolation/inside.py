@@ -22,6 +22,7 @@ NUM_OPEN_FILES = 64  # files in memory that have no name count for no folder, on
 
 
 def main() -> None:
+    """Do the job and write the report to standard output."""
     with open(f"{JOB}/job.json", encoding="utf-8") as file:
         job = json.load(file)
     os.chdir(WORK)
@@ -35,7 +36,8 @@ def main() -> None:
     state, why = _run(job, limits)
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # whatever the program has started and left
-    files, left = {}, limits["output_bytes"]
+    files: dict[str, str] = {}
+    left = limits["output_bytes"]
     for name in job["outputs"]:
         content = _read(name, left)
         if content is None:

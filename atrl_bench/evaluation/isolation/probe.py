@@ -46,7 +46,8 @@ def _fill() -> None:
 
 def _started() -> int:
     """Return how many processes could be started on top of this one."""
-    children, end = [], os.pipe()
+    children: list[int] = []
+    end = os.pipe()
     with contextlib.suppress(OSError):
         while len(children) < 200:
             child = os.fork()

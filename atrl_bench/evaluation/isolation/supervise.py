@@ -1,4 +1,4 @@
-"""Watches a sandbox from outside: reads what it sends and kills it when it takes too long, too much or talks too long."""
+"""Watches a sandbox from outside: reads what it sends, and kills it when it takes too long or too much memory."""
 
 from __future__ import annotations
 
