@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.answers import extract_answer
-from atrl_bench.evaluation.grading import MAX_ANSWER_CHARS, Gold, Question, Verdict
+from atrl_bench.evaluation.grading import MAX_ANSWER_CHARS, Gold, Question, State, Verdict
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -26,6 +26,12 @@ class Scored(NamedTuple):
     score: float
     why: str
     details: Mapping[str, Any] = NOTHING
+    unscored: State | None = None  # `unparseable` or `judge failed`: the score then says nothing
+
+    @property
+    def state(self) -> State:
+        """Only a full point is `correct`."""
+        return self.unscored or ("correct" if self.score >= 1 else "wrong")
 
 
 class Metric(NamedTuple):
@@ -42,7 +48,11 @@ class Metric(NamedTuple):
 
 
 METRICS: dict[str, Metric] = {
+    "anls": Metric("text", "words"),
     "math_verify": Metric("official", "response", slow=True),
+    "mega": Metric("mega", "response", slow=True),
+    "relaxed": Metric("text", "words"),
+    "vqa": Metric("text", "words"),
 }
 
 
@@ -67,11 +77,10 @@ def score_fast(response: str, gold: Gold) -> Verdict | Question:
     if metric.slow:
         return Question(answer[:MAX_ANSWER_CHARS], json.dumps(asdict(gold)), answer, gold.metric)
     scored = metric.function(gold.metric)(answer, gold)
-    state: Literal["correct", "wrong"] = "correct" if scored.score >= 1 else "wrong"
-    return Verdict(state, answer, gold.metric, scored.why, scored.score, scored.details)
+    return Verdict(scored.state, answer, gold.metric, scored.why, scored.score, scored.details)
 
 
 def score_slow(gold: str, answer: str, name: str) -> tuple[str, str, float, dict[str, Any]]:
     """Return state, reason, score and parts; for the worker processes of `grading.GradingPool`."""
     scored = find_metric(name).function(name)(answer, Gold(**json.loads(gold)))
-    return "correct" if scored.score >= 1 else "wrong", scored.why, scored.score, dict(scored.details)
+    return scored.state, scored.why, scored.score, dict(scored.details)

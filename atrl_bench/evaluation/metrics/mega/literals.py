@@ -1,0 +1,209 @@
+r"""What a text means when read as JSON or as a Python literal, without evaluating anything.
+
+One recursive-descent reader for both spellings, because answers mix them (`{'a': (1, 2), "b": null}`) and so do the
+benchmark's own columns. It reads each character once, to a limited depth; numbers are finite and of limited length.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+MAX_CHARS = 1_000_000
+SEARCHED_CHARS = 100_000  # from the end of a response
+MAX_DEPTH = 40
+MAX_NUMBER_CHARS = 300
+MAX_STEPS = 400_000  # of a search through a response, all attempts together
+
+
+class UnreadableLiteralError(ValueError):
+    """The text is neither JSON nor a Python literal that this reader covers."""
+
+
+def read_literal(text: str) -> Any:
+    """Return the value of a text that is one literal: dict, list, tuple, set, string, number, true, false or None."""
+    if len(text) > MAX_CHARS:
+        raise UnreadableLiteralError(f"more than {MAX_CHARS} characters")
+    reader = _Reader(text)
+    value, end = reader.value(reader.skip(0), 0)
+    if reader.skip(end) != len(text):
+        raise UnreadableLiteralError(f"something follows the value at {end}")
+    return value
+
+
+def try_literal(text: str, default: Any = None) -> Any:
+    """Return the value of a text, or `default` when it is no literal."""
+    try:
+        return read_literal(text)
+    except UnreadableLiteralError:
+        return default
+
+
+def find_literals(text: str) -> list[Any]:
+    """Return the outermost dicts and lists in a text, in order. Gives up after a fixed amount of work."""
+    reader = _Reader(text[-SEARCHED_CHARS:])
+    found, place = [], 0
+    while (match := _OPENING.search(reader.text, place)) is not None and reader.steps < MAX_STEPS:
+        try:
+            value, place = reader.value(match.start(), 0)
+            found.append(value)
+        except UnreadableLiteralError:
+            place = match.end()
+    return found
+
+
+def unquoted(value: Any) -> Any:
+    """Return a string without the quotes that a model or the benchmark put around all of it; anything else as it is."""
+    if not isinstance(value, str) or value.strip()[:1] not in ("'", '"'):
+        return value
+    inner = try_literal(value.strip())
+    return inner if isinstance(inner, str) else value
+
+
+def frozen(value: Any) -> Any:
+    """Return the value as something hashable: dicts as sets of pairs, lists and tuples as tuples."""
+    if isinstance(value, dict):
+        return frozenset((key, frozen(inner)) for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(inner) for inner in value)
+    return value
+
+
+def as_text(value: Any) -> str:
+    """Return a value as the text it is compared with: a string as it is, anything else as Python writes it."""
+    return value if isinstance(value, str) else str(value)
+
+
+_OPENING = re.compile(r"[\[{]")
+_SPACE = re.compile(r"\s*")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_WORD = re.compile(r"[A-Za-z]+")
+_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+_PLAIN = {quote: re.compile(rf"[^{quote}\\]*") for quote in "'\""}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "/": "/", "\n": ""}
+_HEX = {"x": 2, "u": 4, "U": 8}
+
+
+class _Reader:
+    """A text and how much of it has been read, counting what was read twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.steps = 0
+
+    def skip(self, place: int) -> int:
+        match = _SPACE.match(self.text, place)
+        return match.end() if match else place
+
+    def value(self, place: int, depth: int) -> tuple[Any, int]:
+        if depth > MAX_DEPTH:
+            raise UnreadableLiteralError(f"nested more than {MAX_DEPTH} deep")
+        self.steps += 1
+        character = self.text[place : place + 1]
+        if character == "{":
+            return self._braces(place, depth)
+        if character in ("[", "("):
+            return self._sequence(place, depth)
+        if character in ("'", '"'):
+            return self._string(place)
+        if match := _WORD.match(self.text, place):
+            if match[0] in _WORDS:
+                return _WORDS[match[0]], match.end()
+            if match[0] == "set" and self.text.startswith("()", match.end()):
+                return frozenset(), match.end() + 2
+        elif match := _NUMBER.match(self.text, place):
+            return _number(match[0]), match.end()
+        raise UnreadableLiteralError(f"no value at {place}")
+
+    def _braces(self, place: int, depth: int) -> tuple[Any, int]:
+        items: list[Any] = []
+        pairs: dict[Any, Any] = {}
+        place = self.skip(place + 1)
+        if self.text[place : place + 1] == "}":
+            return {}, place + 1
+        while True:
+            key, place = self.value(place, depth + 1)
+            place = self.skip(place)
+            if self.text[place : place + 1] == ":" and not items:
+                inner, place = self.value(self.skip(place + 1), depth + 1)
+                pairs[frozen(key)] = inner
+                place = self.skip(place)
+            elif pairs:
+                raise UnreadableLiteralError(f"no colon at {place}")
+            else:
+                items.append(frozen(key))
+            more, place = self._next(place, "}")
+            if not more:
+                return pairs or frozenset(items), place
+
+    def _sequence(self, place: int, depth: int) -> tuple[Any, int]:
+        closing = {"[": "]", "(": ")"}[self.text[place]]
+        is_list, items, commas = closing == "]", [], 0
+        place = self.skip(place + 1)
+        if self.text[place : place + 1] == closing:
+            return ([] if is_list else ()), place + 1
+        while True:
+            item, place = self.value(place, depth + 1)
+            items.append(item)
+            place = self.skip(place)
+            commas += self.text[place : place + 1] == ","
+            more, place = self._next(place, closing)
+            if not more:
+                # (1) is a number in brackets, (1,) a tuple of one.
+                return (items if is_list else items[0] if not commas else tuple(items)), place
+
+    def _next(self, place: int, closing: str) -> tuple[bool, int]:
+        """Return whether another item follows, and where to read on; a comma may stand before the closing bracket."""
+        if self.text[place : place + 1] == ",":
+            place = self.skip(place + 1)
+            if self.text[place : place + 1] != closing:
+                return True, place
+        if self.text[place : place + 1] != closing:
+            raise UnreadableLiteralError(f"neither a comma nor {closing} at {place}")
+        return False, place + 1
+
+    def _string(self, place: int) -> tuple[str, int]:
+        quote = self.text[place]
+        place += 1
+        parts = []
+        while True:
+            match = _PLAIN[quote].match(self.text, place)
+            assert match is not None
+            self.steps += 1 + len(match[0]) // 16
+            parts.append(match[0])
+            place = match.end()
+            character = self.text[place : place + 1]
+            if character == quote:
+                return "".join(parts), place + 1
+            if not character:
+                raise UnreadableLiteralError("a string without an end")
+            part, place = self._escape(place + 1)
+            parts.append(part)
+
+    def _escape(self, place: int) -> tuple[str, int]:
+        name = self.text[place : place + 1]
+        if name in _HEX:
+            digits = self.text[place + 1 : place + 1 + _HEX[name]]
+            if len(digits) == _HEX[name] and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                code, end = int(digits, 16), place + 1 + _HEX[name]
+                low = re.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})", self.text[end : end + 6])
+                if 0xD800 <= code < 0xDC00 and low:  # JSON writes a character beyond 16 bits as two
+                    code, end = 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00, end + 6
+                if code <= 0x10FFFF and not 0xD800 <= code < 0xE000:
+                    return chr(code), end
+        # Anything else keeps its backslash. So do \b and \f, which JSON has for control characters: models mean \beta
+        # and \frac, and Python writes the control characters as \x08 and \x0c.
+        return _ESCAPES.get(name, "\\" + name), place + 1
+
+
+def _number(text: str) -> int | float:
+    if len(text) > MAX_NUMBER_CHARS:
+        raise UnreadableLiteralError(f"a number of {len(text)} characters")
+    text = text.replace("_", "")
+    if re.fullmatch(r"[-+]?\d+", text):
+        return int(text)
+    value = float(text)
+    if not math.isfinite(value):
+        raise UnreadableLiteralError("a number without end")
+    return value
