@@ -123,7 +123,7 @@ class ChatClient:
             sent = self._in_dialect(body)
             status, headers, content = self._exchange("POST", "/chat/completions", sent, MAX_REPLY_BYTES * n)
             said = _decoded(content)
-            refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, said)}
+            refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, said, re.I)}
             if body.get("top_p", 1.0) < 1.0:
                 refused.discard("top_p")
             if status not in (400, 422) or not refused:
@@ -160,14 +160,6 @@ class ChatClient:
             why=why,
             next_step="start it, then run the same command again: what has been answered is stored",
         )
-
-    def served_models(self) -> list[str]:
-        """Return the names the endpoint says it serves; an empty list where it has no such page."""
-        status, _, content = self._exchange("GET", "/models", None, MAX_REPLY_BYTES)
-        try:
-            return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return []
 
     def _in_dialect(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body without what this server has refused."""
@@ -208,11 +200,20 @@ class ChatClient:
             raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
             key = self.config.api_key_variable
+            served = self._served_models() if status == 404 else []
             raise EndpointError(
                 f"{self.config.base_url} refuses the request with status {status}.",
-                why=said[:300],
+                why=said[:300] + (f" It serves {', '.join(served)}." if served else ""),
                 next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
             )
+
+    def _served_models(self) -> list[str]:
+        """Return the names the endpoint says it serves; an empty list where it does not say."""
+        try:
+            status, _, content = self._exchange("GET", "/models", None, MAX_REPLY_BYTES)
+            return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
+        except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
+            return []
 
 
 def _decoded(content: bytes) -> str:
