@@ -64,7 +64,7 @@ class Gold:
     precision: int | None = None  # decimal places to which an answer is rounded (MathVista)
     tolerance: float = 0.0  # relative error that still counts as right
     metric: str = "equal"  # how an answer is scored: `equal` is right or wrong, for the others see `metrics`
-    references: tuple[str, ...] = ()  # all accepted answers, where the metric compares with several
+    references: tuple[str, ...] = ()  # all accepted answers, where there are several: any of them counts
     rules: str = ""  # what else the metric needs, as JSON
 
     def __post_init__(self) -> None:
@@ -112,6 +112,8 @@ def grade_fast(response: str, gold: Gold) -> Verdict | Question:
         from atrl_bench.evaluation.metrics import score_fast
 
         return score_fast(response, gold)
+    if gold.references:
+        return _grade_any(response, gold)
     gold = _prepared(gold)
     found = extract_answer(response, num_choices=_num_choices(gold))
     text = found.text
@@ -128,6 +130,21 @@ def grade_fast(response: str, gold: Gold) -> Verdict | Question:
         return decided
     equal, why = decided
     return Verdict("correct" if equal else "wrong", text, "fast", why)
+
+
+def _grade_any(response: str, gold: Gold) -> Verdict | Question:
+    """Return the verdict by the accepted answer that the response gives, or what is left to ask about all of them."""
+    decided = [grade_fast(response, replace(gold, answer=answer, references=())) for answer in gold.references]
+    verdicts = [item for item in decided if isinstance(item, Verdict)]
+    right = next((verdict for verdict in verdicts if verdict.state == "correct"), None)
+    if right is not None:
+        return right
+    questions = [item for item in decided if isinstance(item, Question)]
+    if questions:
+        return questions[0]._replace(gold="\n".join(question.gold for question in questions))
+    if verdicts[0].state == "wrong":
+        return verdicts[0]._replace(why=f"none of the {len(verdicts)} accepted answers")
+    return verdicts[0]
 
 
 def _depth(text: str) -> int:

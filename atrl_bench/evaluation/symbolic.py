@@ -57,14 +57,17 @@ def work(gold: str, answer: str, metric: str, seconds: float) -> Any:
 
 
 def compare(gold: str, answer: str) -> str:
-    """Return `equal`, `different`, or `unreadable` when the grammar does not cover the answer."""
+    """Return `equal`, `different`, or `unreadable` when the grammar does not cover the answer.
+
+    `gold` is a formula, or several, one a line: any of them counts.
+    """
     from math_verify.grader import sympy_expr_eq
 
-    gold_formula = _read(gold)
+    gold_formulas = [formula for line in gold.splitlines() if (formula := _read(line)) is not None]
     answer_formula = _read(answer)
-    if gold_formula is None or answer_formula is None:
+    if not gold_formulas or answer_formula is None:
         return "unreadable"
-    equal = sympy_expr_eq(gold_formula, answer_formula, float_rounding=6, numeric_precision=15)
+    equal = any(sympy_expr_eq(one, answer_formula, float_rounding=6, numeric_precision=15) for one in gold_formulas)
     return "equal" if equal else "different"
 
 

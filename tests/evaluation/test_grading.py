@@ -246,6 +246,20 @@ def test_formulas_are_compared_by_sympy_in_a_worker(pool):
     assert {verdict.grader for verdict in verdicts} == {"symbolic"}
 
 
+def test_any_of_several_accepted_answers_counts(pool):
+    gold = Gold("24/7", references=("24/7", "3.429", "a^2+2a", "a(a+3)"))
+    responses = [
+        r"\boxed{\frac{24}{7}}",
+        r"\boxed{3.429}",
+        r"\boxed{3a+a^2}",
+        r"\boxed{a^2+a}",
+        r"\boxed{3.5}",
+        "No idea at all.",
+    ]
+    verdicts = pool.grade_many([(response, gold) for response in responses])
+    assert [verdict.state for verdict in verdicts] == ["correct"] * 3 + ["wrong"] * 2 + ["unparseable"]
+
+
 def test_sympy_is_stopped_when_it_computes_too_long_and_the_next_answer_is_graded(pool):
     answers = [(r"\boxed{9^{9^{9^{9}}}}", Gold("5")), (r"\boxed{x+1}", Gold("1+x"))]
     hanging, after = pool.grade_many(answers)
