@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
-from atrl_bench.evaluation import protocol
+from atrl_bench.evaluation import hub, protocol
 from atrl_bench.evaluation.digests import file_digest
 from atrl_bench.evaluation.grading import Gold
 from atrl_bench.evaluation.protocol import Row
@@ -36,7 +36,7 @@ LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """One benchmark: its names, its data and its two files."""
+    """One benchmark: its names, its data and its files."""
 
     name: str  # in our commands and tables
     title: str  # in print
@@ -46,10 +46,13 @@ class TaskInfo:
     num_rows: int  # of the published split
     hub_id: str | None  # None: only ever on this machine
     hub_config: str | None
+    revision: str | None  # of the hub's dataset, where the task file pins one
     metric: str  # how an answer is scored, in print
-    media: str  # what a problem shows: images or video
+    media: str  # what a problem shows: images, video, or "images and video" in files of their own
     needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
+    note: str  # what a reader of the number has to know, in print
     yaml_path: Path
+    module_path: Path  # splits of one benchmark share it
 
     @property
     def lmms_eval_name(self) -> str:
@@ -64,7 +67,7 @@ class TaskInfo:
     @property
     def module(self) -> ModuleType:
         """The task's Python file, imported once."""
-        return _module(self.yaml_path.with_suffix(".py"))
+        return _module(self.module_path)
 
 
 @dataclass(frozen=True)
@@ -126,19 +129,23 @@ def find_task(name: str) -> TaskInfo:
 def _task_info(path: Path, config: dict[str, Any]) -> TaskInfo:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
+    module_path, *others = _hook_files(path, config)
     return TaskInfo(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
-        version=f"{data['version']}-{_fingerprint(path, config)}",
+        version=f"{data['version']}-{_fingerprint([module_path, *others], config)}",
         split=config["test_split"],
         folder=data["folder"],
         num_rows=data["num_rows"],
         hub_id=None if local else config["dataset_path"],
         hub_config=config.get("dataset_name"),
+        revision=(config.get("dataset_kwargs") or {}).get("revision"),
         metric=data.get("metric", "accuracy"),
         media=data.get("media", "images"),
         needs=tuple(data.get("needs", ())),
+        note=data.get("note", ""),
         yaml_path=path,
+        module_path=module_path,
     )
 
 
@@ -147,9 +154,16 @@ def _read(path: Path) -> dict[str, Any]:
     return {**_read(path.parent / config.pop("include")), **config} if "include" in config else config
 
 
-def _fingerprint(path: Path, config: dict[str, Any]) -> str:
+def _hook_files(path: Path, config: dict[str, Any]) -> list[Path]:
+    """Return the Python files beside a task file whose functions it names, the one of `process_docs` first."""
+    hooks = [config["process_docs"], *(hook for hook in config.values() if str(hook).startswith("!function "))]
+    files = [path.with_name(hook.removeprefix("!function ").split(".")[0] + ".py") for hook in hooks]
+    return [file for file in dict.fromkeys(files) if file.is_file()]
+
+
+def _fingerprint(files: Sequence[Path], config: dict[str, Any]) -> str:
     """Return a hash of all that the task's files do: comments, docstrings and layout may change, code may not."""
-    sources = [path.with_suffix(".py"), Path(protocol.__file__)]
+    sources = [*files, Path(protocol.__file__)]
     code = [ast.dump(_without_docstrings(ast.parse(source.read_text(encoding="utf-8")))) for source in sources]
     return hashlib.sha256(json.dumps([config, *code], sort_keys=True).encode()).hexdigest()[:8]
 
@@ -175,35 +189,42 @@ def _module(path: Path) -> ModuleType:
 # Rows -------------------------------------------------------------------------------------------------------------
 
 
-def parquet_files(info: TaskInfo, data_dir: Path) -> list[Path]:
-    """Return the files below `data_dir` that hold the benchmark's split."""
-    folder = info.data_folder(data_dir)
-    files = sorted(folder.glob(f"{info.split}*.parquet")) or sorted((folder / "data").glob(f"{info.split}*.parquet"))
-    if not files:
+def parquet_files(info: TaskInfo, data_dir: Path | None) -> list[Path]:
+    """Return the files that hold the benchmark's split: below `data_dir`, or the hub's, fetched where missing."""
+    if data_dir is None:
+        return hub.fetch(_on_hub(info))
+    folder = data_dir / info.folder
+    names = hub.split_files(hub.list_files(folder), info.split, info.hub_config)
+    if not names:
         raise MissingDataError(
             f"There is no {info.title} data in {data_dir}.",
-            why=f"Expected {folder}/{info.split}*.parquet.",
+            why=f"Expected {info.data_folder(data_dir)}/{info.split}*.parquet.",
             next_step="give another --data-dir, or leave it out to use the hub's data",
         )
-    return files
+    return [folder / name for name in names]
+
+
+def is_here(info: TaskInfo, data_dir: Path | None) -> bool:
+    """Return whether the benchmark's rows are on this machine; asks no network."""
+    if data_dir is not None:
+        return bool(hub.split_files(hub.list_files(data_dir / info.folder), info.split, info.hub_config))
+    return info.hub_id is not None and hub.is_downloaded(info.hub_id, info.split, info.hub_config, info.revision)
 
 
 def data_digest(info: TaskInfo, data_dir: Path | None) -> str:
     """Return what names the benchmark's data: the hash of the local files, or the hub dataset with its commit."""
     if data_dir is not None:
-        return file_digest(parquet_files(info, data_dir))
-    return f"{info.hub_id}@{_hub_commit(info)}"
+        return file_digest([*parquet_files(info, data_dir), *video_files(info, data_dir)])
+    where = _on_hub(info)
+    return f"{where.hub_id}@{where.commit}"
 
 
 def load_rows(info: TaskInfo, data_dir: Path | None, limit: int | None = None) -> Dataset:
     """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
     import datasets
 
-    if data_dir is None:
-        rows = datasets.load_dataset(info.hub_id, info.hub_config, split=info.split, revision=_hub_commit(info))
-    else:
-        files = [str(path) for path in parquet_files(info, data_dir)]
-        rows = datasets.concatenate_datasets([datasets.Dataset(_read_table(path)) for path in files])
+    tables = [_read_table(str(path)) for path in parquet_files(info, data_dir)]
+    rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
     missing = [column for column in info.module.COLUMNS if column not in rows.column_names]
     if missing:
         raise InvalidFileError(
@@ -211,6 +232,8 @@ def load_rows(info: TaskInfo, data_dir: Path | None, limit: int | None = None) -
             why=f"It has {', '.join(rows.column_names)}.",
             next_step="give a --data-dir with the columns of the published dataset",
         )
+    if info.media != "images":
+        rows = rows.add_column(protocol.MEDIA_ROOT, [str(video_folder(info, data_dir))] * len(rows))
     rows = info.module.process_docs(rows)
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
@@ -237,29 +260,47 @@ def _guessed_features(schema: Any) -> Any:
     return features
 
 
-@cache
-def _hub_commit(info: TaskInfo) -> str:
-    """Return the commit of the hub dataset that is used: the downloaded one, or else the hub's latest."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.constants import HF_HUB_CACHE
+def video_folder(info: TaskInfo, data_dir: Path | None) -> Path:
+    """Return the folder in which the benchmark's videos lie as its rows name them."""
+    if data_dir is None:
+        raise MissingDataError(
+            f"The videos of {info.title} come in archives, which are not unpacked unasked.",
+            why=f"The docstring of {info.module_path} says which of them belong where.",
+            next_step=f"hf download --repo-type dataset {info.hub_id} --local-dir DATA/{info.folder}, unpack them, "
+            "and give --data-dir DATA",
+        )
+    return data_dir / info.folder
 
+
+def video_files(info: TaskInfo, data_dir: Path) -> list[Path]:
+    """Return those videos on this machine that the benchmark's rows name; none for a benchmark of images."""
+    if info.media != "video":
+        return []
+    import pyarrow.parquet as pq
+
+    files = parquet_files(info, data_dir)
+    columns = [field.name for field in pq.read_schema(files[0]) if "binary" not in str(field.type)]  # not the images
+    folder = video_folder(info, data_dir)
+    rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
+    named = sorted({folder / info.module.video(row) for row in rows})
+    found = [path for path in named if path.is_file()]
+    if not found:
+        raise MissingDataError(
+            f"None of the {len(named)} videos of {info.title} is in {folder}.",
+            why=f"The first is {named[0]}." if named else "The rows name none.",
+            next_step=f"unpack the archives as the docstring of {info.module_path} says",
+        )
+    return found
+
+
+def _on_hub(info: TaskInfo) -> hub.SplitOnHub:
     if info.hub_id is None:
         raise MissingDataError(
             f"{info.title} is not on the hub as one dataset.",
             why=f"{info.yaml_path.with_suffix('.py')} says where its questions and images are and joins them.",
             next_step=f"make {info.folder}/{info.split}.parquet with that file and give its folder as --data-dir",
         )
-    downloaded = Path(HF_HUB_CACHE) / f"datasets--{info.hub_id.replace('/', '--')}" / "refs" / "main"
-    if downloaded.is_file():
-        return downloaded.read_text().strip()
-    try:
-        return str(HfApi().dataset_info(info.hub_id, timeout=20).sha)
-    except Exception as error:
-        raise MissingDataError(
-            f"The {info.title} dataset {info.hub_id} is not on this machine and the hub does not give it.",
-            why=f"{type(error).__name__}: {error}".splitlines()[0],
-            next_step=f"hf download --repo-type dataset {info.hub_id}, or give --data-dir, or use --profile mini",
-        ) from error
+    return hub.locate(info.hub_id, info.split, info.hub_config, info.revision)
 
 
 def without_images(rows: Dataset) -> Dataset:

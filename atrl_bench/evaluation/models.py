@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.digests import file_digest
+from atrl_bench.evaluation.hub import not_available
 from atrl_bench.resources import PACKAGE
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _hub_folder(hub_id: str, download: bool) -> Path:
         try:
             return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT)))
         except Exception as error:  # whatever the hub client and the network raise
-            reason += f" The hub does not give it: {type(error).__name__}: {error}".splitlines()[0]
+            raise not_available("model", hub_id, error) from error
     raise MissingDataError(
         f"The model {hub_id} is not on this machine.",
         why=reason,

@@ -9,13 +9,16 @@ Its metrics average over all repeats of a problem; lmms-eval's default filter wo
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from atrl_bench.evaluation.grading import Gold, Verdict, shared_pool
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.grading import NUM_UNKNOWN_CHOICES, Gold, Verdict, shared_pool
 from atrl_bench.evaluation.prompts import LETTERS, choose_template, render
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ class Hooks(NamedTuple):
     """The functions that lmms-eval calls, in the order in which a task module unpacks them."""
 
     doc_to_text: Callable[..., str]
-    doc_to_visual: Callable[[Row], list[Image]]
+    doc_to_visual: Callable[[Row], Sequence[Image | str]]
     doc_to_target: Callable[[Row], str]
     process_results: Callable[[Row, list[str]], dict[str, Any]]
 
@@ -40,13 +43,14 @@ def hooks(
     group: Callable[[Row], str],
     question: Callable[[Row], str],
     gold: Callable[[Row], Gold],
-    images: Callable[[Row], list[Image]],
+    images: Callable[[Row], Sequence[Image | str]],
+    medium: str = "image",
 ) -> Hooks:
-    """Return lmms-eval's view of a benchmark that these five functions describe."""
+    """Return lmms-eval's view of a benchmark that these five functions describe, whose prompts speak of a `medium`."""
 
     def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
         run_seed = int((settings or {}).get("run_seed", 0))
-        return render(question(row), choose_template(run_seed, problem_id(row)))
+        return render(question(row), choose_template(run_seed, problem_id(row)), medium)
 
     def doc_to_target(row: Row) -> str:
         return gold(row).answer
@@ -59,6 +63,38 @@ def hooks(
         return {name: {"score": value, "group": group(row)} for name, value in metrics.items()}
 
     return Hooks(doc_to_text, images, doc_to_target, process_results)
+
+
+_PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
+
+
+def interleaved(
+    doc_to_text: Callable[..., str], pictures: Callable[[Row], Mapping[int, Image]]
+) -> Callable[..., list[dict[str, Any]]]:
+    """Return a `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
+
+    A picture that is named twice is shown twice, one that is never named comes first, and a name without a picture
+    stays text. Without this hook lmms-eval puts all images before the text, whatever `<image 2>` an option is.
+    """
+
+    def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        text, shown = doc_to_text(row, lmms_eval_specific_kwargs), pictures(row)
+        named = {int(number) for number in _PLACEHOLDER.findall(text)}
+        parts: list[Any] = [picture for number, picture in shown.items() if number not in named]
+        start = 0
+        for place in _PLACEHOLDER.finditer(text):
+            if int(place[1]) in shown:
+                parts += [text[start : place.start()], shown[int(place[1])]]
+                start = place.end()
+        parts.append(text[start:])
+        content = [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "url": part}
+            for part in parts
+            if part != ""
+        ]
+        return [{"role": "user", "content": content}]
+
+    return doc_to_messages
 
 
 def mean_score(items: Sequence[Mapping[str, Any]]) -> float:
@@ -110,6 +146,12 @@ def prepare(split: Dataset) -> Dataset:
     return split.add_column("row_number", list(range(len(split))))
 
 
+def image_names(rows: Dataset, column: str) -> list[str]:
+    """Return a name for the picture of each row, the same where the picture is: the cluster of questions about it."""
+    pictures = rows.select_columns(column)
+    return [hashlib.sha256(row[column]["bytes"] or row[column]["path"].encode()).hexdigest()[:12] for row in pictures]
+
+
 def open_image(cell: Any) -> Image:
     """Return an image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
 
@@ -134,6 +176,30 @@ def open_image(cell: Any) -> Image:
     return picture.convert("RGB")
 
 
+def numbered_images(row: Row) -> dict[int, Image]:
+    """Return the pictures of the columns `image_1`, `image_2` and so on by their number, without the empty ones."""
+    numbers = sorted(int(name.removeprefix("image_")) for name in row if re.fullmatch(r"image_\d{1,2}", name))
+    return {number: open_image(cell) for number in numbers if (cell := row[f"image_{number}"]) is not None}
+
+
+MEDIA_ROOT = "media_root"  # the column that says where the videos or other files of a benchmark's rows are
+
+
+def video_file(row: Row, name: str) -> str:
+    """Return the path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
+    root = row.get(MEDIA_ROOT)
+    if root is None:
+        raise MissingDataError(
+            f"Nothing says where the video {name} is.",
+            why="The rows come from lmms-eval alone, which does not know the folder of the unpacked archives.",
+            next_step="atrl-bench evaluate MODEL --tasks TASK --data-dir DIR",
+        )
+    path = Path(root, name)
+    if not path.resolve().is_relative_to(Path(root).resolve()):
+        raise ValueError(f"the row names a file outside its folder: {name}")
+    return str(path)
+
+
 def num_pixels(row: Row) -> int:
     """Return how many pixels the row's images have, read from their headers; a broken header counts as none."""
     from PIL import Image as Pillow
@@ -147,14 +213,57 @@ def num_pixels(row: Row) -> int:
     return total
 
 
+_ITEM = re.compile(
+    r"""\s*(?:'(?P<single>(?:[^'\\]|\\.)*)(?:'|\Z)|"(?P<double>(?:[^"\\]|\\.)*)(?:"|\Z)"""
+    r"""|(?P<bare>[^\s'",\[\]][^'",\[\]]*))\s*(?:,|\Z)""",
+    re.S,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|([\\'\"nrt]))")
+
+
+def read_list(text: str) -> list[str]:
+    """Return the items of a Python list that a dataset keeps as a string: `"['3 cm', \\"it's\\"]"`.
+
+    Nothing is evaluated. A last string that was never closed (`"['24/7', '3.43]"`) ends where the list does, and a
+    backslash that Python would not have written, as in `\\frac`, is a backslash.
+    """
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")):
+        raise ValueError(f"not a list: {text[:80]!r}")
+    inner, items, start = inner[1:-1].rstrip(), [], 0
+    while start < len(inner):
+        item = _ITEM.match(inner, start)
+        if item is None:
+            raise ValueError(f"not a list of strings and numbers: {text[:80]!r}")
+        bare = item["bare"]
+        items.append(bare.strip() if bare else _ESCAPE.sub(_unescaped, item["single"] or item["double"] or ""))
+        start = item.end()
+    return items
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
+    return chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(escape[4], escape[4])
+
+
+def open_gold(answer: str) -> Gold:
+    """Return the gold of an open question: the one answer, or the first of a list of accepted ones with the others.
+
+    Only a list of quoted strings is a list of answers: `[1, 2]` may be an interval.
+    """
+    accepted = read_list(answer) if re.match(r"\s*\[\s*['\"].*\]\s*\Z", answer, re.S) else [answer]
+    accepted = [repair_latex(one) for one in accepted if one.strip()]
+    return Gold(accepted[0], references=tuple(accepted) if len(accepted) > 1 else ()) if accepted else Gold("")
+
+
 def choice_gold(answer: str, options: Sequence[str]) -> Gold:
     """Return the gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
 
     What is neither (MathVerse has `False`, `C` above `D`, and letters without options) is compared as it stands.
     """
     answer = answer.strip()
-    letter = re.fullmatch(r"\(?([A-J])\)?\.?", answer)
-    if letter and (not options or LETTERS.index(letter[1]) < len(options)):
+    letter = re.fullmatch(r"\(?([A-P])\)?\.?", answer)
+    if letter and LETTERS.index(letter[1]) < (len(options) or NUM_UNKNOWN_CHOICES):
         return Gold(letter[1], tuple(options), kind="choice")
     if answer in options:
         return Gold(LETTERS[list(options).index(answer)], tuple(options), kind="choice")
