@@ -1,0 +1,83 @@
+"""ChartQAPro test.
+
+Masry et al., "ChartQAPro: A More Diverse and Challenging Benchmark for Chart Question Answering", ACL 2025. 1,948
+questions about 1,341 charts: factoid, multiple choice, hypothetical, fact checking, and conversations of which the last
+turn is scored.
+
+An example, a conversation: "What is the share of the first group?", "54.3", "And of the second?". Gold: `38.5`; the
+earlier turns are in the prompt with their gold answers, as in the benchmark's own evaluation.
+
+Relaxed accuracy: a number within 5 %, a year exactly, a text by its similarity, a list element by element. The score is
+the strict one of the benchmark's paper; what its published script gives the same answer is kept beside it as `official`
+(`metrics.text.relaxed` has the difference). The hints below say in our words what the benchmark's own prompts ask of
+each type: nobody can know that "unanswerable" is an answer. `image` holds a file's bytes, without the type of an image.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from atrl_bench.evaluation.protocol import Gold, Row, hooks, image_names, open_image, prepare
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL.Image import Image
+
+COLUMNS = ("Question", "Answer", "Question Type", "image", "Year", "Paragraph")
+KEPT = ("Question Type", "Year")
+BREAKDOWN = "Question Type"
+EXACT = ("Fact Checking", "Multi Choice")
+HINTS = {
+    "Multi Choice": "Answer with the letter of the option.",
+    "Fact Checking": "Say whether it is true or false.",
+}
+OTHER_HINT = (
+    'Answer with a word, a number or a short phrase, several answers as a list in brackets, and "unanswerable" if the '
+    "chart does not tell."
+)
+
+
+def process_docs(split: Dataset) -> Dataset:
+    """Return the rows with `image` as an image and with the name of the chart, which several rows share."""
+    from datasets import Image as ImageFeature
+
+    rows = prepare(split.cast_column("image", ImageFeature()))
+    return rows.add_column("chart", image_names(rows, "image"))
+
+
+def problem_id(row: Row) -> str:
+    """Return the row's number: the dataset has no other name for it."""
+    return str(row["row_number"])
+
+
+def group(row: Row) -> str:
+    """Return the chart."""
+    return row["chart"]
+
+
+def question(row: Row) -> str:
+    """Return the paragraph about the chart, earlier turns with their answers, the question, and what to answer with."""
+    earlier = [
+        f"Question: {asked.strip()}\nAnswer: {answered.strip()}"
+        for asked, answered in zip(row["Question"][:-1], row["Answer"][:-1], strict=True)
+    ]
+    hint = HINTS.get(row["Question Type"], OTHER_HINT)
+    parts = [(row["Paragraph"] or "").strip(), *earlier, f"{row['Question'][-1].strip()}\n{hint}"]
+    return "\n\n".join(part for part in parts if part)
+
+
+def gold(row: Row) -> Gold:
+    """Return the last answer, whether it has to be exact, and which of its elements are years."""
+    answer = row["Answer"][-1].strip().rstrip(".")
+    flags = row["Year"][-1:] if row["Question Type"] == "Conversational" else row["Year"]
+    rules = {"exact": row["Question Type"] in EXACT, "years": [flag.upper() == "YES" for flag in flags]}
+    return Gold(answer, metric="relaxed", rules=json.dumps(rules))
+
+
+def images(row: Row) -> list[Image]:
+    """Return the chart."""
+    return [open_image(row["image"])]
+
+
+doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
