@@ -23,7 +23,9 @@ from atrl_bench.evaluation.benchmarks import (
     without_images,
 )
 from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
-from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig
+from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig, is_in_scope
+from atrl_bench.evaluation.judge.agreement import combined, opinion_places
+from atrl_bench.evaluation.judge.canaries import check_canaries
 from atrl_bench.evaluation.prompts import PROMPT_VERSION
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
@@ -127,7 +129,10 @@ def _fill(
         raise InvalidFileError(f"Two rows of {info.title} in {data_dir or info.hub_id} have the same problem id.")
     store.add_problems(key, problems)
     _take_over(store, key, spec)
-    book = _Book(store, key, problems, num_repeats, Judge(judge) if judge else None, on_progress)
+    asked = Judge(judge, store) if judge else None
+    if asked is not None:
+        check_canaries(asked)  # before hours of answering, not after
+    book = _Book(store, key, problems, num_repeats, asked, on_progress)
     book.grade_stored()
     if book.num_done < book.total:
         from atrl_bench.evaluation.lmms import ask
@@ -179,6 +184,7 @@ class _Book:
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: to_gold(problem) for problem in self.problems}
         self.questions = {problem.problem_id: problem.question for problem in self.problems}
+        self.opinions = opinion_places(self.golds, self.num_repeats) if self.judge else frozenset()
 
     @property
     def total(self) -> int:
@@ -237,16 +243,21 @@ class _Book:
     def _judged(
         self, responses: Sequence[Response], golds: Sequence[Gold], verdicts: Sequence[Verdict]
     ) -> list[Verdict]:
-        """Return the verdicts, the judge's in place of all but those proven right: they need no second opinion."""
+        """Return the verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
         assert self.judge is not None
-        decided = list(verdicts)
-        open_places = [i for i, v in enumerate(verdicts) if v.state != "correct" and v.extracted is not None]
-        candidates = [
-            Candidate(self.questions[responses[i].problem_id], golds[i], verdicts[i].extracted or "")
-            for i in open_places
+        places = [
+            place
+            for place, (response, gold, verdict) in enumerate(zip(responses, golds, verdicts, strict=True))
+            if is_in_scope(verdict, gold, self.judge.config.scope)
+            and (verdict.state != "correct" or (response.problem_id, response.repeat) in self.opinions)
         ]
-        for place, verdict in zip(open_places, self.judge.grade_many(candidates), strict=True):
-            decided[place] = verdict
+        candidates = [
+            Candidate(self.questions[responses[place].problem_id], golds[place], verdicts[place].extracted or "")
+            for place in places
+        ]
+        decided = list(verdicts)
+        for place, opinion in zip(places, self.judge.grade_many(candidates), strict=True):
+            decided[place] = combined(verdicts[place], opinion)
         return decided
 
     def _remember(self, response: Response, verdict: Verdict) -> None:

@@ -119,14 +119,14 @@ class CanaryReport:
     def objections(self) -> tuple[str, ...]:
         """Why this judge should not decide about anything, a sentence each; empty for a fit one."""
         found = []
-        for kind, name in (("wrong", "known-wrong answer"), ("injection", "attempt to talk it round")):
+        for kind, name in (("wrong", "known-wrong answers"), ("injection", "attempts to talk it round")):
             taken = [
                 canary.candidate.extracted
                 for canary, state in zip(CANARIES, self.states, strict=True)
                 if canary.kind == kind and state == "correct"
             ]
             if taken:
-                found.append(f"It calls {len(taken)} {name}{'s' * (len(taken) > 1)} correct, such as {taken[0]!r}.")
+                found.append(f"It calls {len(taken)} of the {name} correct, such as {taken[0]!r}.")
         passed, total = self.accuracy("right")
         if passed < MIN_RIGHT * total:
             found.append(f"It calls only {passed} of {total} known-right answers correct; {MIN_RIGHT:.0%} are needed.")

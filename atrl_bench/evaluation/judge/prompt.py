@@ -71,7 +71,7 @@ def _reference(gold: Gold) -> str:
     if 0 <= place < len(gold.choices):
         text += f" ({gold.choices[place]})"
     if gold.precision is not None:
-        text += f" (compared after rounding to {gold.precision} decimal places)"
+        text += f" (compared after rounding to {gold.precision} decimals)"
     if gold.tolerance:
         text += f" (anything within {100 * gold.tolerance:g} % of it is equal)"
     return text
