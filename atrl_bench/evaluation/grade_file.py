@@ -44,7 +44,8 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
 def text(records: list[dict[str, Any]]) -> str:
     """Return verdicts as a person reads them: a line each, the counts at the end."""
     lines = [
-        f"{record['line']:>6}  {record['state']:<11}  {_short(record['extracted'], 24):<24}  {_short(record['why'], 31)}"
+        f"{record['line']:>6}  {record['state']:<11}  {_short(record['extracted'], 24):<24}  "
+        + _short(record["why"], 31)
         for record in records
     ]
     total = summary(records)

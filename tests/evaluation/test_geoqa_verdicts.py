@@ -142,7 +142,6 @@ def test_our_extraction_with_the_published_reading_of_numbers_agrees_in_1490_of_
     assert agreeing >= 1490
 
 
-@pytest.mark.slow
 def test_the_published_rule_as_a_metric_gives_all_1508_published_verdicts(rows):
     with GradingPool(num_workers=2) as pool:
         golds = [(row["response"], Gold(row["answer"], metric="math_verify")) for row in rows.values()]
