@@ -409,7 +409,9 @@ class GradingPool:
         """Return the verdicts on (response, gold) pairs, in their order."""
         decided = [grade_fast(response, gold) for response, gold in answers]
         questions = list(dict.fromkeys(item for item in decided if isinstance(item, Question)))
-        verdicts = dict(zip(questions, self._ask(questions), strict=True)) if questions else {}
+        verdicts = _run_programs([question for question in questions if _is_program(question)])
+        formulas = [question for question in questions if question not in verdicts]
+        verdicts |= dict(zip(formulas, self._ask(formulas), strict=True)) if formulas else {}
         return [verdicts[item] if isinstance(item, Question) else item for item in decided]
 
     def _ask(self, questions: Sequence[Question]) -> list[Verdict]:
@@ -465,6 +467,21 @@ class GradingPool:
                 max_workers=self.num_workers, initializer=start_worker, initargs=(self.memory_bytes,), context=context
             )
         return self._workers
+
+
+def _is_program(question: Question) -> bool:
+    if question.metric == "equal":
+        return False
+    from atrl_bench.evaluation.metrics import find_metric
+
+    return find_metric(question.metric).isolated
+
+
+def _run_programs(questions: Sequence[Question]) -> dict[Question, Verdict]:
+    """Return the verdicts on answers that are programs; no pool of ours, the operating system isolates those."""
+    from atrl_bench.evaluation.metrics import score_isolated
+
+    return dict(zip(questions, score_isolated(questions), strict=True)) if questions else {}
 
 
 _VERDICTS: dict[str, tuple[State, str]] = {

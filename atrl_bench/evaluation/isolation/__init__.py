@@ -30,6 +30,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.isolation.backends import BACKENDS, JOB, Backend, bound_folders, sandbox_user
 from atrl_bench.evaluation.isolation.supervise import supervise
 
+CODE_ISOLATION = "code isolation"  # how a task file names what is here
 PERMISSION = "ATRL_BENCH_ALLOW_CODE"  # set to 1 by `--allow-code`
 INSIDE = Path(__file__).with_name("inside.py")
 PROBE = Path(__file__).with_name("probe.py")
@@ -69,10 +70,14 @@ def run_program(
 
     `files` are laid into that folder first. Raises when programs may not run here: no permission, or no isolation.
     """
+    backend = require_isolation()
+    return _run(backend, program, arguments, files or {}, outputs, environment=environment or {}, limits=limits)
+
+
+def require_isolation() -> Backend:
+    """Return what isolates programs here; raises when they may not run: no permission, or no isolation."""
     require_permission()
-    return _run(
-        available_backend(), program, arguments, files or {}, outputs, environment=environment or {}, limits=limits
-    )
+    return available_backend()
 
 
 def require_permission() -> None:

@@ -43,11 +43,8 @@ def main() -> None:
         if content is None:
             continue
         if len(content) > left:
-            state, why, files = (
-                "too big",
-                f"{name} and the files before it have more than {limits['output_bytes']} bytes",
-                {},
-            )
+            state, why = "too big", f"what it leaves has more than {limits['output_bytes']} bytes"
+            files.clear()
             break
         left -= len(content)
         files[name] = base64.b64encode(content).decode()

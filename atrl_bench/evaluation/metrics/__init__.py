@@ -1,13 +1,14 @@
 """How an answer is scored where a benchmark does not ask "right or wrong": parts of a point, by name.
 
 A metric is a function `(answer, gold) -> Scored` in one module of this package. `Gold.metric` names it, `references`
-and `rules` say what it compares with. Nothing a model wrote is ever evaluated; what may take long runs in a worker.
+and `rules` say what it compares with. Nothing a model wrote is ever evaluated in a process of ours; what may take long
+runs in a worker, and programs run in isolation.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from types import MappingProxyType
@@ -40,17 +41,20 @@ class Metric(NamedTuple):
     module: str
     reads: Literal["answer", "words", "response"]
     slow: bool = False
+    isolated: bool = False  # runs programs: `score_many` of its module takes all answers at once
 
-    def function(self, name: str) -> Callable[[str, Gold], Scored]:
-        """Return the metric itself."""
-        function: Callable[[str, Gold], Scored] = getattr(import_module(f"{__name__}.{self.module}"), name)
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the metric itself, `(answer, gold) -> Scored`, or another function of its module."""
+        function: Callable[..., Any] = getattr(import_module(f"{__name__}.{self.module}"), name)
         return function
 
 
 METRICS: dict[str, Metric] = {
     "anls": Metric("text", "words"),
+    "chart": Metric("charts", "response", isolated=True),
     "math_verify": Metric("official", "response", slow=True),
     "mega": Metric("mega", "response", slow=True),
+    "mra": Metric("numbers", "answer"),
     "relaxed": Metric("text", "words"),
     "vqa": Metric("text", "words"),
 }
@@ -74,7 +78,7 @@ def score_fast(response: str, gold: Gold) -> Verdict | Question:
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict("unparseable", answer[:80], gold.metric, f"the answer has {len(answer)} characters")
     assert answer is not None
-    if metric.slow:
+    if metric.slow or metric.isolated:
         return Question(answer[:MAX_ANSWER_CHARS], json.dumps(asdict(gold)), answer, gold.metric)
     scored = metric.function(gold.metric)(answer, gold)
     return Verdict(scored.state, answer, gold.metric, scored.why, scored.score, scored.details)
@@ -84,3 +88,14 @@ def score_slow(gold: str, answer: str, name: str) -> tuple[str, str, float, dict
     """Return state, reason, score and parts; for the worker processes of `grading.GradingPool`."""
     scored = find_metric(name).function(name)(answer, Gold(**json.loads(gold)))
     return scored.state, scored.why, scored.score, dict(scored.details)
+
+
+def score_isolated(questions: Sequence[Question]) -> list[Verdict]:
+    """Return the verdicts on answers whose metrics run programs, each metric's all at once."""
+    verdicts: dict[Question, Verdict] = {}
+    for name in dict.fromkeys(question.metric for question in questions):
+        asked = [question for question in questions if question.metric == name]
+        score_many = find_metric(name).function("score_many")
+        answers = [(question.answer, Gold(**json.loads(question.gold))) for question in asked]
+        verdicts |= dict(zip(asked, score_many(answers), strict=True))
+    return [verdicts[question] for question in questions]
