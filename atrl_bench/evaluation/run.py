@@ -23,6 +23,7 @@ from atrl_bench.evaluation.benchmarks import (
     without_images,
 )
 from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
+from atrl_bench.evaluation.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig, is_in_scope
 from atrl_bench.evaluation.judge.agreement import combined, opinion_places
 from atrl_bench.evaluation.judge.canaries import check_canaries
@@ -123,6 +124,8 @@ def _fill(
     on_progress: Callable[[int, int], None] | None,
 ) -> None:
     info, num_repeats = find_task(spec["task"]), spec["decoding"]["repeats"]
+    if CODE_ISOLATION in info.needs:
+        require_isolation()  # before hours of answering, not after
     rows = load_rows(info, data_dir, spec["limit"])
     problems = [to_problem(info, row) for row in without_images(rows)]
     if len({problem.problem_id for problem in problems}) < len(problems):
