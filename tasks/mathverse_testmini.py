@@ -1,7 +1,9 @@
-"""MathVerse testmini.
+"""MathVerse testmini: the five versions with an image, and Text Only as a task of its own.
 
 Zhang et al., "MathVerse: Does Your Multi-modal LLM Truly See the Diagrams in Visual Math Problems?", ECCV 2024.
-788 problems in five versions each, 3,940 rows; the Text Only rows are a set of their own.
+788 problems in five versions each, 3,940 rows, so that the mean over rows is the mean of the five versions' scores. The
+788 Text Only rows are a set of their own that the leaderboard's number leaves out; they are asked in the one template
+that speaks of no image.
 
 An example, in its Text Dominant version: "As shown in the figure, in triangle ABC, it is known that angle
 A = 80.0, angle B = 60.0, point D is on AB, DE parallel BC, then the size of angle CED is
@@ -15,9 +17,10 @@ they are where no reading is certain: `False`, `C` above `D`, letters beyond D; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from atrl_bench.evaluation.prompts import split_options, with_choices
+from atrl_bench.evaluation.prompts import render, split_options, with_choices
 from atrl_bench.evaluation.protocol import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("problem_index", "problem_version", "question", "image", "answer", "question_type")
 KEPT = ("problem_version", "question_type")
+BREAKDOWN = "problem_version"
 process_docs = prepare
 
 
@@ -53,8 +57,8 @@ def gold(row: Row) -> Gold:
 
 
 def images(row: Row) -> list[Image]:
-    """Return the version's image."""
-    return [open_image(row["image"])]
+    """Return the version's image; the column is text, and empty, where the version has none."""
+    return [open_image(row["image"])] if row["image"] else []
 
 
 def _stem_and_options(text: str) -> tuple[str, list[str]]:
@@ -63,3 +67,8 @@ def _stem_and_options(text: str) -> tuple[str, list[str]]:
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
+
+
+def doc_to_text_alone(row: Row, settings: Mapping[str, Any] | None = None) -> str:
+    """Return the prompt of a Text Only row: the other two templates send the reader to an image."""
+    return render(question(row), 0)

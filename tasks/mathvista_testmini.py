@@ -9,7 +9,8 @@ null, precision 1.0. Gold: `1.2`.
 
 The gold of a multiple-choice row is the option's text, not its letter; both are accepted. `precision` arrives as a
 float (1.0), on which lmms-eval's own task fails for all 40 decimal rows; a response is rounded to that many places, as
-the official script does. Labels known to be wrong are kept for comparability, as on the leaderboard.
+the official script does. Labels known to be wrong are kept for comparability, as on the leaderboard. The test
+split (5,141 rows) has no public answers: only the leaderboard scores it, so it is no task here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("pid", "question", "choices", "unit", "precision", "answer", "question_type", "answer_type", "decoded_image")
 KEPT = ("question_type", "answer_type")
+BREAKDOWN = "question_type"
 process_docs = prepare
 
 

@@ -22,7 +22,7 @@ TEMPLATES: tuple[str, str, str] = (
 # MathVerse's Vision Only rows carry no question at all: the text is inside the picture.
 QUESTION_IN_IMAGE = "According to the question shown in the image, what is the answer?"
 
-LETTERS = "ABCDEFGHIJ"
+LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
 
 def choose_template(run_seed: int, problem_id: str) -> int:
@@ -31,9 +31,13 @@ def choose_template(run_seed: int, problem_id: str) -> int:
     return int.from_bytes(digest[:8], "big") % len(TEMPLATES)
 
 
-def render(question: str, template: int) -> str:
-    """Return the text of the user turn: the question, or a fixed sentence where only the image has it, in its frame."""
-    return TEMPLATES[template].format(question=question.strip() or QUESTION_IN_IMAGE)
+def render(question: str, template: int, medium: str = "image") -> str:
+    """Return the text of the user turn: the question in its frame, which speaks of the image or of another `medium`.
+
+    Where only the image has the question, a fixed sentence stands for it.
+    """
+    frame = TEMPLATES[template].replace("the image", f"the {medium}")
+    return frame.format(question=question.strip() or QUESTION_IN_IMAGE)
 
 
 def with_choices(question: str, options: Sequence[str]) -> str:
@@ -49,8 +53,8 @@ def split_options(text: str) -> list[str]:
     (options named after points of a figure) and `"PA > PB > AB"` keep their inner letters.
     """
     starts: list[tuple[int, int]] = []
-    for match in re.finditer(r"(?:^|[;\n])\s*([A-J])\s*[.):．、]\s*", text):
-        if match[1] == LETTERS[len(starts)]:
+    for match in re.finditer(r"(?:^|[;\n])\s*([A-P])\s*[.):．、]\s*", text):
+        if match[1] == LETTERS[len(starts) : len(starts) + 1]:
             starts.append(match.span())
     bounds = [*starts, (len(text), len(text))]
     return [text[begin:end].strip(" ;\n") for (_, begin), (end, _) in pairwise(bounds)]

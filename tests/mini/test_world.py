@@ -11,8 +11,9 @@ from atrl_bench.mini.twins.main_7b import VERSIONS
 from atrl_bench.profiles import load_profile
 
 
-def rows_of(world, folder):
-    [file] = (world / folder).glob("*.parquet")
+def rows_of(world, name):
+    dataset = {**TWINS, **TRAINING_SETS}[name]
+    [file] = (world / dataset.folder / dataset.config).glob(f"{dataset.split}-*.parquet")
     return pq.read_table(file).to_pylist()
 
 
@@ -27,8 +28,20 @@ REAL_COLUMNS = {
     "mathverse": "sample_index problem_index problem_version question image answer question_type metadata query_wo "
     "query_cot question_for_eval",
     "mathvision": "id question options image answer solution level subject decoded_image",
+    "mathverse_text_only": "sample_index problem_index problem_version question image answer question_type metadata "
+    "query_wo query_cot question_for_eval",
+    "mathvision_test": "id question options image answer solution level subject decoded_image",
     "mathvista": "pid question image decoded_image choices unit precision answer question_type answer_type metadata "
     "query",
+    "mmmu": "id question options explanation image_1 image_2 image_3 image_4 image_5 image_6 image_7 img_type answer "
+    "topic_difficulty question_type subfield",
+    "mmmu_pro_standard": "id question options explanation image_1 image_2 image_3 image_4 image_5 image_6 image_7 "
+    "img_type answer topic_difficulty subject",
+    "mmmu_pro_vision": "id image options answer subject",
+    "emma": "pid question options answer image_1 image_2 image_3 image_4 image_5 solution subject task category source "
+    "type context",
+    "emma_mini": "pid question options answer image_1 image_2 image_3 image_4 image_5 solution subject task category "
+    "source type context",
 }
 
 
@@ -95,11 +108,11 @@ def test_geoqa_gold_carries_degree_signs_and_units(mini_world):
 
 
 def test_no_test_picture_occurs_in_training(mini_world):
-    def pictures(folders):
+    def pictures(names):
         return {
             hashlib.sha256(image["bytes"]).hexdigest()
-            for folder in {dataset.folder for dataset in folders.values()}
-            for row in rows_of(mini_world, folder)
+            for name in names
+            for row in rows_of(mini_world, name)
             for image in images_of(row)
         }
 

@@ -45,7 +45,7 @@ def problems_of(name: str, data_dir: Path) -> list:
 
 
 def test_the_five_benchmarks_of_the_main_table_are_there() -> None:
-    assert [info.name for info in list_tasks()] == NAMES
+    assert {info.name for info in list_tasks()} >= set(NAMES)
     assert all(info.lmms_eval_name == f"atrl_{info.name}" for info in list_tasks())
 
 

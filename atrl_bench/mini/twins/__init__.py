@@ -5,7 +5,7 @@ The same task file, prompt, grader and metric run on a benchmark and on its twin
 
 from __future__ import annotations
 
-from atrl_bench.mini.twins import main_7b
+from atrl_bench.mini.twins import documents, main_7b, subjects
 from atrl_bench.mini.twins.dataset import Dataset
 
-TWINS: dict[str, Dataset] = {twin.name: twin for module in (main_7b,) for twin in module.TWINS}
+TWINS: dict[str, Dataset] = {twin.name: twin for module in (main_7b, documents, subjects) for twin in module.TWINS}

@@ -14,6 +14,7 @@ from atrl_bench.mini.problems import KINDS, Problem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
+    from PIL.Image import Image
 
 Row = dict[str, Any]
 
@@ -38,8 +39,13 @@ class Dataset:
 
 def embedded(problem: Problem, name: str, *, with_glyph: bool = False) -> dict[str, Any]:
     """Return the problem's picture as the `datasets` Image feature stores it."""
+    return encoded(draw(problem, with_glyph=with_glyph), name)
+
+
+def encoded(picture: Image, name: str) -> dict[str, Any]:
+    """Return any picture as the `datasets` Image feature stores it."""
     buffer = io.BytesIO()
-    draw(problem, with_glyph=with_glyph).save(buffer, format="PNG")
+    picture.save(buffer, format="PNG")
     return {"bytes": buffer.getvalue(), "path": name}
 
 

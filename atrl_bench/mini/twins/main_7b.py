@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from atrl_bench.mini.corpus import (
     with_placeholder,
 )
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, LETTERS, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, Problem, draw_problem
 from atrl_bench.mini.twins.dataset import Dataset, Row, columns, drawn, embedded, strings
 
 if TYPE_CHECKING:
@@ -58,31 +59,44 @@ def _mathverse(count: int, rng: np.random.Generator) -> list[Row]:
             words = {"Text Dominant": described(posed), "Text Lite": full, "Vision Intensive": short}
             stem = words.get(version, ASK_THE_PICTURE if version == "Vision Dominant" else "")
             sign = version in ("Vision Dominant", "Vision Only")
-            kind = "multi-choice" if posed.options else "free-form"
-            wanted = "correct option letter, e.g., A, B, C, D" if posed.options else "final value, e.g., 1, 2.5, 300"
+            name = f"image_{place + 1}_{version}.png"
             text = _verse_text(stem, posed.options)
-            rows.append(
-                {
-                    "sample_index": str(len(rows) + 1),
-                    "problem_index": str(place + 1),
-                    "problem_version": version,
-                    "question": text,
-                    "image": embedded(posed.problem, f"image_{place + 1}_{version}.png", with_glyph=sign),
-                    "answer": posed.answer,
-                    "question_type": kind,
-                    "metadata": {
-                        "split": "testmini",
-                        "source": "handwritten digits",
-                        "subject": "Arithmetic",
-                        "subfield": posed.problem.kind.name,
-                    },
-                    "query_wo": f"Please directly answer the question and provide the {wanted}.\n{text}",
-                    "query_cot": "Please first conduct reasoning, and then answer the question and provide the "
-                    f"{wanted}, at the end.\n{text}",
-                    "question_for_eval": _verse_text(full, posed.options),
-                }
-            )
+            row = _verse_row(posed, place, version, text, embedded(posed.problem, name, with_glyph=sign))
+            rows.append({"sample_index": str(len(rows) + 1), **row})
     return rows
+
+
+def _mathverse_text_only(count: int, rng: np.random.Generator) -> list[Row]:
+    """Return problems whose digits are in the words; the column of the image is an empty text."""
+    rows = []
+    for place in range(count):
+        posed = pose(drawn(SIGN_KINDS, place, rng), "four" if rng.random() < 436 / 788 else "open", rng)
+        stem = f"{READING_PREFIX} {posed.problem.transcription}. {posed.stem}"
+        row = _verse_row(posed, place, "Text Only", _verse_text(stem, posed.options), "")
+        rows.append({"sample_index": str(place + 1), **row})
+    return rows
+
+
+def _verse_row(posed: Posed, place: int, version: str, text: str, image: dict[str, Any] | str) -> Row:
+    wanted = "correct option letter, e.g., A, B, C, D" if posed.options else "final value, e.g., 1, 2.5, 300"
+    return {
+        "problem_index": str(place + 1),
+        "problem_version": version,
+        "question": text,
+        "image": image,
+        "answer": posed.answer,
+        "question_type": "multi-choice" if posed.options else "free-form",
+        "metadata": {
+            "split": "testmini",
+            "source": "handwritten digits",
+            "subject": "Arithmetic",
+            "subfield": posed.problem.kind.name,
+        },
+        "query_wo": f"Please directly answer the question and provide the {wanted}.\n{text}",
+        "query_cot": "Please first conduct reasoning, and then answer the question and provide the "
+        f"{wanted}, at the end.\n{text}",
+        "question_for_eval": _verse_text(posed.problem.kind.wordings[0], posed.options),
+    }
 
 
 # MathVision: 190 of 304 rows have five options, in 73 of them only the letters of parts of the picture.
@@ -226,10 +240,10 @@ def _geoqa_features() -> Features:
     return columns(image="image", question="string", ground_truth="string")
 
 
-def _mathverse_features() -> Features:
+def _mathverse_features(image: str = "image") -> Features:
     return columns(
         **strings("sample_index", "problem_index", "problem_version", "question"),
-        image="image",
+        image=image,
         **strings("answer", "question_type"),
         metadata=strings("split", "source", "subject", "subfield"),
         **strings("query_wo", "query_cot", "question_for_eval"),
@@ -280,7 +294,15 @@ def _wemath_features() -> Features:
 TWINS = (
     Dataset("geoqa", "test", _geoqa_features, _geoqa),
     Dataset("mathverse", "testmini", _mathverse_features, _mathverse),
+    Dataset(
+        "mathverse",
+        "testmini_text_only",
+        partial(_mathverse_features, "string"),
+        _mathverse_text_only,
+        label="mathverse_text_only",
+    ),
     Dataset("mathvision", "testmini", _mathvision_features, _mathvision),
+    Dataset("mathvision", "test", _mathvision_features, _mathvision, label="mathvision_test"),
     Dataset("mathvista", "testmini", _mathvista_features, _mathvista),
     Dataset("wemath", "testmini", _wemath_features, _wemath),
 )
