@@ -60,7 +60,7 @@ def question(row: Row) -> str:
     """Return the paragraph about the chart, earlier turns with their answers, the question, and what to answer with."""
     earlier = [
         f"Question: {asked.strip()}\nAnswer: {answered.strip()}"
-        for asked, answered in zip(row["Question"][:-1], row["Answer"][:-1], strict=True)
+        for asked, answered in zip(row["Question"][:-1], row["Answer"][:-1], strict=False)
     ]
     hint = HINTS.get(row["Question Type"], OTHER_HINT)
     parts = [(row["Paragraph"] or "").strip(), *earlier, f"{row['Question'][-1].strip()}\n{hint}"]
@@ -70,8 +70,9 @@ def question(row: Row) -> str:
 def gold(row: Row) -> Gold:
     """Return the last answer, whether it has to be exact, and which of its elements are years."""
     answer = row["Answer"][-1].strip().rstrip(".")
-    flags = row["Year"][-1:] if row["Question Type"] == "Conversational" else row["Year"]
-    rules = {"exact": row["Question Type"] in EXACT, "years": [flag.upper() == "YES" for flag in flags]}
+    flags = [flag == "YES" for flag in row["Year"] or ()]
+    years = flags[-1:] if row["Question Type"] == "Conversational" else flags
+    rules = {"exact": row["Question Type"] in EXACT, "years": years}
     return Gold(answer, metric="relaxed", rules=json.dumps(rules))
 
 
