@@ -54,6 +54,8 @@ class EvaluationSizes(_Settings):
     batch_size: int = Field(gt=0, description="problems in one prefill")
     min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
     max_pixels: int = Field(gt=0, description="larger images are reduced to this")
+    num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")
+    video_max_pixels: int = Field(gt=0, description="larger frames of a video are reduced to this")
     dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
 
 

@@ -57,3 +57,9 @@ def draw_scan(scan: int, hand: np.random.Generator) -> Image.Image:
         start, end = (tuple(hand.integers(4, CELL - 4, size=2).tolist()) for _ in range(2))
         ImageDraw.Draw(cell).line((*start, *end), fill=int(hand.integers(0, 160)), width=3)
     return cell
+
+
+def digit_of(scan: int) -> int:
+    """Return the digit that a scan shows."""
+    _, labels = _scans()
+    return int(labels[scan])

@@ -5,7 +5,9 @@ The same task file, prompt, grader and metric run on a benchmark and on its twin
 
 from __future__ import annotations
 
-from atrl_bench.mini.twins import documents, main_7b, subjects
+from atrl_bench.mini.twins import charts, documents, main_7b, mega, subjects, videos
 from atrl_bench.mini.twins.dataset import Dataset
 
-TWINS: dict[str, Dataset] = {twin.name: twin for module in (main_7b, documents, subjects) for twin in module.TWINS}
+TWINS: dict[str, Dataset] = {
+    twin.name: twin for module in (charts, documents, main_7b, mega, subjects, videos) for twin in module.TWINS
+}
