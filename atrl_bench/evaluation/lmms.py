@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from loguru import logger
 
 from atrl_bench.evaluation.benchmarks import TaskInfo, without_images
@@ -54,8 +56,13 @@ def ask(
     save: Callable[[list[Response]], None],
     skip: Callable[[Problem, str], None],
     grade_many: GradeMany,
+    num_parallel: int = 0,
+    share: tuple[int, int] = (0, 1),
 ) -> dict[str, float]:
-    """Return lmms-eval's own results for the task; every answer it did not find in `known` has gone through `save`."""
+    """Return lmms-eval's own results for the task; every answer it did not find in `known` has gone through `save`.
+
+    For `num_parallel` and `share` see `StoredSampler`: of a share alone, lmms-eval's results mean nothing.
+    """
     sampling = Sampling(sizes.max_new_tokens, sizes.temperature, sizes.top_p, run_seed)
     model = StoredSampler(
         problems,
@@ -64,8 +71,12 @@ def ask(
         sampling,
         batch_size=sizes.batch_size,
         max_pixels=sizes.max_pixels,
+        num_frames=sizes.num_frames,
+        video_max_pixels=sizes.video_max_pixels,
         save=save,
         skip=skip,
+        num_parallel=num_parallel,
+        share=share,
     )
     task = LoadedTask(task_config(info, sizes, run_seed, num_repeats), rows)
     return run_task(task, model, grade_many)
@@ -73,7 +84,7 @@ def ask(
 
 def run_task(task: LoadedTask, model: lmms, grade_many: GradeMany) -> dict[str, float]:
     """Return lmms-eval's results for one task on any of its model classes, quietly and without its side effects."""
-    with _quietly(), use_grader(grade_many):
+    with _quietly(), _alone(), use_grader(grade_many):
         results = evaluator.simple_evaluate(
             model=model,
             tasks=[task],
@@ -102,6 +113,23 @@ def task_config(info: TaskInfo, sizes: EvaluationSizes, run_seed: int, num_repea
         "lmms_eval_specific_kwargs": {"default": {"run_seed": run_seed}},
         "process_docs": None,  # the rows have been prepared
     }
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let lmms-eval see one process where a launcher started several: which of them answers what is decided by us.
+
+    It would share out the rows itself, and wait for the others at places that they may never come to.
+    """
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    given = {name: os.environ.pop(name) for name in names if name in os.environ}
+    is_initialized = torch.distributed.is_initialized
+    torch.distributed.is_initialized = lambda: False
+    try:
+        yield
+    finally:
+        torch.distributed.is_initialized = is_initialized
+        os.environ.update(given)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ stays: the same call again does only what is missing, and a finished cell is rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
 from atrl_bench.evaluation import models
@@ -22,14 +24,20 @@ from atrl_bench.evaluation.benchmarks import (
     to_problem,
     without_images,
 )
+from atrl_bench.evaluation.endpoint import EndpointModel, ServedModel
+from atrl_bench.evaluation.endpoint_client import EndpointConfig
 from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
 from atrl_bench.evaluation.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig, is_in_scope
 from atrl_bench.evaluation.judge.agreement import combined, opinion_places
 from atrl_bench.evaluation.judge.canaries import check_canaries
+from atrl_bench.evaluation.processes import launched
 from atrl_bench.evaluation.prompts import PROMPT_VERSION
-from atrl_bench.profiles import Profile
+from atrl_bench.profiles import EvaluationSizes, Profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
+
+if TYPE_CHECKING:
+    from atrl_bench.evaluation.sampler import Backend
 
 __all__ = ["cell_spec", "evaluate", "list_tasks"]
 
@@ -47,9 +55,15 @@ def cell_spec(
     repeats: int | None = None,
     limit: int | None = None,
     judge: JudgeConfig | None = None,
+    endpoint: EndpointConfig | None = None,
+    frames: int | None = None,
 ) -> dict[str, Any]:
     """Return everything that can change the number, as the store keys it. Reads files, loads no model."""
-    info, sizes, ref = find_task(task), profile.evaluation, models.find_model(model)
+    info, sizes = find_task(task), _with_frames(profile, frames).evaluation
+    ref = ServedModel(endpoint.model) if endpoint else models.find_model(model)
+    # Behind an endpoint these are the server's own, and unknown.
+    unseen = dict.fromkeys(("min_pixels", "max_pixels", "dtype")) if endpoint else {}
+    video = {"num_frames": sizes.num_frames, "video_max_pixels": sizes.video_max_pixels}
     return {
         "kind": "evaluation",
         "model_digest": ref.digest,
@@ -68,7 +82,9 @@ def cell_spec(
             "min_pixels": sizes.min_pixels,
             "max_pixels": sizes.max_pixels,
             "dtype": sizes.dtype,
-        },
+        }
+        | unseen
+        | (video if info.media != "images" else {}),
         "run_seed": run_seed,
         "judge": judge.identity if judge else None,
         "grader_version": GRADER_VERSION,
@@ -87,30 +103,71 @@ def evaluate(
     repeats: int | None = None,
     limit: int | None = None,
     judge: JudgeConfig | None = None,
+    endpoint: EndpointConfig | None = None,
+    frames: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Return the key of the cell of `model` on `task`, filled now as far as the store does not have it.
 
-    `repeats` is N of Mean@N (default: the profile's), `limit` the first rows only. `on_progress(done, total)` is called
-    after every batch. A row whose images cannot be decoded is skipped and counted; more than one in a hundred of them
-    fail the cell.
+    `repeats` is N of Mean@N and `frames` how many a video is seen by (default: the profile's), `limit` the first rows
+    only. `on_progress(done, total)` is called after every batch. A row whose images or video cannot be decoded is
+    skipped and counted; more than one in a hundred of them fail the cell. With an `endpoint`, the model it serves
+    answers, whatever `model` is.
     """
-    models.find_model(model, download=True)  # only what is not here yet
-    spec = cell_spec(
-        model, task, profile=profile, data_dir=data_dir, run_seed=run_seed, repeats=repeats, limit=limit, judge=judge
-    )
+    processes = launched()
+
+    def make_spec() -> dict[str, Any]:
+        if endpoint is None:
+            models.find_model(model, download=True)  # only what is not here yet
+        return cell_spec(
+            model,
+            task,
+            profile=profile,
+            data_dir=data_dir,
+            run_seed=run_seed,
+            repeats=repeats,
+            limit=limit,
+            judge=judge,
+            endpoint=endpoint,
+            frames=frames,
+        )
+
+    spec = processes.main_first(make_spec)
     key = store.add_cell(spec)
     cell = store.cell(key)
-    if cell is not None and cell.state == "done":
+    if processes.agree(cell is not None and cell.state == "done"):
         return key
+    fill = partial(
+        _fill, store, key, spec, model, _with_frames(profile, frames), data_dir, judge, endpoint, on_progress
+    )
     try:
-        _fill(store, key, spec, model, profile, data_dir, judge, on_progress)
+        if processes.count > 1:
+            processes.main_first(lambda: load_rows(find_task(task), data_dir, limit))  # one of them fetches the data
+            fill(share=(processes.index, processes.count))
+            processes.agree(None)
+        if processes.is_main:
+            fill()  # finds what all have stored, and does what none of them did
+        processes.agree(None)
     except EndpointError:
         raise  # what is missing stays pending: an endpoint that is down says nothing about the model
     except Exception as error:
         store.fail_cell(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
         raise
     return key
+
+
+def _with_frames(profile: Profile, frames: int | None) -> Profile:
+    """Return the profile with this number of frames for a video, checked as if its file said so."""
+    if frames is None:
+        return profile
+    if frames <= 0 or frames % 2:
+        raise AtrlBenchError(
+            f"A video cannot be seen by {frames} frames.",
+            why="The model makes one step in time of two frames.",
+            next_step="give an even number; the paper has 16, 32 and 64",
+        )
+    sizes = profile.evaluation.model_copy(update={"num_frames": frames})
+    return profile.model_copy(update={"evaluation": sizes})
 
 
 def _fill(
@@ -121,8 +178,12 @@ def _fill(
     profile: Profile,
     data_dir: Path | None,
     judge: JudgeConfig | None,
+    endpoint: EndpointConfig | None,
     on_progress: Callable[[int, int], None] | None,
+    *,
+    share: tuple[int, int] = (0, 1),
 ) -> None:
+    """Answer and grade what the cell lacks, or this process's share of it: then the cell is left open."""
     info, num_repeats = find_task(spec["task"]), spec["decoding"]["repeats"]
     if CODE_ISOLATION in info.needs:
         require_isolation()  # before hours of answering, not after
@@ -135,31 +196,44 @@ def _fill(
     asked = Judge(judge, store) if judge else None
     if asked is not None:
         check_canaries(asked)  # before hours of answering, not after
-    book = _Book(store, key, problems, num_repeats, asked, on_progress)
-    book.grade_stored()
+    book = _Book(store, key, problems, num_repeats, asked, on_progress, share)
+    if share[0] == 0:
+        book.grade_stored()
     if book.num_done < book.total:
         from atrl_bench.evaluation.lmms import ask
 
-        sizes = profile.evaluation
-        ask(
-            info,
-            rows,
-            problems,
-            known=store.responses(key),
-            load_backend=lambda: models.load(
-                models.find_model(model),
-                min_pixels=sizes.min_pixels,
-                max_pixels=sizes.max_pixels,
-                dtype=sizes.dtype,
-            ),
-            sizes=sizes,
-            run_seed=spec["run_seed"],
-            num_repeats=num_repeats,
-            save=book.save,
-            skip=book.skip,
-            grade_many=book.verdicts,
+        with _backend(model, profile.evaluation, endpoint) as load_backend:
+            ask(
+                info,
+                rows,
+                problems,
+                known=store.responses(key),
+                load_backend=load_backend,
+                sizes=profile.evaluation,
+                run_seed=spec["run_seed"],
+                num_repeats=num_repeats,
+                save=book.save,
+                skip=book.skip,
+                grade_many=book.verdicts,
+                num_parallel=endpoint.num_parallel if endpoint else 0,
+                share=share,
+            )
+    if share[1] == 1:
+        store.finish_cell(key, expected=book.total)
+
+
+@contextmanager
+def _backend(
+    model: str | Path, sizes: EvaluationSizes, endpoint: EndpointConfig | None
+) -> Iterator[Callable[[], Backend]]:
+    """Hold what gives the model that answers; a model of this process is loaded when it is first needed, and stays."""
+    if endpoint is None:
+        yield lambda: models.load(
+            models.find_model(model), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
         )
-    store.finish_cell(key, expected=book.total)
+    else:
+        with closing(EndpointModel(endpoint)) as served:
+            yield lambda: served
 
 
 def _take_over(store: Store, key: str, spec: dict[str, Any]) -> None:
@@ -180,6 +254,7 @@ class _Book:
     num_repeats: int
     judge: Judge | None
     on_progress: Callable[[int, int], None] | None
+    share: tuple[int, int] = (0, 1)
     num_done: int = 0
     skipped: set[str] = field(default_factory=set)
     decided: dict[tuple[str, Gold], Verdict] = field(default_factory=dict)
@@ -214,12 +289,12 @@ class _Book:
         self._report()
 
     def skip(self, problem: Problem, reason: str) -> None:
-        """Leave a problem out because its images cannot be decoded."""
+        """Leave a problem out because its images or its video cannot be decoded."""
         self.store.add_skipped(self.key, problem.problem_id, reason)
         self.skipped.add(problem.problem_id)
         if len(self.skipped) > MAX_BAD_FRACTION * len(self.problems):
             raise InvalidFileError(
-                f"{len(self.skipped)} of {len(self.problems)} rows have images that cannot be decoded.",
+                f"{len(self.skipped)} of {len(self.problems)} rows have images or videos that cannot be decoded.",
                 why=f"The last one is {problem.problem_id}: {reason}.",
                 next_step="repair or fetch the data again, then run the same command",
             )
@@ -268,6 +343,11 @@ class _Book:
         self.decided[response.text.strip(), self.golds[response.problem_id]] = verdict
 
     def _report(self) -> None:
+        if self.share[0] > 0:
+            return  # the first of several processes reports for all
+        if self.share[1] > 1:
+            cell = self.store.cell(self.key)
+            self.num_done = cell.num_responses if cell else 0
         self.store.heartbeat("cell", self.key, self.num_done, self.total)
         if self.on_progress is not None:
             self.on_progress(self.num_done, self.total)
