@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -153,39 +153,78 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="mini, the folder of a checkpoint, or a hub id")],
+    model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
     tasks: Annotated[str, typer.Option("--tasks", help="tasks of `atrl-bench list tasks`, separated by commas")],
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="N of Mean@N; default: the profile's")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems of each task")] = None,
-    judge_url: Annotated[str | None, typer.Option("--judge-url", help="OpenAI-compatible URL of an LLM judge")] = None,
+    frames: Annotated[
+        int | None, typer.Option("--frames", min=2, help="frames of a video; the paper: 16, 32, 64")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible URL that serves MODEL")] = None,
+    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time to a URL")] = 8,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the key of --base-url")
+    ] = "OPENAI_API_KEY",
+    judge_base_url: Annotated[
+        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of an LLM judge")
+    ] = None,
     judge_model: Annotated[
         str, typer.Option("--judge-model", help="model name at that URL")
     ] = "Qwen/Qwen2.5-72B-Instruct",
+    judge_scope: Annotated[
+        Literal["all", "open"], typer.Option("--judge-scope", help="all, or open: option letters are the rules' alone")
+    ] = "all",
+    judge_strict: Annotated[
+        bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its canaries")
+    ] = True,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation (ChartMimic)")
+    ] = False,
     profile: ProfileOption = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of prompts and samples")] = 0,
     out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate one model and print a line per task.
+    """Evaluate one model and print its scores.
 
-    The same command again resumes.
+    The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
-    from atrl_bench.tables import single
+    from atrl_bench.evaluation.endpoint_client import EndpointConfig
+    from atrl_bench.evaluation.judge import JudgeConfig
+    from atrl_bench.tables import scores
 
-    scores = single.evaluate_model(
+    judge = None
+    if judge_base_url:
+        judge = JudgeConfig(judge_base_url, judge_model, scope=judge_scope, strict=judge_strict)
+    endpoint = None
+    if base_url:
+        endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+    records = scores.evaluate_model(
         model,
         _names(tasks) or [],
+        scores.EvaluationOptions(repeats, limit, frames, judge, endpoint, seed, allow_code),
         profile=_profile(profile, quiet=as_json),
-        repeats=repeats,
-        limit=limit,
-        judge=(judge_url, judge_model) if judge_url else None,
-        seed=seed,
         workspace=out,
         data_dir=data_dir,
         quiet=as_json,
     )
-    _show(scores, single.scores_text(scores), as_json)
+    _show(records, scores.scores_text(records), as_json)
+
+
+@app.command()
+def grade(
+    file: Annotated[Path, typer.Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `kind`, ...")],
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="score all lines by this metric: equal, anls, mra, ...")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Grade a file of answers and say why for each."""
+    from atrl_bench.evaluation import grade_file
+
+    records = list(grade_file.grade_file(file, metric=metric))
+    _show({"summary": grade_file.summary(records), "answers": records}, grade_file.text(records), as_json)
 
 
 @app.command()
@@ -203,12 +242,13 @@ def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOp
 @app.command("list")
 def list_(
     kind: Annotated[str | None, typer.Argument(help="tables, recipes, tasks, credit or profiles; default: all")] = None,
+    data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tables, recipes, tasks, credit rules and profiles."""
     from atrl_bench.tables import catalogue
 
-    known = catalogue.read(kind)
+    known = catalogue.read(kind, data_dir)
     _show(known, catalogue.text(known), as_json)
 
 

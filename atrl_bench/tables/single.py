@@ -1,4 +1,4 @@
-"""One row's training and one model's evaluation, outside any table: what `train` and `evaluate` do."""
+"""One row's training outside any table: what `train` does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import yaml
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import Profile
-from atrl_bench.results.statistics import Estimate, clustered_mean, problem_scores
 from atrl_bench.results.store import Store
 from atrl_bench.tables.progress import Watch, duration
 from atrl_bench.tables.workspace import Workspace
@@ -96,74 +95,3 @@ def describe_training(recipe: str, overrides: dict[str, Any], *, profile: Profil
 def training_text(arguments: dict[str, Any]) -> str:
     """Return what a training would be run with as YAML, in the order it was given."""
     return yaml.safe_dump(arguments, sort_keys=False, width=100, allow_unicode=True).rstrip()
-
-
-def evaluate_model(
-    model: str,
-    tasks: Sequence[str],
-    *,
-    profile: Profile,
-    repeats: int | None,
-    limit: int | None,
-    judge: tuple[str, str] | None,
-    seed: int,
-    workspace: Path | None,
-    data_dir: Path | None,
-    quiet: bool,
-) -> list[dict[str, Any]]:
-    """Return a record a task: scores with their intervals, and every row of the benchmark accounted for."""
-    from atrl_bench.evaluation.benchmarks import find_task
-    from atrl_bench.evaluation.judge import JudgeConfig
-    from atrl_bench.tables.run import evaluate_into
-
-    names = [find_task(name).name for name in tasks]
-    place = Workspace.at(workspace, profile, data_dir)
-    options = {"repeats": repeats, "limit": limit, "judge": JudgeConfig(*judge) if judge else None}
-    scores = []
-    with Store.open(place.store_path) as store, Watch(store, len(names), noun="tasks", quiet=quiet) as watch:
-        for name in names:
-            key = evaluate_into(store, model, name, place=place, run_seed=seed, **options)
-            scores.append(_score(store, key, name))
-            watch.num_done += 1
-    return scores
-
-
-def _score(store: Store, key: str, task: str) -> dict[str, Any]:
-    samples = store.samples(key)
-    num_repeats = max((sample.response.repeat for sample in samples), default=0) + 1
-    states: dict[str, int] = {}
-    for sample in samples:
-        state = sample.grade.state if sample.grade else "not graded"
-        states[state] = states.get(state, 0) + 1
-    groups = {sample.problem.problem_id: sample.problem.group for sample in samples}
-    metrics = ["acc@1"] + ([f"mean@{num_repeats}"] if num_repeats > 1 else [])
-    return {
-        "task": task,
-        "cell": key,
-        "problems": len(groups),
-        "repeats": num_repeats,
-        "skipped": store.skipped(key),
-        "truncated": sum(sample.response.truncated for sample in samples),
-        "states": states,
-        "scores": {metric: _interval(clustered_mean(problem_scores(samples, metric), groups)) for metric in metrics},
-    }
-
-
-def _interval(estimate: Estimate) -> dict[str, float]:
-    return {"mean": estimate.mean, "stderr": estimate.stderr, "half_width_95": estimate.half_width()}
-
-
-def scores_text(scores: Sequence[dict[str, Any]]) -> str:
-    """Return evaluated tasks as a person reads them: the score, its interval, and where every row went."""
-    lines = []
-    for score in scores:
-        for metric, value in score["scores"].items():
-            lines.append(
-                f"{score['task']:<22} {metric:<7} {100 * value['mean']:6.2f} ± {100 * value['half_width_95']:.2f} %"
-            )
-        states = ", ".join(f"{count} {state}" for state, count in sorted(score["states"].items()))
-        lines.append(
-            f"  {score['problems']} problems x {score['repeats']}: {states}; {score['truncated']} truncated; "
-            f"{len(score['skipped'])} rows skipped"
-        )
-    return "\n".join(lines)
