@@ -1,0 +1,257 @@
+"""The five benchmarks of the main table in all their splits, and the scoring bugs that published numbers carry."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atrl_bench.evaluation.benchmarks import find_task, load_rows, parquet_files, to_gold, to_problem
+from atrl_bench.evaluation.grading import Gold, grade
+from atrl_bench.results.statistics import Answers, score
+from atrl_bench.results.store import Grade, Problem, Response, Sample
+
+WEMATH = find_task("wemath_testmini").module
+
+
+def number(name: str, composites: dict[str, str], weights: dict[str, int] | None = None) -> float:
+    """The statistic over composites written as strings of right (1) and wrong (0), the whole problem last."""
+    problems, scores = compose(composites)
+    weights_P = [1.0 if weights is None else weights[problem.group] for problem in problems]
+    return WEMATH.STATISTICS[name](problems)(np.array(scores), np.array(weights_P))
+
+
+def compose(composites: dict[str, str]) -> tuple[list[Problem], list[float]]:
+    problems, scores = [], []
+    for name, marks in composites.items():
+        length = len(marks) - 1
+        keys = [f"{length}steps_{step + 1}" for step in range(length)] + [f"{length}steps_multi"]
+        problems += [Problem(f"{name}/{key}", name, "?", "A", meta={"key": key}) for key in keys]
+        scores += [float(mark) for mark in marks]
+    return problems, scores
+
+
+# Steps first, the whole problem last.
+EIGHT = {
+    "a": "111",  # complete mastery
+    "b": "1111",  # complete mastery
+    "c": "101",  # rote memorisation; loosely mastered
+    "d": "0001",  # rote memorisation in both readings
+    "e": "110",  # inadequate generalisation
+    "f": "1110",  # inadequate generalisation
+    "g": "100",  # insufficient knowledge
+    "h": "0000",  # insufficient knowledge
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("insufficient_knowledge", 2 / 8),
+        ("inadequate_generalisation", 2 / 8),
+        ("complete_mastery_strict", 2 / 8),
+        ("complete_mastery_loose", 3 / 8),
+        ("rote_memorisation_strict", 2 / 4),  # of the four that are right: c, d
+        ("rote_memorisation_loose", 1 / 4),  # d
+        ("score_strict", 3 / 8),  # (8 - 0.5 * 2 - 2 - 2) / 8
+        ("score_loose", 4 / 8),  # (8 - 0.5 * 2 - 1 - 2) / 8
+    ],
+)
+def test_wemath_s_dimensions_of_eight_composites(name: str, value: float) -> None:
+    assert number(name, EIGHT) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("marks", ["000", "110"])
+def test_no_right_composite_is_no_rote_memorisation_and_no_division_by_zero(marks: str) -> None:
+    assert number("rote_memorisation_strict", {"a": marks}) == 0.0
+    assert number("rote_memorisation_loose", {"a": marks}) == 0.0
+
+
+def test_a_composite_counts_as_often_as_it_is_drawn() -> None:
+    # a three times, g once, the others never: (3 + 1 - 1) / 4
+    weights = dict.fromkeys(EIGHT, 0) | {"a": 3, "g": 1}
+    assert number("score_strict", EIGHT, weights) == pytest.approx(3 / 4)
+    assert math.isnan(number("score_strict", EIGHT, dict.fromkeys(EIGHT, 0)))
+
+
+def test_a_composite_with_a_missing_or_unjudged_part_is_left_out() -> None:
+    problems, scores = compose({"a": "111", "b": "000"})
+    cut = [problem for problem in problems if problem.problem_id != "b/2steps_1"]
+    statistic = WEMATH.STATISTICS["score_strict"](cut)
+    assert statistic(np.array([1.0, 1, 1, 0, 0]), np.ones(5)) == 1.0
+    unjudged = np.array([1.0, 1, 1, 1, 0, 1])
+    assert WEMATH.STATISTICS["score_strict"](problems)(np.array(scores), unjudged) == 1.0
+
+
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    problems, scores = compose(EIGHT)
+    order = np.random.default_rng(0).permutation(len(problems))
+    shuffled = WEMATH.STATISTICS["score_loose"]([problems[i] for i in order])
+    assert shuffled(np.array(scores)[order], np.ones(len(order))) == number("score_loose", EIGHT)
+
+
+@given(st.lists(st.sampled_from(["".join(f"{n:04b}") for n in range(16)] + ["000", "011", "101", "111"]), min_size=1))
+def test_the_four_dimensions_share_out_all_composites(marks: list[str]) -> None:
+    composites = {str(place): mark for place, mark in enumerate(marks)}
+    for reading in ("strict", "loose"):
+        mastered = number(f"complete_mastery_{reading}", composites)
+        rote_rate = number(f"rote_memorisation_{reading}", composites)
+        right = sum(mark[-1] == "1" for mark in marks) / len(marks)
+        lacking = number("insufficient_knowledge", composites), number("inadequate_generalisation", composites)
+        assert right + sum(lacking) == pytest.approx(1)
+        assert mastered + rote_rate * right == pytest.approx(right)
+        assert number(f"score_{reading}", composites) == pytest.approx(mastered + lacking[1] / 2)
+    assert number("score_strict", composites) <= number("score_loose", composites)
+
+
+def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() -> None:
+    """lmms-eval sums a problem's repeats and compares the sum with 1: what is solved twice of twice counts as wrong."""
+    repeats = [{"a": "111", "b": "111"}, {"a": "111", "b": "110"}]
+    samples = []
+    for repeat, composites in enumerate(repeats):
+        for problem, mark in zip(*compose(composites), strict=True):
+            response = Response(problem.problem_id, repeat, "hash", "text", 1, 0.1, False)
+            state = "correct" if mark else "wrong"
+            samples.append(Sample(problem, response, Grade(problem.problem_id, repeat, "A", state, "fast", "")))
+    answers = Answers(samples, "score_strict@2", WEMATH.STATISTICS)
+    # First repeat 2/2; second (2 - 0.5) / 2 = 0.75; mean 0.875.
+    assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
+
+
+def test_wemath_s_twin_has_whole_composites(mini_world) -> None:
+    problems = problems_of("wemath_testmini", mini_world)
+    everything_right = np.ones(len(problems))
+    for name, maker in WEMATH.STATISTICS.items():
+        perfect = 1.0 if name.startswith(("score", "complete")) else 0.0
+        assert maker(problems)(everything_right, np.ones(len(problems))) == perfect
+
+
+def test_wemath_reads_the_letter_wherever_it_is_written() -> None:
+    """The official script takes the first character after "Answer", and of a response without that word the first."""
+    row = {"option": "A. 15π;B. 10π;C. 5π; D. No correct answer", "answer": "C"}
+    for response in ("**C**", "Because 2πr = 5π, the answer is C.", "<answer>C. 5π</answer>", "\\boxed{5\\pi}"):
+        assert grade(response, WEMATH.gold(row)).state == "correct", response
+    assert grade("Because of this, \\boxed{B}", WEMATH.gold(row)).state == "wrong"
+
+
+# MathVista --------------------------------------------------------------------------------------------------------
+
+
+def mathvista(**changes: Any) -> Gold:
+    row = {"question_type": "free_form", "answer_type": "integer", "choices": None, "precision": None, "answer": "12"}
+    return find_task("mathvista_testmini").module.gold(row | changes)
+
+
+def test_a_float_precision_does_not_make_all_decimal_answers_wrong() -> None:
+    gold = mathvista(answer_type="float", answer="0.8", precision=1.0)
+    assert grade("\\boxed{0.8}", gold).state == "correct"
+    assert grade("\\boxed{0.83}", gold).state == "correct"
+    assert grade("\\boxed{0.9}", gold).state == "wrong"
+
+
+def test_integers_may_have_separators_and_are_not_cut_off() -> None:
+    assert grade("\\boxed{1,000}", mathvista(answer="1000")).state == "correct"
+    assert grade("\\boxed{12.9}", mathvista(answer="12")).state == "wrong"
+
+
+def test_lists_are_compared_as_lists_and_not_as_strings() -> None:
+    gold = mathvista(answer_type="list", answer="[2014, 2016]")
+    assert grade("\\boxed{[2014,2016]}", gold).state == "correct"
+    assert grade("\\boxed{[2016, 2014]}", gold).state == "wrong"
+
+
+def test_an_answer_near_an_option_is_not_guessed_to_be_it() -> None:
+    gold = mathvista(question_type="multi_choice", choices=["145°", "35°"], answer="35°")
+    assert grade("", gold).state == "unparseable"
+    assert grade("\\boxed{34°}", gold).state == "wrong"
+    assert grade("\\boxed{35}", gold).state == "correct"
+
+
+# MathVision -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "state"),
+    [
+        ("\\boxed{4\\pi}", "$4 \\pi$", "correct"),
+        ("\\boxed{2.004}", "2", "wrong"),  # both are 2.00 in two decimal places
+        ("\\boxed{0.004}", "0.001", "wrong"),
+        ("69^\\circ", "69{degrees}", "correct"),
+        ("The final answer is 60 minutes.", "60", "correct"),
+        ("\\boxed{\\frac{360}7}", "\\frac{360}{7}", "correct"),
+        ("\\boxed{5}", "5 \\text{ cm}", "correct"),
+        ("\\boxed{25\\pi}", "25\\pi cm^2", "correct"),
+        ("\\boxed{\\frac{36}{13}}", "\x0crac{36}{13}", "correct"),
+        ("\\boxed{4}", "$\\boxed{4}$", "correct"),
+    ],
+)
+def test_free_answers_are_compared_exactly_and_read_in_any_usual_form(response: str, answer: str, state: str) -> None:
+    gold = find_task("mathvision_test").module.gold({"answer": answer, "options": []})
+    assert grade(response, gold).state == state
+
+
+@pytest.mark.parametrize("response", ["\\boxed{C. 12}", "**C**", "\\boxed{12}", "(C)", "The answer is: C"])
+def test_an_option_is_its_letter_or_its_value(response: str) -> None:
+    gold = find_task("mathvision_test").module.gold({"answer": "C", "options": ["10", "11", "12", "13", "14"]})
+    assert grade(response, gold).state == "correct"
+
+
+# Splits -----------------------------------------------------------------------------------------------------------
+
+
+def problems_of(name: str, data_dir: Path) -> list[Problem]:
+    info = find_task(name)
+    return [to_problem(info, row) for row in load_rows(info, data_dir)]
+
+
+def test_test_is_not_testmini(mini_world) -> None:
+    files = {name: parquet_files(find_task(name), mini_world) for name in ("mathvision_test", "mathvision_testmini")}
+    assert [path.name for path in files["mathvision_test"]] == ["test-00000-of-00001.parquet"]
+    assert [path.name for path in files["mathvision_testmini"]] == ["testmini-00000-of-00001.parquet"]
+    texts = [path.name for path in parquet_files(find_task("mathverse_testmini"), mini_world)]
+    assert texts == ["testmini-00000-of-00001.parquet"]
+
+
+@pytest.mark.parametrize("name", ["mathvision_test", "mathverse_text_only"])
+def test_the_twin_of_another_split_grades_its_own_gold(name: str, mini_world) -> None:
+    problems = problems_of(name, mini_world)
+    assert len({problem.problem_id for problem in problems}) == len(problems) > 0
+    for problem in problems:
+        assert grade(f"\\boxed{{{problem.gold}}}", to_gold(problem)).state == "correct"
+        assert grade("\\boxed{-7717}", to_gold(problem)).state == "wrong"
+
+
+def test_splits_of_one_benchmark_share_their_code_but_not_their_version() -> None:
+    for one, other in (("mathvision_test", "mathvision_testmini"), ("mathverse_text_only", "mathverse_testmini")):
+        assert find_task(one).module is find_task(other).module
+        assert find_task(one).version != find_task(other).version
+        assert find_task(one).yaml_path != find_task(other).yaml_path
+
+
+def test_text_only_rows_have_no_image_and_no_prompt_that_speaks_of_one(mini_world) -> None:
+    info = find_task("mathverse_text_only")
+    for row in load_rows(info, mini_world):
+        assert info.module.images(row) == []
+        prompts = {info.module.doc_to_text_alone(row, {"run_seed": seed}) for seed in range(8)}
+        assert len(prompts) == 1
+        assert "Look at the image" not in prompts.pop()
+
+
+def test_mathverse_is_reported_by_version(mini_world) -> None:
+    info = find_task("mathverse_testmini")
+    versions = {problem.meta[info.module.BREAKDOWN] for problem in problems_of(info.name, mini_world)}
+    assert versions == {"Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only"}
+    assert {p.meta["problem_version"] for p in problems_of("mathverse_text_only", mini_world)} == {"Text Only"}
+
+
+@pytest.mark.parametrize("answer", ["False", "C\nD", "A\nC", "S 23.5 ^\\circ W"])
+def test_mathverse_s_unusual_gold_answers_are_themselves_and_nothing_else(answer: str) -> None:
+    row = {"question_type": "multi-choice", "answer": answer, "question": "?\nChoices:\nA:1\nB:2\nC:3\nD:4"}
+    gold = find_task("mathverse_testmini").module.gold(row)
+    assert grade(f"\\boxed{{{answer}}}", gold).state == "correct"
+    assert grade("\\boxed{B}", gold).state == "wrong"
