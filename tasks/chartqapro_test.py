@@ -30,11 +30,11 @@ BREAKDOWN = "Question Type"
 EXACT = ("Fact Checking", "Multi Choice")
 HINTS = {
     "Multi Choice": "Answer with the letter of the option.",
-    "Fact Checking": "Say whether it is true or false.",
+    "Fact Checking": 'Say whether it is "true", "false" or "unanswerable".',
 }
 OTHER_HINT = (
-    'Answer with a word, a number or a short phrase, several answers as a list in brackets, and "unanswerable" if the '
-    "chart does not tell."
+    "Answer with a word, a number without its unit or a short phrase, several answers as a list in brackets, and "
+    '"unanswerable" if the chart does not tell.'
 )
 
 
@@ -57,13 +57,13 @@ def group(row: Row) -> str:
 
 
 def question(row: Row) -> str:
-    """Return the paragraph about the chart, earlier turns with their answers, the question, and what to answer with."""
+    """Return the paragraph about the chart, what to answer with, earlier turns with their answers, and the question."""
     earlier = [
         f"Question: {asked.strip()}\nAnswer: {answered.strip()}"
         for asked, answered in zip(row["Question"][:-1], row["Answer"][:-1], strict=False)
     ]
     hint = HINTS.get(row["Question Type"], OTHER_HINT)
-    parts = [(row["Paragraph"] or "").strip(), *earlier, f"{row['Question'][-1].strip()}\n{hint}"]
+    parts = [(row["Paragraph"] or "").strip(), hint, *earlier, row["Question"][-1].strip()]
     return "\n\n".join(part for part in parts if part)
 
 

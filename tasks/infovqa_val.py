@@ -40,8 +40,8 @@ def group(row: Row) -> str:
 
 
 def question(row: Row) -> str:
-    """Return the question and how long an answer is."""
-    return f"{row['question'].strip()}\n{HINT}"
+    """Return how long an answer is, and the question."""
+    return f"{HINT}\n{row['question'].strip()}"
 
 
 def gold(row: Row) -> Gold:

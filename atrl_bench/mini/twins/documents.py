@@ -16,23 +16,27 @@ if TYPE_CHECKING:
 
 # ChartQAPro: five types of question; answers and questions are lists of turns, the image is a file's bytes.
 
-QUESTION_TYPES = ("Factoid", "Multi Choice", "Conversational", "Fact Checking", "Hypothetical")
-FACTS = ("sum", "mean", "ends", "number_plus", "range")  # a list among them, and a number that has to be exact
+# Of ten questions five are factoid, two end a conversation, one is of each other type.
+ORDER = (
+    *("Factoid", "Conversational", "Factoid", "Multi Choice", "Factoid"),
+    *("Fact Checking", "Factoid", "Conversational", "Factoid", "Hypothetical"),
+)
+ASKED = {
+    # A list among them, and with the two-digit number one whose answer has to be exact.
+    "Factoid": ("sum", "mean", "ends", "rectangle_perimeter", "third_angle", "number_plus"),
+    "Conversational": ("sum",),
+    "Multi Choice": ("sum", "range", "extremes"),
+    "Fact Checking": ("above_nine",),
+    "Hypothetical": ("extremes", "triangle_perimeter"),
+}
 TURNS = ("first_sum", "last_sum", "sum")
 
 
 def _chartqapro(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     for place in range(count):
-        kind = QUESTION_TYPES[place % len(QUESTION_TYPES)]
-        names = {
-            "Factoid": FACTS,
-            "Multi Choice": ("sum", "range", "extremes"),
-            "Conversational": ("sum",),
-            "Fact Checking": ("above_nine",),
-            "Hypothetical": ("extremes", "number_plus"),
-        }[kind]
-        problem = drawn(names, place // len(QUESTION_TYPES), rng)
+        kind = ORDER[place % len(ORDER)]
+        problem = drawn(ASKED[kind], sum(row["Question Type"] == kind for row in rows), rng)
         questions, answers = [problem.question], [problem.answer]
         if kind == "Multi Choice":
             posed = pose(problem, "four", rng)
@@ -58,7 +62,7 @@ def _chartqapro(count: int, rng: np.random.Generator) -> list[Row]:
 
 # TextVQA: ten annotators, most of whom agree; words for small numbers say the same as digits.
 
-READINGS = ("sum", "range", "extremes", "first_sum", "largest_place")
+READINGS = ("sum", "mean", "extremes", "triangle_perimeter", "rectangle_perimeter")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
