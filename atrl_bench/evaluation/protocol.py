@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -182,17 +183,18 @@ def numbered_images(row: Row) -> dict[int, Image]:
     return {number: open_image(cell) for number in numbers if (cell := row[f"image_{number}"]) is not None}
 
 
-MEDIA_ROOT = "media_root"  # the column that says where the videos or other files of a benchmark's rows are
+MEDIA_ROOT = "media_root"  # the column of a video benchmark's rows that says where its files are
+MEDIA_ROOT_VARIABLE = "ATRL_BENCH_MEDIA_ROOT"  # says it where lmms-eval alone reads the rows
 
 
 def video_file(row: Row, name: str) -> str:
     """Return the path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
-    root = row.get(MEDIA_ROOT)
-    if root is None:
+    root = row.get(MEDIA_ROOT) or os.environ.get(MEDIA_ROOT_VARIABLE)
+    if not root:
         raise MissingDataError(
             f"Nothing says where the video {name} is.",
-            why="The rows come from lmms-eval alone, which does not know the folder of the unpacked archives.",
-            next_step="atrl-bench evaluate MODEL --tasks TASK --data-dir DIR",
+            why="The rows were read without the folder of the unpacked archives.",
+            next_step=f"give atrl-bench a --data-dir; with lmms-eval alone, set {MEDIA_ROOT_VARIABLE} to that folder",
         )
     path = Path(root, name)
     if not path.resolve().is_relative_to(Path(root).resolve()):
