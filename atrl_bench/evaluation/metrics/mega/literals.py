@@ -14,7 +14,7 @@ MAX_CHARS = 1_000_000
 SEARCHED_CHARS = 100_000  # from the end of a response
 MAX_DEPTH = 40
 MAX_NUMBER_CHARS = 300
-MAX_STEPS = 400_000  # of a search through a response, all attempts together
+MAX_STEPS = 100_000  # of a search through a response, all attempts together
 
 
 class UnreadableLiteralError(ValueError):

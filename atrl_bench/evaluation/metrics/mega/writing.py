@@ -116,13 +116,17 @@ def _words(text: str) -> list[str]:
 
 
 def _occurrences(sentences: list[list[str]], phrases: list[list[str]]) -> list[Occurrence]:
-    counts = [sum(_times(sentence, phrase) for phrase in phrases) for sentence in sentences]
+    longest = max(map(len, phrases), default=0)
+    counts = [
+        sum(_begins(sentence[start : start + longest], phrases) for start in range(len(sentence)))
+        for sentence in sentences
+    ]
     return [Occurrence(place, times) for place, times in enumerate(counts, 1) if times]
 
 
-def _times(words: list[str], phrase: list[str]) -> int:
-    starts = range(len(words) - len(phrase) + 1)
-    return sum(all(_same_noun(words[start + i], part) for i, part in enumerate(phrase)) for start in starts)
+def _begins(words: list[str], phrases: list[list[str]]) -> bool:
+    """Return whether one of the phrases stands here; "[child, children]" is still one word of the text."""
+    return any(len(phrase) <= len(words) and all(map(_same_noun, words, phrase)) for phrase in phrases)
 
 
 _PLURALS = (("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man"), ("es", ""), ("s", ""))
