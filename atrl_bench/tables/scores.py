@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,12 +100,23 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
         "headline": headline or (f"mean@{num_repeats}" if num_repeats > 1 else "acc@1"),
         "scores": {metric: _interval(score(Answers(samples, metric, statistics))) for metric in metrics},
         "by": {by: _parts(samples, num_repeats, by)} if by else {},
+        "variants": {name: _variant(samples, num_repeats, name) for name in getattr(info.module, "VARIANTS", ())},
         "judge": judge_summary(store, key),
     }
 
 
 def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, dict[str, float]]:
     return {value: _interval(part) for value, part in breakdown(Answers(samples, f"mean@{num_repeats}"), by).items()}
+
+
+def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> dict[str, float]:
+    """Return the mean of one of the details that the metric gives beside the score, nothing where it gives none."""
+    others = [
+        replace(sample, grade=replace(sample.grade, score=float(sample.grade.details.get(name, 0.0))))
+        for sample in samples
+        if sample.grade is not None
+    ]
+    return _interval(score(Answers(others, f"mean@{num_repeats}")))
 
 
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -160,6 +171,7 @@ def _lines(record: dict[str, Any]) -> list[str]:
         return [*lines, f"  the mean of {', '.join(record['parts'])}"]
     for key, parts in record["by"].items():
         lines += [_score_line(f"  {key}: {value}", record["headline"], part) for value, part in parts.items()]
+    lines += [_score_line(f"  {name}", record["headline"], value) for name, value in record["variants"].items()]
     states = ", ".join(f"{count} {state}" for state, count in sorted(record["states"].items()))
     lines.append(
         f"  {record['problems']} problems x {record['repeats']}: {states}; {record['truncated']} truncated; "

@@ -13,6 +13,8 @@ from PIL import Image
 
 from atrl_bench.evaluation.benchmarks import find_task, load_rows, parquet_files, to_gold, to_problem, without_images
 from atrl_bench.evaluation.grading import grade
+from atrl_bench.results.store import Grade, Response, Store
+from atrl_bench.tables.scores import scores_text, task_scores
 
 NAMES = ["chartqapro_test", "infovqa_val", "textvqa_val"]
 CHART, INFO, TEXT = (find_task(name).module for name in NAMES)
@@ -142,6 +144,31 @@ def test_a_gold_ends_without_its_full_stop_and_a_missing_flag_is_no_flag() -> No
 def test_what_the_score_is_broken_down_by_is_kept_with_every_problem() -> None:
     problem = to_problem(find_task("chartqapro_test"), chart_row())
     assert problem.meta[CHART.BREAKDOWN] == "Factoid"
+
+
+def test_the_official_variant_is_reported_beside_the_score_and_each_type_by_itself(tmp_path) -> None:
+    info = find_task("chartqapro_test")
+    rows = [
+        chart_row(row_number=0, chart="a", **{"Question Type": "Fact Checking"}, Answer=["Likely"]),
+        chart_row(row_number=1, chart="b", Answer=["100"]),
+        chart_row(row_number=2, chart="c", Answer=["7"]),
+    ]
+    answers = [boxed("Unlikely"), boxed("104"), ""]
+    with Store.open(tmp_path / "store.sqlite") as store:
+        key = store.add_cell({"kind": "evaluation", "task": info.name})
+        store.add_problems(key, [to_problem(info, row) for row in rows])
+        store.add_responses(key, [Response(str(n), 0, "", answer, 1, 0.0, False) for n, answer in enumerate(answers)])
+        verdicts = [grade(answer, CHART.gold(row)) for row, answer in zip(rows, answers, strict=True)]
+        grades = [
+            Grade(str(n), 0, v.extracted, v.state, v.grader, v.why, v.score, v.details) for n, v in enumerate(verdicts)
+        ]
+        store.add_grades(key, grades)
+        record = task_scores(store, key, info.name)
+    assert record["scores"]["acc@1"]["mean"] == pytest.approx(1 / 3)
+    assert record["variants"]["official"]["mean"] == pytest.approx((0.75 + 1) / 3)
+    by_type = record["by"]["Question Type"]
+    assert {name: part["mean"] for name, part in by_type.items()} == {"Fact Checking": 0, "Factoid": 0.5}
+    assert "official" in scores_text([record])
 
 
 # TextVQA and InfoVQA ----------------------------------------------------------------------------------------------
