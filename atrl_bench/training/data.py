@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_BAD_FRACTION = 0.01
+STREAM_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,30 @@ class TrainingData:
         return TrainingData(self.name, kept, left_out)
 
 
+def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
+    """Yield every row of training set `name`, usable or not, with a few dozen of them in memory at a time."""
+    import pyarrow.parquet
+
+    described = describe(name)
+    batches: Iterable[pyarrow.RecordBatch]
+    if data_dir is None:
+        batches = _read_hub(described.hub_id).to_batches(max_chunksize=STREAM_ROWS)
+    else:
+        files = (pyarrow.parquet.ParquetFile(path) for path in _files(name, data_dir))
+        batches = (batch for file in files for batch in file.iter_batches(STREAM_ROWS))
+    index = 0
+    for batch in batches:
+        _check_columns(name, described, batch.schema.names)
+        for row in batch.to_pylist():
+            yield _problem(described, index, row)
+            index += 1
+
+
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
     """Return the rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub."""
     described = describe(name)
     table = _read_hub(described.hub_id) if data_dir is None else _read_folder(name, data_dir)
-    for columns in (QUESTION_COLUMNS, IMAGE_COLUMNS, (described.answer,)):
-        if not set(columns) & set(table.column_names):
-            raise MissingDataError(
-                f"Training set {name} has no column {' or '.join(columns)}.",
-                why=f"Its columns are {', '.join(table.column_names)}.",
-            )
+    _check_columns(name, described, table.column_names)
     problems, left_out = [], Counter[str]()
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
@@ -129,7 +144,7 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
         # A picture that claims to be enormous is refused, not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for problem, reason in pool.map(lambda pair: _problem(described, *pair), enumerate(rows)):
+        for problem, reason in pool.map(lambda pair: _checked(_problem(described, *pair)), enumerate(rows)):
             if reason:
                 left_out[reason] += 1
             else:
@@ -193,13 +208,21 @@ def _read_hub(hub_id: str) -> pyarrow.Table:
         ) from None
 
 
-def _problem(described: TrainingSet, index: int, row: dict[str, Any]) -> tuple[Problem, str]:
-    """Return the row as a problem, and why it cannot be used if it cannot."""
+def _check_columns(name: str, described: TrainingSet, known: Sequence[str]) -> None:
+    for columns in (QUESTION_COLUMNS, IMAGE_COLUMNS, (described.answer,)):
+        if not set(columns) & set(known):
+            raise MissingDataError(
+                f"Training set {name} has no column {' or '.join(columns)}.",
+                why=f"Its columns are {', '.join(known)}.",
+            )
+
+
+def _problem(described: TrainingSet, index: int, row: dict[str, Any]) -> Problem:
     value = next(row[column] for column in IMAGE_COLUMNS if column in row)
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
     values: Iterable[Any] = value if isinstance(value, list) else [] if value is None else [value]
     images = tuple(image["bytes"] if isinstance(image, dict) else image for image in values)
-    problem = Problem(
+    return Problem(
         problem_id=str(row.get(str(described.problem_id), index)),
         # Some sets mark the place of an image in the text; the chat template has its own marks.
         question=re.sub(r"\s*<image>\s*", " ", str(question or "")).strip(),
@@ -207,7 +230,11 @@ def _problem(described: TrainingSet, index: int, row: dict[str, Any]) -> tuple[P
         images=images,
         transcription=row.get("transcription"),
     )
-    if not images:
+
+
+def _checked(problem: Problem) -> tuple[Problem, str]:
+    """Return the problem, and why it cannot be used if it cannot."""
+    if not problem.images:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.
         return problem, "no image"
     if not problem.answer:
