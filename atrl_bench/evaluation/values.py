@@ -50,7 +50,7 @@ class Quantity:
         return self.terms[0][1] if len(self.terms) == 1 and self.terms[0][0] == (1, 0) else None
 
     def __float__(self) -> float:
-        return sum(float(q) * sqrt(r) * pi**k for (r, k), q in self.terms)
+        return sum((float(q) * sqrt(r) * pi**k for (r, k), q in self.terms), start=0.0)  # zero has no terms
 
 
 @dataclass(frozen=True)
