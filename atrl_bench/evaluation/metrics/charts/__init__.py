@@ -72,6 +72,7 @@ def draw(program: str) -> Drawing:
 def draw_many(programs: Sequence[str]) -> list[Drawing]:
     """Return what each program draws, several at a time. Raises when programs may not run on this machine."""
     require_isolation()
+    programs = [program.strip() for program in programs]
     different = list(dict.fromkeys(programs))
     with ThreadPoolExecutor(min(MAX_PARALLEL, os.cpu_count() or 1)) as threads:
         drawn = dict(zip(different, threads.map(draw, different), strict=True))

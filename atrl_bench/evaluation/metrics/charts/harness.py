@@ -170,7 +170,11 @@ def main() -> None:
     save = Figure.savefig
     watch_saving()
     plt.show = lambda *_args, **_settings: None
-    runpy.run_path("chart.py", run_name="__main__")
+    try:
+        runpy.run_path("chart.py", run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
     if not saved and plt.get_fignums():
         write(plt.gcf(), save)
 

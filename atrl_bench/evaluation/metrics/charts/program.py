@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 MAX_PROGRAM_CHARS = 100_000
 _FENCED = re.compile(r"^[ \t]*```([^\n]*)\n(.*?)(?:```|\Z)", re.S | re.M)
@@ -26,4 +27,4 @@ def find_program(response: str) -> str | None:
 
 
 def _checked(program: str) -> str | None:
-    return program if len(program) <= MAX_PROGRAM_CHARS else None
+    return textwrap.dedent(program) if len(program) <= MAX_PROGRAM_CHARS else None

@@ -1,0 +1,150 @@
+"""ChartMimic, direct and customized mimic, 600 charts each (its testmini).
+
+Shi et al., "ChartMimic: Evaluating LMM's Cross-Modal Reasoning Capability via Chart-to-Code Generation", ICLR 2025.
+600 charts for each of two questions: draw this chart again, or draw other data in its style. An example of the second:
+"There is a reference image for you and I also have a set of data about CIFAR10 Spiking ResNet18 performance metrics.
+Please refer to the reference image and generate Python matplotlib code ...", then the data. Gold: a program.
+
+The program in the response is run in isolation and what it draws compared with what the gold's draws
+(`evaluation.metrics.charts`): the number is the mean of four F1 values, the benchmark's low-level score. Its overall
+score is the mean of that and a vision model's opinion (`evaluation.chart_judge`); the paper does not say which of the
+two questions, which size or which prompt it used. There is no box to put an answer in, so the prompt is the question
+alone, and the words of the direct question are ours.
+
+In a customized row the picture is the *direct* chart of that name, and the program draws another. The charts are on
+the hub as archives, sizes and instructions in the benchmark's repository (`dimentions_info.jsonl`, `..._edit.jsonl`):
+`python chartmimic_direct_600.py dataset-iclr.tar.gz dimentions_info.jsonl dimentions_info_edit.jsonl FOLDER` writes
+`direct_600.parquet` and `customized_600.parquet`. No file of an archive is written anywhere on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.evaluation.protocol import Gold, Row, hooks, open_image, prepare
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+COLUMNS = ("id", "chart_type", "instruction", "width", "height", "figure", "code")
+KEPT = ("chart_type",)
+BREAKDOWN = "chart_type"
+process_docs = prepare
+
+DIRECT = "Write a Python program that draws the chart in the image with matplotlib, as exactly as you can."
+FORM = """\
+Set the size of the figure with figsize=({width:g}, {height:g}), and save the figure at the end.
+Give the whole program, which must run as it is, in one block that begins with ```python and ends with ```."""
+
+
+def problem_id(row: Row) -> str:
+    """Return the chart's name, such as `bar_17`."""
+    return row["id"]
+
+
+def group(row: Row) -> str:
+    """Return the chart itself: no two rows of a task share one."""
+    return row["id"]
+
+
+def question(row: Row) -> str:
+    """Return the instruction with the form of the answer."""
+    return f"{row['instruction'] or DIRECT}\n{FORM.format(width=row['width'], height=row['height'])}"
+
+
+def gold(row: Row) -> Gold:
+    """Return the program whose chart is the right one."""
+    return Gold(row["code"], kind="text", metric="chart")
+
+
+def gold_response(row: Row) -> str:
+    """Return the row's program as a model would have to give it."""
+    return f"Here is the program.\n```python\n{row['code']}\n```"
+
+
+def images(row: Row) -> list[Image]:
+    """Return the chart to look at."""
+    return [open_image(row["figure"])]
+
+
+def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
+    """Return the question alone: the usual frames ask for a boxed answer."""
+    return question(row)
+
+
+_, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
+
+
+# The archive ------------------------------------------------------------------------------------------------------
+
+MAX_FILE_BYTES = 8 << 20
+MAX_ARCHIVE_BYTES = 4 << 30  # unpacked: the published one has less than a tenth
+MAX_FILES = 100_000
+_WANTED = re.compile(r"(?:[\w.-]+/)*(direct_600|customized_600)/(\w+)\.(py|png)")
+
+
+def read_archive(archive: Path) -> dict[str, dict[str, dict[str, bytes]]]:
+    """Return the wanted files of a tar archive as `files[folder][name][ending]`; it is read, never unpacked.
+
+    Links, devices and names outside its folders are passed over; a file or an archive that is too large is an error.
+    """
+    files: dict[str, dict[str, dict[str, bytes]]] = {"direct_600": {}, "customized_600": {}}
+    with tarfile.open(archive, "r|*") as members:
+        for count, member in enumerate(members):
+            if count >= MAX_FILES or member.offset_data + member.size > MAX_ARCHIVE_BYTES:
+                raise InvalidFileError(f"{archive} holds more than ChartMimic's archive can.")
+            wanted = _WANTED.fullmatch(member.name.removeprefix("./"))
+            if not wanted or not member.isreg():
+                continue
+            if member.size > MAX_FILE_BYTES:
+                raise InvalidFileError(f"{member.name} in {archive} has {member.size} bytes.")
+            content = members.extractfile(member)
+            assert content is not None
+            files[wanted[1]].setdefault(wanted[2], {})[wanted[3]] = content.read()
+    return files
+
+
+def convert(archive: Path, sizes: Path, instructions: Path, out: Path) -> None:
+    """Write the archive's charts with their sizes and instructions as one Parquet file for each question."""
+    from datasets import Dataset, Features, Value
+    from datasets import Image as ImageFeature
+
+    strings = dict.fromkeys(("id", "chart_type", "instruction", "code"), Value("string"))
+    numbers = dict.fromkeys(("width", "height"), Value("float64"))
+    features = Features({**strings, **numbers, "figure": ImageFeature()})
+    files = read_archive(archive)
+    for folder, table in (("direct_600", sizes), ("customized_600", instructions)):
+        lines = map(json.loads, filter(str.strip, table.read_text(encoding="utf-8").splitlines()))
+        described = {line["idx"]: line for line in lines}
+        rows = []
+        for name, content in sorted(files[folder].items()):
+            figure = files["direct_600"].get(name, {}).get("png")
+            if "py" not in content or figure is None or name not in described:
+                raise InvalidFileError(
+                    f"The chart {name} of {folder} is incomplete.",
+                    why=f"It needs {name}.py, the picture direct_600/{name}.png and a line in {table}.",
+                )
+            rows.append(
+                {
+                    "id": name,
+                    "chart_type": name.rpartition("_")[0],
+                    "instruction": described[name]["instruction"] if folder == "customized_600" else "",
+                    "width": described[name]["width"],
+                    "height": described[name]["height"],
+                    "figure": {"bytes": figure, "path": f"{name}.png"},
+                    "code": content["py"].decode("utf-8"),
+                }
+            )
+        out.mkdir(parents=True, exist_ok=True)
+        Dataset.from_list(rows, features=features).to_parquet(out / f"{folder}.parquet")
+
+
+if __name__ == "__main__":
+    convert(*map(Path, sys.argv[1:5]))
