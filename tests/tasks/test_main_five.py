@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atrl_bench.evaluation import benchmarks
 from atrl_bench.evaluation.benchmarks import find_task, load_rows, parquet_files, to_gold, to_problem
 from atrl_bench.evaluation.grading import Gold, grade
 from atrl_bench.results.statistics import Answers, score
@@ -131,6 +133,13 @@ def test_wemath_s_twin_has_whole_composites(mini_world) -> None:
         assert maker(problems)(everything_right, np.ones(len(problems))) == perfect
 
 
+def test_every_composite_of_the_real_rows_is_whole(real_data) -> None:
+    problems = problems_of("wemath_testmini", real_data)
+    scores = np.array([float(problem.group != problems[0].group) for problem in problems])
+    strict = WEMATH.STATISTICS["score_strict"](problems)
+    assert strict(scores, np.ones(len(problems))) == pytest.approx(44 / 45)  # one of 45 all wrong, the others all right
+
+
 def test_wemath_reads_the_letter_wherever_it_is_written() -> None:
     """The official script takes the first character after "Answer", and of a response without that word the first."""
     row = {"option": "A. 15π;B. 10π;C. 5π; D. No correct answer", "answer": "C"}
@@ -231,6 +240,22 @@ def test_splits_of_one_benchmark_share_their_code_but_not_their_version() -> Non
         assert find_task(one).module is find_task(other).module
         assert find_task(one).version != find_task(other).version
         assert find_task(one).yaml_path != find_task(other).yaml_path
+
+
+def test_a_change_of_shared_code_is_a_new_version_of_every_split_and_a_comment_is_none(tmp_path) -> None:
+    shutil.copytree(find_task("mathverse_text_only").yaml_path.parent, tmp_path / "tasks")
+    path = tmp_path / "tasks" / "mathverse_text_only.yaml"
+    code = tmp_path / "tasks" / "mathverse_testmini.py"
+
+    def version() -> str:
+        return benchmarks._task_info(path, benchmarks._read(path)).version
+
+    before = version()
+    assert before == find_task("mathverse_text_only").version
+    code.write_text(code.read_text() + "# a remark\n")
+    assert version() == before
+    code.write_text(code.read_text() + "KEPT = ()\n")
+    assert version() != before
 
 
 def test_text_only_rows_have_no_image_and_no_prompt_that_speaks_of_one(mini_world) -> None:

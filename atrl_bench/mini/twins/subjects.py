@@ -143,15 +143,15 @@ def _pro_vision(count: int, rng: np.random.Generator) -> list[Row]:
 
 
 def _page(problem: Problem, options: Sequence[str]) -> Image.Image:
-    """Return the digits with the sign of what is asked, and below them the options."""
+    """Return the digits with the sign of what is asked, and below them the options in two lines."""
     picture = draw(problem, with_glyph=True)
-    page = Image.new("RGB", (picture.width, picture.height + CELL), (PAPER, PAPER, PAPER))
+    page = Image.new("RGB", (picture.width, picture.height + CELL // 2), (PAPER, PAPER, PAPER))
     page.paste(picture)
     pen = ImageDraw.Draw(page)
-    per_line = 3
+    per_line = 5
     for place, (letter, option) in enumerate(zip(LETTERS, options, strict=False)):
         left, line = place % per_line * (page.width // per_line), place // per_line
-        pen.text((left + 4, picture.height + 13 * line), f"({letter}) {option}", fill=(INK, INK, INK))
+        pen.text((left + 3, picture.height + 1 + 13 * line), f"{letter} {option}", fill=(INK, INK, INK))
     return page
 
 
