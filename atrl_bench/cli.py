@@ -192,6 +192,7 @@ def evaluate(
     """
     from atrl_bench.evaluation.endpoint_client import EndpointConfig
     from atrl_bench.evaluation.judge import JudgeConfig
+    from atrl_bench.evaluation.processes import launched
     from atrl_bench.tables import scores
 
     judge = None
@@ -204,12 +205,13 @@ def evaluate(
         model,
         _names(tasks) or [],
         scores.EvaluationOptions(repeats, limit, frames, judge, endpoint, seed, allow_code),
-        profile=_profile(profile, quiet=as_json),
+        profile=_profile(profile, quiet=as_json or not launched().is_main),
         workspace=out,
         data_dir=data_dir,
-        quiet=as_json,
+        quiet=as_json or not launched().is_main,
     )
-    _show(records, scores.scores_text(records), as_json)
+    if launched().is_main:
+        _show(records, scores.scores_text(records), as_json)
 
 
 @app.command()

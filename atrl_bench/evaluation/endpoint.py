@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,7 @@ class ServedModel:
 class EndpointModel:
     """Answers prompts by asking a server; may be called from several threads at a time."""
 
-    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
         self.client = ChatClient(config, sleep=sleep)
         self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
 

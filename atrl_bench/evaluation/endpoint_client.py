@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 # error: an answer drawn at another temperature would be another experiment.
 _REFUSALS = {
     "seed": r"\bseed\b",
-    "n": r"""['"`]n['"`]|\bn must be\b|\bn > 1\b|multiple candidates|candidate_?count""",
+    "n": r"""['"`]n['"`]|\bn:? must be\b|\bn > 1\b|multiple candidates|candidate_?count""",
     "top_p": r"\btop_p\b",
     "max_tokens": r"\bmax_completion_tokens\b",  # its newer name, which some models insist on
 }
@@ -75,11 +76,12 @@ class UselessReplyError(NoReplyError):
 class ChatClient:
     """A connection to one endpoint, shared between threads; use it as a context manager."""
 
-    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
         import httpx
 
         self.config = config
-        self._sleep = sleep
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         key = os.environ.get(config.api_key_variable)
@@ -97,7 +99,8 @@ class ChatClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and wait for nothing any more."""
+        self._closed.set()
         self._http.close()
 
     def complete(
@@ -151,7 +154,7 @@ class ChatClient:
                 why = str(error)
                 wait = max(self.config.first_wait * 2**number, error.wait or 0.0)
                 useless = error if isinstance(error, UselessReplyError) else useless
-            if number + 1 < self.config.num_attempts:
+            if number + 1 < self.config.num_attempts and not self._closed.is_set():
                 self._sleep(min(wait, MAX_WAIT_SECONDS))
         if useless is not None:
             raise useless

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,8 @@ from atrl_bench.evaluation.endpoint import EndpointModel, chat_messages, request
 from atrl_bench.evaluation.endpoint_client import ChatClient, EndpointConfig, NoReplyError, _shared_out
 from atrl_bench.evaluation.models import Prompt
 from atrl_bench.evaluation.run import cell_spec, evaluate
+from atrl_bench.evaluation.video import Video
+from atrl_bench.mini import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
@@ -182,9 +185,14 @@ class MiniServer(Server):
         return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(data)))}
 
 
-@pytest.mark.parametrize("task", ["geoqa_test", "mathverse_testmini", "mathvista_testmini", "wemath_testmini"])
-def test_a_served_model_sees_the_same_words_and_pixels_and_gives_the_same_answers(task, store, mini_world) -> None:
-    options = {"store": store, "profile": GREEDY, "data_dir": mini_world, "limit": 6, "repeats": 1}
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    return write_world(tmp_path_factory.mktemp("world"), GREEDY, ["geoqa", "mathverse", "wemath", "mmmu"])
+
+
+@pytest.mark.parametrize("task", ["geoqa_test", "mathverse_testmini", "wemath_testmini", "mmmu_val"])
+def test_a_served_model_sees_the_same_words_and_pixels_and_gives_the_same_answers(task, store, world) -> None:
+    options = {"store": store, "profile": GREEDY, "data_dir": world, "limit": 6, "repeats": 1}
     local = store.responses(evaluate("mini", task, **options))
     with MiniServer(GREEDY.evaluation) as server:
         served = store.responses(evaluate("mini", task, endpoint=server.endpoint(num_parallel=3), **options))
@@ -217,6 +225,17 @@ def test_several_images_stay_where_they_stand_among_the_words() -> None:
     models.release()
     assert served[0][0].text == local[0][0].text
     assert server.seen == {local[0][0].prompt_hash}
+
+
+def test_a_video_is_sent_as_its_frames_in_order() -> None:
+    frames = np.stack([np.full((28, 56, 3), shade, dtype=np.uint8) for shade in (0, 90, 180, 255)])
+    content = [{"type": "video", "url": "walk.mp4"}, {"type": "text", "text": "What happens?"}]
+    video = Video(frames, (0, 10, 20, 30), 31, 10.0)
+    [turn] = chat_messages(Prompt("a", [{"role": "user", "content": content}], [], (video,)))
+    *sent, text = turn["content"]
+    decoded = [Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].partition(",")[2]))) for part in sent]
+    assert [image.getpixel((0, 0)) for image in decoded] == [(0, 0, 0), (90, 90, 90), (180, 180, 180), (255, 255, 255)]
+    assert text == {"type": "text", "text": "What happens?"}
 
 
 def test_every_question_of_a_run_has_a_seed_of_its_own_and_keeps_it() -> None:
@@ -275,6 +294,7 @@ def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(sto
         ("seed", "Unsupported parameter: 'seed' is not supported with this model."),
         ("top_p", "temperature and top_p cannot both be specified for this model."),
         ("n", "Unknown field 'n'."),
+        ("n", "n: must be exactly 1"),
         ("n", "Multiple candidates is not enabled for this model"),
         ("max_tokens", "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
     ],
@@ -379,6 +399,16 @@ def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:
         [[answer]] = EndpointModel(server.endpoint(seconds=0.5)).generate([PROMPT], [[0]], WARM)
     assert answer.text
     assert time.monotonic() - started < 4
+
+
+def test_a_client_that_is_closed_waits_for_nothing_any_more() -> None:
+    started = time.monotonic()
+    with Server(lambda _: (503, {"Retry-After": "60"}, b"")) as server:
+        client = ChatClient(server.endpoint())
+        threading.Timer(0.3, client.close).start()
+        with pytest.raises((EndpointError, RuntimeError)):
+            client.retried(lambda: client.complete([], temperature=0, max_tokens=1))
+    assert time.monotonic() - started < 10
 
 
 def test_a_name_that_is_not_served_is_answered_with_those_that_are() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.evaluation.processes import Processes, launched
+from atrl_bench.mini import write_world
+from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
 # What each process does; it writes down how many answers its own model gave.
@@ -53,7 +55,8 @@ def content(path: Path) -> list:
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_answers_and_end_like_one(tmp_path, mini_world) -> None:
+def test_two_processes_share_the_answers_and_end_like_one(tmp_path) -> None:
+    data = write_world(tmp_path, load_profile("smoke"), ["geoqa"])
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     launchers = {
@@ -64,7 +67,7 @@ def test_two_processes_share_the_answers_and_end_like_one(tmp_path, mini_world) 
     for name, launcher in launchers.items():
         folder = tmp_path / name
         folder.mkdir()
-        command = [*launcher, str(program), str(folder), str(mini_world)]
+        command = [*launcher, str(program), str(folder), str(data)]
         subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, capture_output=True, timeout=300)
         reports[name] = [json.loads(path.read_text()) for path in sorted(folder.glob("process-*.json"))]
     assert content(tmp_path / "one" / "store.sqlite") == content(tmp_path / "two" / "store.sqlite")
