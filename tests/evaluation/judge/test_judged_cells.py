@@ -11,6 +11,7 @@ from PIL import Image
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation import models
+from atrl_bench.evaluation.judge.agreement import opinion_places
 from atrl_bench.evaluation.judge.canaries import CANARIES
 from atrl_bench.evaluation.judge.report import judge_summary, judge_text
 from atrl_bench.evaluation.models import Generation
@@ -81,8 +82,9 @@ def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that
     assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}
     assert {grade.grader for grade in by_answer["0"]} == {"fast"}
     assert {(grade.grader, grade.details["rule"]) for grade in by_answer["1"]} == {("judge", "wrong")}
-    heard = [grade for grade in by_answer["0"] if "judge" in grade.details]
-    assert {grade.details["judge"] for grade in heard} <= {"wrong"}
+    heard = {grade.problem_id: grade.details["judge"] for grade in by_answer["0"] if "judge" in grade.details}
+    places = opinion_places(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
+    assert heard == {problem_id: "wrong" for problem_id, repeat in places if repeat == 0} != {}
     # Every answer but the proven ones, a few of these, and the canaries: each once.
     assert len(server.requests) == 3 * NUM_PROBLEMS + len(heard) + len(CANARIES)
 
