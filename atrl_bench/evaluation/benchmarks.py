@@ -201,13 +201,23 @@ def parquet_files(info: TaskInfo, data_dir: Path | None) -> list[Path]:
             why=f"Expected {info.data_folder(data_dir)}/{info.split}*.parquet.",
             next_step="give another --data-dir, or leave it out to use the hub's data",
         )
+    if not hub.is_whole(names):
+        raise MissingDataError(
+            f"A part of the {info.title} data in {folder} is missing.",
+            why=f"There are only {', '.join(names)}.",
+            next_step="copy the other files beside them",
+        )
     return [folder / name for name in names]
 
 
 def is_here(info: TaskInfo, data_dir: Path | None) -> bool:
-    """Return whether the benchmark's rows are on this machine; asks no network."""
+    """Return whether the benchmark's rows, and any videos, are on this machine; asks no network."""
     if data_dir is not None:
-        return bool(hub.split_files(hub.list_files(data_dir / info.folder), info.split, info.hub_config))
+        folder = data_dir / info.folder
+        has_rows = hub.is_whole(hub.split_files(hub.list_files(folder), info.split, info.hub_config))
+        return has_rows and (info.media != "video" or any(folder.rglob("*.mp4")))
+    if info.media != "images":  # the hub has videos in archives only
+        return False
     return info.hub_id is not None and hub.is_downloaded(info.hub_id, info.split, info.hub_config, info.revision)
 
 
@@ -215,6 +225,8 @@ def data_digest(info: TaskInfo, data_dir: Path | None) -> str:
     """Return what names the benchmark's data: the hash of the local files, or the hub dataset with its commit."""
     if data_dir is not None:
         return file_digest([*parquet_files(info, data_dir), *video_files(info, data_dir)])
+    if info.media == "video":
+        video_folder(info, data_dir)  # tells what to do before the rows are fetched for nothing
     where = _on_hub(info)
     return f"{where.hub_id}@{where.commit}"
 

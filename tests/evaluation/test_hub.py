@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import benchmarks, models
 from atrl_bench.evaluation.hub import is_whole, split_files
 
@@ -114,13 +115,17 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def shards(mini_world) -> dict[str, bytes]:
+def shards(tmp_path_factory) -> dict[str, bytes]:
     """The rows of InfoVQA's twin in two files, as the hub keeps them, beside files that nobody asked for."""
     import io
 
     import pyarrow.parquet as pq
 
-    table = pq.read_table(mini_world / "infovqa" / "InfographicVQA")
+    from atrl_bench.mini import write_world
+    from atrl_bench.profiles import load_profile
+
+    world = write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"), ["infovqa"])
+    table = pq.read_table(world / "infovqa" / "InfographicVQA")
     half = len(table) // 2
     files = {"README.md": b"# DocVQA", "InfographicVQA/test-00000-of-00001.parquet": b"never asked for"}
     parts = {
@@ -210,12 +215,14 @@ def test_what_was_downloaded_stays_the_same_commit_when_the_hub_moves_on(hub, sh
 
 def test_a_download_that_lacks_a_shard_is_completed(hub, shards, tmp_path) -> None:
     hub.repositories[DATASET] = Repository({FIRST: shards})
-    run(ROWS, tmp_path, hub.url)
-    next(tmp_path.rglob(Path(SHARDS[1]).name)).unlink()
+    ask = LOCATED + f"print(json.dumps(commit_of('{DATASET}', 'validation', 'InfographicVQA')))"
+    run(ask, tmp_path, hub.url)
+    link = next(tmp_path.rglob(Path(SHARDS[1]).name))
+    link.resolve().unlink()
+    link.unlink()
     hub.sent.clear()
-    # The content is still among the client's blobs: one link is made again, and the first shard is left alone.
-    assert run(ROWS, tmp_path, hub.url) == [False, f"{DATASET}@{FIRST}", True, True, True]
-    assert SHARDS[0] not in hub.sent
+    assert run(ask, tmp_path, hub.url) == [FIRST, 2]
+    assert hub.sent == [SHARDS[1]]
 
 
 def test_a_pinned_revision_is_the_one_that_is_used(hub, shards, tmp_path) -> None:
@@ -367,3 +374,18 @@ def test_the_files_of_a_split_are_found_in_every_layout(names, split, config, fo
 )
 def test_a_split_is_whole_when_every_shard_it_counts_is_there(names, whole) -> None:
     assert is_whole(names) is whole
+
+
+def test_half_of_a_local_copy_is_not_taken_for_the_benchmark(tmp_path) -> None:
+    info = benchmarks.find_task("infovqa_val")
+    for name in SHARDS:
+        assert not benchmarks.is_here(info, tmp_path)
+        file = tmp_path / "infovqa" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        if name == SHARDS[0]:
+            with pytest.raises(MissingDataError, match="A part of the InfoVQA data") as caught:
+                benchmarks.parquet_files(info, tmp_path)
+            assert SHARDS[0] in caught.value.why
+    assert benchmarks.is_here(info, tmp_path)
+    assert benchmarks.parquet_files(info, tmp_path) == [tmp_path / "infovqa" / name for name in SHARDS]
