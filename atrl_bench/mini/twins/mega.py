@@ -1,7 +1,7 @@
 """The twin of MEGA-Bench: a task for every metric that needs nothing else than this machine, about handwritten digits.
 
 As in the real files, all columns are text: media paths, answers, metrics and contexts are Python literals in strings,
-and the pictures lie beside the table. Every second row asks for one number in a form the mini model knows.
+and the pictures and videos lie beside the table. Every second row asks for one number in a form the mini model knows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, Problem
 from atrl_bench.mini.twins.dataset import Dataset, Row, columns, drawn, strings
+from atrl_bench.mini.videos import Scene, ask, draw_scene
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -233,71 +234,90 @@ TASKS: dict[str, Task] = {
 # Asked in the mini model's own words, so that it can be right.
 PLAIN_METRICS = ("general_single_numerical_match", "boxed_single_numerical_match", "number_rel_diff_ratio")
 PLAIN_KINDS = ("sum", "product", "range", "extremes", "number_plus")
+CLIP_EVERY = 16  # rows of the whole set: one of so many shows a video
 
 
-def _plain(place: int, rng: np.random.Generator) -> tuple[str, Task, Problem]:
-    kind, metric = PLAIN_KINDS[place % len(PLAIN_KINDS)], PLAIN_METRICS[place % len(PLAIN_METRICS)]
-    problem = drawn((kind,), 0, rng)
-    answer = f"\\boxed{{{problem.answer}}}" if metric.startswith("boxed") else problem.answer
-    return f"digits_{kind}_{metric.split('_')[0]}", _single(metric, problem.question, lambda digits: answer), problem
+@dataclass(frozen=True)
+class Query:
+    """One row before it is written down; `<image>` and `<video>` stand in its texts where the media belong."""
+
+    name: str
+    task: Task
+    digits: Digits
+    query: str
+    media: str
+    description: str = ""
+    example: str = ""
+    example_media: tuple[str, ...] = ()
 
 
 def _core(count: int, rng: np.random.Generator) -> list[Row]:
-    return _rows(count, rng, several=True)
+    return [_row(place, _core_query(place, rng)) for place in range(count)]
+
+
+def _core_query(place: int, rng: np.random.Generator) -> Query:
+    if place % CLIP_EVERY == CLIP_EVERY - 2:
+        return _clip(rng)
+    return _formatted(place // 2, rng, with_example=place % 4 == 1) if place % 2 else _plain(place // 2, rng)
 
 
 def _single_image(count: int, rng: np.random.Generator) -> list[Row]:
-    return _rows(count, rng, several=False)
+    makers = (_plain, _formatted)
+    return [_row(place, makers[place % 2](place // 2, rng)) for place in range(count)]
 
 
-def _rows(count: int, rng: np.random.Generator, *, several: bool) -> list[Row]:
-    rows = []
-    for place in range(count):
-        if place % 2 == 0:
-            name, task, problem = _plain(place // 2, rng)
-            description = example = ""
-            shown: list[Problem] = []
-            query = f"<image>\n{problem.question}"
-        else:
-            name = list(TASKS)[place // 2 % len(TASKS)]
-            task, problem = TASKS[name], drawn(("sum",), 0, rng)
-            shown = [drawn(("sum",), 0, rng)] if several and place % 4 == 1 else []
-            description = f"{task.query} {FORMAT[task.parser].format(fields=list(task.metrics))}".strip()
-            example = f"Example: <image>\nAnswer: {_shortened(task, shown[0])}" if shown else ""
-            query = "The digits: <image>"
-        rows.append(_row(str(place + 1), name, task, problem, (description, example, query), shown))
-    return rows
+def _plain(turn: int, rng: np.random.Generator) -> Query:
+    kind, metric = PLAIN_KINDS[turn % len(PLAIN_KINDS)], PLAIN_METRICS[turn % len(PLAIN_METRICS)]
+    problem = drawn((kind,), 0, rng)
+    answer = f"\\boxed{{{problem.answer}}}" if metric.startswith("boxed") else problem.answer
+    name = f"digits_{kind}_{metric.split('_')[0]}"
+    task = _single(metric, problem.question, lambda digits: answer)
+    return Query(name, task, problem.readings, f"<image>\n{problem.question}", _path(name, problem))
 
 
-def _shortened(task: Task, problem: Problem) -> str:
-    return ", ".join(str(value) for value in task.answer(problem.readings).values())
+def _clip(rng: np.random.Generator) -> Query:
+    scene = draw_scene("passing", "test", rng)
+    problem = ask(scene, "last", rng)
+    task = _single("exact_str_match", problem.question, lambda digits: str(digits[-1]))
+    path = f"data/clip_last/{scene.name}.mp4"
+    return Query("clip_last", task, problem.readings, f"<video>\n{problem.question}", path)
 
 
-def _row(
-    number: str, name: str, task: Task, problem: Problem, texts: tuple[str, str, str], examples: list[Problem]
-) -> Row:
+def _formatted(turn: int, rng: np.random.Generator, *, with_example: bool = False) -> Query:
+    name = list(TASKS)[turn % len(TASKS)]
+    task, problem = TASKS[name], drawn(("sum",), 0, rng)
+    description = f"{task.query} {FORMAT[task.parser].format(fields=list(task.metrics))}".strip()
+    query = Query(name, task, problem.readings, "The digits: <image>", _path(name, problem), description)
+    if not with_example:
+        return query
+    other = drawn(("sum",), 0, rng)
+    answer = ", ".join(str(value) for value in task.answer(other.readings).values())
+    return replace(query, example=f"Example: <image>\nAnswer: {answer}", example_media=(_path(name, other),))
+
+
+def _row(place: int, query: Query) -> Row:
+    task, is_plain = query.task, query.name.startswith("digits_")
     info = {
         "field_score_function": task.metrics,
         "aggregation": {"function": task.aggregation, "field_weights": dict.fromkeys(task.metrics, 1)},
         "response_parse_function": task.parser,
     }
-    description, example, query = texts
     return {
-        "id": number,
-        "task_name": name,
-        "task_description": description,
+        "id": str(place + 1),
+        "task_name": query.name,
+        "task_description": query.description,
         "global_media": "[]",
-        "example_text": example,
-        "example_media": str([_path(name, shown) for shown in examples]),
-        "query_text": query,
-        "query_media": str([_path(name, problem)]),
-        "answer": str(task.answer(problem.readings)),
+        "example_text": query.example,
+        "example_media": str(list(query.example_media)),
+        "query_text": query.query,
+        "query_media": str([query.media]),
+        "answer": str(task.answer(query.digits)),
         "metric_info": str(info),
-        "eval_context": str(task.context(problem.readings)),
-        "taxonomy_tree_path": "Mathematics;Digits",
-        "application": "Mathematics" if name.startswith("digits_") else "Perception",
-        "input_format": "Photographs",
-        "output_format": "numerical_data" if name.startswith("digits_") else "structured_output",
+        "eval_context": str(task.context(query.digits)),
+        "taxonomy_tree_path": "Mathematics;Digits" if is_plain else "Perception;Digits",
+        "application": "Mathematics" if is_plain else "Perception",
+        "input_format": "Videos" if query.media.endswith(".mp4") else "Photographs",
+        "output_format": "numerical_data" if is_plain else "structured_output",
     }
 
 
@@ -306,13 +326,18 @@ def _path(name: str, problem: Problem) -> str:
     return f"data/{name}/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png"
 
 
-def _pictures(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
+def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     for row in rows:
         for path in re.findall(r"'([^']+)'", row["example_media"] + row["query_media"]):
-            kind, *scans = PurePosixPath(path).stem.split("-")
-            buffer = io.BytesIO()
-            draw(Problem(KINDS[kind], tuple(map(int, scans)), (), 0, "", "")).save(buffer, format="PNG")
-            yield path, buffer.getvalue()
+            name = PurePosixPath(path)
+            yield path, Scene.named(name.stem).mp4() if name.suffix == ".mp4" else _picture(name.stem)
+
+
+def _picture(name: str) -> bytes:
+    kind, *scans = name.split("-")
+    buffer = io.BytesIO()
+    draw(Problem(KINDS[kind], tuple(map(int, scans)), (), 0, "", "")).save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 def _features() -> Features:
@@ -322,14 +347,14 @@ def _features() -> Features:
 
 
 TWINS = (
-    Dataset("mega_bench", "test", _features, _core, config="core", files=_pictures, label="mega_bench_core"),
+    Dataset("mega_bench", "test", _features, _core, config="core", files=_files, label="mega_bench_core"),
     Dataset(
         "mega_bench",
         "test",
         _features,
         _single_image,
         config="core_single_image",
-        files=_pictures,
+        files=_files,
         label="mega_bench_core_single_image",
     ),
 )
