@@ -92,7 +92,10 @@ _PHRASE = re.compile(
     r"|(?:答案|选项|选)\s{0,4}(?:是|为|：|:)+[\s*]{0,4}",
     re.I,
 )
-_SENTENCE_END = re.compile(r"\n|[.。!！?？;；](?=\s|$|\*)|</|，(?=所以|因)")
+# "Dr. Pepper" and "St. Louis" are answers; "No." is one too, and ends there.
+_SENTENCE_END = re.compile(
+    r"\n|(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)[.。!！?？;；](?=\s|$|\*)|</|，(?=所以|因)"
+)
 _PADDING = " \t\r\n*_`\"'"
 
 

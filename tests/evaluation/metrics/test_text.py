@@ -319,6 +319,13 @@ def test_the_answer_is_extracted_before_it_is_scored(response) -> None:
         assert grade(response, gold).state == "correct"
 
 
+def test_a_title_does_not_end_the_sentence_that_states_the_answer() -> None:
+    pepper = Gold("dr pepper", metric="vqa", references=("dr pepper",) * 10)
+    assert grade("So the answer is Dr. Pepper. It is on the can.", pepper).extracted == "Dr. Pepper"
+    assert grade("So the answer is Dr. Pepper. It is on the can.", pepper).state == "correct"
+    assert grade("The answer is No. Dr. Pepper is not shown.", pepper).extracted == "No"
+
+
 def test_a_sentence_that_answers_in_passing_is_not_searched_for_the_answer() -> None:
     assert grade("The brand on it is Dakota Digital.", CAMERA).score == 0
     long = "Looking at the picture one can clearly see that the camera carries the brand Dakota Digital above its lens."
