@@ -9,10 +9,10 @@ it to mean EMMA's whole test split, all four subjects.
 A row has the question with the names of its images in it ("<image_1> ..."), the images in `image_1` to `image_5`, its
 `options` as a list of texts or none, `type`, `subject` and the `answer`: the letter of an option, or a short text.
 
-The official dataset has one configuration a subject; the rows come from lmms-eval's copy, whose `All` has the four in
-one. `type` is written `Multiple Choice` or `Multiple choice`; the other rows are open-ended. `context`, where there is
-one, comes before the question. Part of the Math rows are MathVision's (`source` says so), so the two scores rise and
-fall together.
+The official dataset has one configuration a subject; the rows come from lmms-eval's copy, whose `All` is the four in
+one. A local copy may have them in one folder or in four. `type` is written `Multiple Choice` or `Multiple choice`; the
+other rows are open-ended. `context`, where there is one, comes before the question. Part of the Math rows are
+MathVision's (`source` says so), so the two scores rise and fall together.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from atrl_bench.errors import MissingDataError
 
 SECONDS_TO_ANSWER = 20
+ALL_SUBSETS = "All"  # what a dataset's card may call the union of its subsets, without a folder of that name
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHARD = re.compile(r"-\d+-of-(\d+)")
 
@@ -28,7 +29,6 @@ class SplitOnHub(NamedTuple):
     revision: str  # the branch, tag or commit that was asked for
     commit: str
     names: tuple[str, ...]
-    downloaded: bool
 
 
 def split_files(names: Sequence[str], split: str, config: str | None = None) -> list[str]:
@@ -36,7 +36,7 @@ def split_files(names: Sequence[str], split: str, config: str | None = None) -> 
 
     Datasets are laid out in one of a few ways: `data/test-00000-of-00002.parquet`, the same in a folder named after the
     subset, in the folder itself, or `default/test/0000.parquet` where the hub converted them. `test` is neither
-    `testmini` nor `test_text_only`.
+    `testmini` nor `test_text_only`. Where the subset is `All` and has no folder, it is all the subsets that have one.
     """
     of_split = re.compile(rf"{re.escape(split)}(?:[-.].*)?\.parquet")
     subset = config or "default"
@@ -45,13 +45,19 @@ def split_files(names: Sequence[str], split: str, config: str | None = None) -> 
         found = [name for name in names if name.startswith(folder) and of_split.fullmatch(name.removeprefix(folder))]
         if found:
             return sorted(found)
-    return sorted(name for name in names if re.fullmatch(rf"{re.escape(f'{subset}/{split}')}/[^/]+\.parquet", name))
+    converted = [name for name in names if re.fullmatch(rf"{re.escape(f'{subset}/{split}')}/[^/]+\.parquet", name)]
+    if config == ALL_SUBSETS and not converted:
+        return sorted(name for name in names if name.count("/") == 1 and of_split.fullmatch(name.split("/")[1]))
+    return sorted(converted)
 
 
 def is_whole(names: Sequence[str]) -> bool:
     """Return whether there are files at all, and of those that count themselves (`-00000-of-00002`) every one."""
-    promised = [int(match[1]) for name in names if (match := _SHARD.search(name))]
-    return bool(names) and all(count == len(promised) for count in promised)
+    promised: dict[str, list[int]] = {}  # of each series of shards, by what comes before the number
+    for name in names:
+        if match := _SHARD.search(name):
+            promised.setdefault(name[: match.start()], []).append(int(match[1]))
+    return bool(names) and all(count == len(counts) for counts in promised.values() for count in counts)
 
 
 @cache
@@ -68,7 +74,7 @@ def locate(hub_id: str, split: str, config: str | None = None, revision: str | N
         folder = _cache_folder(hub_id) / "snapshots" / commit
         names = split_files(list_files(folder), split, config)
         if is_whole(names):
-            return SplitOnHub(hub_id, revision, commit, tuple(names), downloaded=True)
+            return SplitOnHub(hub_id, revision, commit, tuple(names))
     try:
         info = HfApi().dataset_info(hub_id, revision=commit or revision, timeout=SECONDS_TO_ANSWER)
     except Exception as error:  # whatever the hub client and the network raise
@@ -82,7 +88,7 @@ def locate(hub_id: str, split: str, config: str | None = None, revision: str | N
             why=f"Its Parquet files: {', '.join(tables[:6]) or 'none'}.",
             next_step="give --data-dir, or pin a revision that has them in the task file, under dataset_kwargs",
         )
-    return SplitOnHub(hub_id, revision, str(info.sha), tuple(names), downloaded=False)
+    return SplitOnHub(hub_id, revision, str(info.sha), tuple(names))
 
 
 def fetch(where: SplitOnHub) -> list[Path]:
@@ -90,7 +96,7 @@ def fetch(where: SplitOnHub) -> list[Path]:
     from huggingface_hub import snapshot_download
 
     folder = _cache_folder(where.hub_id) / "snapshots" / where.commit
-    if not where.downloaded:
+    if not all((folder / name).is_file() for name in where.names):
         # By its name where it is new here: the client then remembers which commit `main` was, for later without a net.
         known = _downloaded_commit(where.hub_id, where.revision) is not None
         patterns = [glob.escape(name) for name in where.names]
