@@ -230,26 +230,23 @@ def compare_text(records: Sequence[dict[str, Any]]) -> str:
     if not records:
         return "Nothing to compare."
     a, b = (one_line(records[0][side])[:60] for side in ("a", "b"))
-    lines = [
-        f"A  {a}",
-        f"B  {b}",
-        "",
-        f"{'task':<21} {'metric':<12} {'A':>6} {'B':>6} {'A − B':>7} {'95 %':>15} {'p':>7}",
-    ]
+    head = f"{'':<32} {'A':>6} {'B':>6} {'A − B':>7} {'95 %':>15} {'p':>7}"
+    lines, task = [f"A  {a}", f"B  {b}", "", head], None
     for record in records:
-        name = ("mean of " if record["kind"] == "suite" else "") + record["task"]
+        if record["task"] != task:
+            task = record["task"]
+            what = "mean of its tasks, " if record["kind"] == "suite" else ""
+            lines.append(f"{task} ({what}{record['num_common']:,} common problems)")
         score_a, score_b = (_percent(record[side]["mean"]) for side in ("score_a", "score_b"))
         found = record["difference"]
         lines.append(
-            f"{name[:21]:<21} {record['metric'][:12]:<12} {score_a:>6} {score_b:>6} "
+            f"  {record['metric'][:30]:<30} {score_a:>6} {score_b:>6} "
             f"{_signed(found['mean']):>7} {_interval(found):>15} {_p(record['p']):>7}"
         )
-        q = "" if record["q"] is None else f", q {_p(record['q'])}"
+        q = "" if record["q"] is None else f"; q {_p(record['q'])}"
         lines.append(
-            f"  {record['num_common']:,} common problems: A better on {record['num_a_better']:,}, B on "
-            f"{record['num_b_better']:,}"
+            f"    A better on {record['num_a_better']:,}, B on {record['num_b_better']:,}; {record['test']}{q}"
         )
-        lines.append(f"  {record['test']}{q}")
     warnings = list(dict.fromkeys(f"{r['task']}: {field}" for r in records for field in r["differs_in"]))
     if warnings:
         lines += ["", "Not the model alone differs (A's value, B's value):"]
