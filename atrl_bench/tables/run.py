@@ -134,7 +134,17 @@ def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
     from atrl_bench.training.run import run_spec
 
-    return run_spec(recipe, place.profile, *_digests(place.base_model, recipe.data, place.provide(recipe.data)), seed)
+    base, data = _digests(place.base_model, recipe.data, place.provide(recipe.data))
+    if recipe.start_from is not None:
+        base = f"run:{cell_key(training_spec(_first_stage(recipe), place, seed))}"
+    return run_spec(recipe, place.profile, base, data, seed)
+
+
+def _first_stage(recipe: Recipe) -> Recipe:
+    """Return the recipe whose checkpoint this one starts from."""
+    from atrl_bench.training.recipe import load_recipe
+
+    return load_recipe(str(recipe.start_from))
 
 
 @cache
@@ -287,18 +297,25 @@ def carry_out(job: Job, place: Workspace) -> None:
 
 
 def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, place: Workspace, seed: int) -> Path:
-    """Return the folder of the recipe's checkpoint, trained now unless the store has it, and recorded there."""
+    """Return the folder of the recipe's checkpoint, trained now unless the store has it, and recorded there.
+
+    A recipe that starts from another's checkpoint has that one trained first.
+    """
     from atrl_bench.training.run import train
 
-    key = store.add_run(spec)
+    key, base_model = store.add_run(spec), place.base_model
+    if recipe.start_from is not None:
+        first = _first_stage(recipe)
+        base_model = train_into(store, first, training_spec(first, place, seed), place=place, seed=seed)
     try:
         result = train(
             recipe,
             profile=place.profile,
-            base_model=place.base_model,
+            base_model=base_model,
             data_dir=place.data_dir,
             out=place.checkpoints,
             seed=seed,
+            spec=spec,
             on_progress=lambda done, total: store.heartbeat("run", key, done, total),
         )
     except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.data import describe
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import RolloutRecipe
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO.
 LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo"}
@@ -19,7 +19,7 @@ LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo"}
 CHECKPOINTING_TOKENS = 1024
 
 
-def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:
+def num_rollouts(recipe: RolloutRecipe, profile: Profile, num_problems: int | None = None) -> int:
     """Return how many rollouts the run has; `num_problems` is the described size of the data set if not given."""
     sizes = recipe.sizes(profile)
     if sizes.num_rollouts is not None:
@@ -29,7 +29,7 @@ def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = No
 
 
 def trl_arguments(
-    recipe: Recipe, profile: Profile, *, rollouts: int, num_devices: int = 1, seed: int = 0
+    recipe: RolloutRecipe, profile: Profile, *, rollouts: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return the GRPOConfig fields of a run on `num_devices` devices, without its folder.
 

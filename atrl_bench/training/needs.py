@@ -21,7 +21,7 @@ from typing import Any
 from atrl_bench.profiles import Profile
 from atrl_bench.resources import PACKAGE
 from atrl_bench.training.arguments import num_rollouts, trl_arguments
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import RolloutRecipe
 
 GB = 1e9
 DEVICE_GB = 80.0  # one A100 or H100
@@ -68,7 +68,7 @@ def _num_parameters(path: Path) -> int:
     return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
-def estimate(recipe: Recipe, profile: Profile) -> dict[str, Any]:
+def estimate(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return devices, memory, hours and disk of one run; numbers first, then the words that explain them."""
     sizes = recipe.sizes(profile)
     rollouts = num_rollouts(recipe, profile)
@@ -108,7 +108,7 @@ def estimate(recipe: Recipe, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _devices(recipe: Recipe, profile: Profile, shape: ModelShape) -> tuple[int, float]:
+def _devices(recipe: RolloutRecipe, profile: Profile, shape: ModelShape) -> tuple[int, float]:
     """Return the smallest power of two of devices that hold the run, and what one of them holds in GB."""
     sizes = recipe.sizes(profile)
     per_parameter = 2.0 if recipe.finetuning == "lora" else 16.0 + (4.0 if recipe.kl_coef else 0.0)

@@ -1,7 +1,8 @@
 """What a recipe file says: which objective, which credit, which data, which parameters move.
 
 A file names the file it starts from (`base:`) and holds only the fields that differ. AT-RL is one changed field of any
-recipe, `credit`; how large a run is comes from the profile and never from here.
+recipe, `credit`; how large a run is comes from the profile and never from here. `method` says which kind of recipe it
+is: training on `rollouts`, `supervised` training, or training on `preferences`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import Profile, TrainingSizes, line_of
 from atrl_bench.resources import folder
+from atrl_bench.training.data import TRAINING_SETS
 
 MAX_BASES = 8  # a chain longer than this is a circle
 
@@ -39,10 +41,44 @@ class DynamicSampling(_Settings):
 
 
 class Recipe(_Settings):
-    """One training method, complete."""
+    """What every training method says."""
 
     name: str = Field(description="how tables and the command line call it")
     title: str = Field(description="how a report prints it")
+    method: Literal["rollouts", "supervised", "preferences"] = Field("rollouts", description="the kind of recipe")
+    data: str = Field(description="the training set")
+    start_from: str | None = Field(None, description="the recipe whose checkpoint is the base; null: the base model")
+    finetuning: Literal["full", "lora"] = Field(description="lora: low-rank adapters, merged into the final checkpoint")
+    lora_rank: int = Field(16, gt=0, description="rank of the adapters; alpha is twice the rank")
+    overrides: dict[str, float | int | str | None] = Field({}, description="sizes that replace the profile's")
+
+    @field_validator("data")
+    @classmethod
+    def _known_data(cls, value: str) -> str:
+        if value not in TRAINING_SETS:
+            raise ValueError(f"no training set {value!r}; known: {', '.join(TRAINING_SETS)}")
+        return value
+
+    @field_validator("overrides")
+    @classmethod
+    def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(value) - set(TrainingSizes.model_fields))
+        if unknown:
+            raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
+        return value
+
+    def sizes(self, profile: Profile) -> TrainingSizes:
+        """Return the profile's training sizes with this recipe's overrides."""
+        return TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides})
+
+    def as_yaml(self) -> str:
+        """Return the recipe as a file without a base."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+class RolloutRecipe(Recipe):
+    """A method that samples responses and trains on their rewards."""
+
     objective: Literal["grpo", "dapo", "gspo", "sapo"] = Field(
         description="grpo: clipped token ratio, mean over responses of token means; dapo: the same, mean over tokens; "
         "gspo: clipped sequence ratio; sapo: soft gate on the token ratio"
@@ -61,23 +97,11 @@ class Recipe(_Settings):
         description="optimiser steps per rollout: strict: one; minibatch4: as many as the profile says, four"
     )
     credit: CreditChoice
-    data: Literal["virl39k", "geometry3k", "geoqa_8k"] = Field(description="the training set")
-    finetuning: Literal["full", "lora"] = Field(description="lora: low-rank adapters, merged into the final checkpoint")
-    lora_rank: int = Field(16, gt=0, description="rank of the adapters; alpha is twice the rank")
-    overrides: dict[str, float | int | str | None] = Field({}, description="sizes that replace the profile's")
 
     @field_validator("credit", mode="before")
     @classmethod
     def _rule_alone(cls, value: Any) -> Any:
         return {"rule": value} if isinstance(value, str) else value
-
-    @field_validator("overrides")
-    @classmethod
-    def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(set(value) - set(TrainingSizes.model_fields))
-        if unknown:
-            raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
-        return value
 
     @model_validator(mode="after")
     def _fields_of_the_objective(self) -> Self:
@@ -98,24 +122,17 @@ class Recipe(_Settings):
                 raise ValueError(f"objective {self.objective!r} does not read {name}; set it to null")
         return self
 
-    def sizes(self, profile: Profile) -> TrainingSizes:
-        """Return the profile's training sizes with this recipe's overrides."""
-        return TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides})
-
     def updates_per_rollout(self, sizes: TrainingSizes) -> int:
         """Return the number of optimiser steps after each rollout (DESIGN D6)."""
         return 1 if self.schedule == "strict" else sizes.updates_per_rollout
 
-    def as_yaml(self) -> str:
-        """Return the recipe as a file without a base."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+KINDS: dict[str, type[Recipe]] = {"rollouts": RolloutRecipe}
 
 
 def list_recipes() -> list[str]:
     """Return the names of the shipped recipes."""
-    return sorted(
-        path.stem for path in folder("recipes").glob("*.yaml") if "objective" in _mapping(path) or _base_of(path)
-    )
+    return sorted(path.stem for path in folder("recipes").glob("*.yaml") if "title" in _mapping(path))
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
@@ -130,11 +147,12 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     credit = overrides.get("credit")
     if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
         overrides["credit"] = {**fields["credit"], "rule": credit}
-    unknown = sorted(set(overrides) - set(Recipe.model_fields))
+    kind = KINDS.get(str(fields.get("method", "rollouts")), Recipe)
+    unknown = sorted(set(overrides) - set(kind.model_fields))
     if unknown:
-        raise UnknownNameError("recipe field", unknown[0], Recipe.model_fields, next_step=f"read {files[0]}")
+        raise UnknownNameError("recipe field", unknown[0], kind.model_fields, next_step=f"read {files[0]}")
     try:
-        return Recipe.model_validate({**fields, **overrides})
+        return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
         raise _explain(error, files, overrides) from None
 

@@ -7,27 +7,26 @@ once when it is finished. The weights are the same in all three cases, to the la
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_rollouts, overlong_cache, trl_arguments
 from atrl_bench.training.data import TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.start import Start
 
 if TYPE_CHECKING:
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.resumable import Resumable
 
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 1
@@ -79,23 +78,11 @@ def model_digest(model: Path | str) -> str:
 
 def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
     """Return everything a run would be started with, and what it needs, without a GPU, a network or a model."""
-    from atrl_bench.training.needs import estimate
-
-    credit: dict[str, Any] = {"rule": recipe.credit.rule}
-    if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.token_weights import credit_config
-
-        credit |= dataclasses.asdict(credit_config(recipe.credit))
     sizes = recipe.sizes(profile)
-    rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
-    rewards: dict[str, Any] = {"accuracy": "+1 correct, -1 otherwise, by the grader of the evaluation"}
-    if recipe.overlong_cache_fraction is not None:
-        cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
-        rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"
     return {
         "recipe": recipe.model_dump(mode="json"),
         "model": {
-            "base": profile.model,
+            "base": profile.model if recipe.start_from is None else f"the checkpoint of {recipe.start_from}",
             "compute": sizes.dtype,
             "min_pixels": sizes.min_pixels,
             "max_pixels": sizes.max_pixels,
@@ -103,14 +90,9 @@ def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
         "data": {
             "name": recipe.data,
             "source": "the generated mini world" if profile.generated_data else describe(recipe.data).hub_id,
-            "problems_per_rollout": sizes.prompts_per_rollout,
-            "rollouts": rollouts,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
-        "rewards": rewards,
-        "credit": credit,
-        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=max(1, needs.get("gpus", 1))),
-        "needs": needs,
+        **_method(recipe).describe(recipe, profile),
     }
 
 
@@ -122,15 +104,17 @@ def train(
     data_dir: Path | None,
     out: Path,
     seed: int,
+    spec: dict[str, Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TrainingResult:
-    """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`.
+    """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
     last. `on_progress(rollouts done, rollouts)` is called after each rollout.
     """
-    spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
+    if spec is None:
+        spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
     folder = out / run_key(spec)
     if (result := _finished(folder)) is not None:
         return result
@@ -177,18 +161,11 @@ def _train_in(
 @contextlib.contextmanager
 def _build(
     folder: Path, recipe: Recipe, profile: Profile, base_model: str, data_dir: Path | None, seed: int
-) -> Iterator[CreditTrainer]:
-    """Yield the trainer, ready to run, with the model, the data and the grader it needs."""
+) -> Iterator[Resumable]:
+    """Yield the trainer, ready to run, with the model, the data and whatever else its method needs."""
     import torch
-    from datasets import Dataset
     from transformers import AutoModelForImageTextToText, AutoProcessor, PrinterCallback
     from transformers.utils import logging
-    from trl import GRPOConfig
-
-    from atrl_bench.evaluation.grading import GradingPool
-    from atrl_bench.training.order import problem_order
-    from atrl_bench.training.rewards import AccuracyReward, Reward, overlong_reward
-    from atrl_bench.training.trainer import CreditTrainer
 
     sizes = recipe.sizes(profile)
     logging.disable_progress_bar()
@@ -199,35 +176,15 @@ def _build(
         model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
     processor.image_processor.size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
     data = load_training_data(recipe.data, data_dir).without_long_prompts(processor, sizes.max_prompt_tokens)
-    rollouts = num_rollouts(recipe, profile, len(data.problems))
-    num_devices = int(os.environ.get("WORLD_SIZE", "1"))
-    with warnings.catch_warnings():
-        # TRL 1.16 passes the old name of this field whatever we give.
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        arguments = GRPOConfig(
-            output_dir=str(folder / "resume"),
-            use_cpu=not torch.cuda.is_available(),
-            **trl_arguments(recipe, profile, rollouts=rollouts, num_devices=num_devices, seed=seed),
-        )
-    rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, seed)
-    with GradingPool() as pool:
-        rewards: list[Reward] = [AccuracyReward(pool)]
-        if recipe.overlong_cache_fraction is not None:
-            rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
-        trainer = CreditTrainer(
-            recipe=recipe,
-            data=data,
-            run_seed=seed,
-            updates_per_rollout=recipe.updates_per_rollout(sizes),
-            model=model,
-            reward_funcs=rewards,
-            args=arguments,
-            train_dataset=Dataset.from_dict({"row": rows}),
-            processing_class=processor,
-            peft_config=_adapters(recipe),
-        )
+    start = Start(recipe, profile, folder / "resume", model, processor, data, _adapters(recipe), seed)
+    with _method(recipe).build(start) as trainer:
         trainer.remove_callback(PrinterCallback)
         yield trainer
+
+
+def _method(recipe: Recipe) -> Any:
+    """Return the module that builds a recipe's trainer and names its arguments: one for each `method`."""
+    return import_module(f"atrl_bench.training.{recipe.method}")
 
 
 def _adapters(recipe: Recipe) -> Any:
@@ -241,10 +198,9 @@ def _adapters(recipe: Recipe) -> Any:
     )
 
 
-def _save(trainer: CreditTrainer, folder: Path) -> str:
+def _save(trainer: Resumable, folder: Path) -> str:
     """Write the model beside its final place, move it there file by file, and return the digest of its weights."""
-    if trainer.token_weights is not None:
-        trainer.token_weights.remove()
+    trainer.release()
     temporary = folder / "unfinished"
     model = trainer.accelerator.unwrap_model(trainer.model)
     if trainer.accelerator.is_main_process:

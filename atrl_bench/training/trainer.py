@@ -9,7 +9,6 @@ Where this differs from TRL:
 4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
 6. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
-7. A non-finite gradient skips its update and is counted.
 
 Shapes: B responses, T response tokens.
 """
@@ -17,35 +16,30 @@ Shapes: B responses, T response tokens.
 from __future__ import annotations
 
 import math
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather, gather_object, is_peft_model, set_seed
+from accelerate.utils import gather, gather_object, set_seed
 from torch import Tensor
-from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
 from trl.models.utils import unwrap_model_for_generation
 
 from atrl_bench.credit import Recording
 from atrl_bench.evaluation.decoding import Sampling
-from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean
 from atrl_bench.training.order import further_problems, rollout_seed
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.token_weights import TokenWeights
 from atrl_bench.training.trimming import Part, joined, parts_of
 
-CHECKPOINT_PREFIX = "checkpoint-"
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
 
@@ -60,13 +54,13 @@ class Group:
     rewards_GF: Tensor
 
 
-class CreditTrainer(GRPOTrainer):
+class CreditTrainer(Resumable, GRPOTrainer):
     """GRPOTrainer on rows of a TrainingData, with token credit, dynamic sampling and resumable rollouts."""
 
     def __init__(
         self,
         *,
-        recipe: Recipe,
+        recipe: RolloutRecipe,
         data: TrainingData,
         run_seed: int,
         updates_per_rollout: int,
@@ -74,22 +68,18 @@ class CreditTrainer(GRPOTrainer):
         **trl: Any,
     ) -> None:
         super().__init__(**trl)
+        self.prepare_run(data=data, updates_per_rollout=updates_per_rollout)
         self.recipe = recipe
-        self.data = data
         self.run_seed = run_seed
-        self.updates_per_rollout = updates_per_rollout
         self.trim_padding = trim_padding
-        self.clock = PhaseClock()
         self._groups: list[Group] | None = None
         self._keys_P: list[str] = []  # what names the random numbers of each prompt about to be sampled
         self._from_one_prefill = not (self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self._loss_inputs: dict[str, Any] | None = None
         self._weights_BT: Tensor | None = None
-        self._checkpoint_dir: Path | None = None
         uniform = recipe.credit.rule == "uniform"
         self.token_weights = None if uniform else TokenWeights(recipe.credit, self.model, self._tokenizer, run_seed)
         self._gspo_token = recipe.objective == "gspo" and not uniform
-        self.add_callback(_SkipNonFinite(self))
 
     # One rollout ------------------------------------------------------------------------------------------------------
 
@@ -311,11 +301,6 @@ class CreditTrainer(GRPOTrainer):
             )
         return selected_BT
 
-    def training_step(self, *arguments: Any, **options: Any) -> Tensor:
-        """Return TRL's loss of one micro-batch, its forward and backward pass timed without the rollout."""
-        with self.clock.phase("forward_backward"):
-            return super().training_step(*arguments, **options)
-
     # Metrics ----------------------------------------------------------------------------------------------------------
 
     def _total_rewards(self, group: Group) -> list[float]:
@@ -325,72 +310,10 @@ class CreditTrainer(GRPOTrainer):
         for name, value in token_weights.pop_diagnostics().items():
             self._note(name, value)
 
-    def _note(self, name: str, value: float) -> None:
-        self._metrics["train"][name].append(float(value))
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log TRL's metrics with the seconds of each phase since the last line."""
-        for name, seconds in self.clock.pop().items():
-            self._note(f"seconds/{name}", seconds)
-        super().log(logs, start_time)
-
-    # Checkpoints ------------------------------------------------------------------------------------------------------
-
-    def _get_output_dir(self, trial: Any) -> str:
-        return str(self._checkpoint_dir) if self._checkpoint_dir else super()._get_output_dir(trial)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a resume checkpoint under another name, rename it when it is whole, then drop the one before."""
-        folder = Path(self.args.output_dir)
-        with self.clock.phase("saving"), self._writing_to(folder / "unfinished"):
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                name = f"{CHECKPOINT_PREFIX}{self.state.global_step}"
-                older = list(folder.glob(f"{CHECKPOINT_PREFIX}*"))
-                os.replace(folder / "unfinished" / name, folder / name)
-                for path in older:
-                    shutil.rmtree(path)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load the weights of a resume checkpoint.
-
-        transformers' Trainer matches names in the file with names in memory, which differ for Qwen2.5-VL, and then
-        goes on from the base with a warning; `from_pretrained` knows both.
-        """
-        if is_peft_model(self.model) or self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-        else:
-            saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
-            self.model.load_state_dict(saved.state_dict())
-
-    @contextmanager
-    def _writing_to(self, folder: Path) -> Iterator[None]:
-        if self.args.should_save:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._checkpoint_dir = folder
-        try:
-            yield
-        finally:
-            self._checkpoint_dir = None
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write no model card: the run folder has the recipe and the metrics."""
-
-
-class _SkipNonFinite(TrainerCallback):
-    """An update with a NaN or infinite gradient is skipped and counted, and the run goes on."""
-
-    def __init__(self, trainer: CreditTrainer) -> None:
-        self._trainer = trainer
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # Clipping has already spread a NaN of one process to all of them, so they agree.
-        gradients = [p.grad for p in self._trainer.model.parameters() if p.grad is not None]
-        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-        if not finite:
-            self._trainer.model.zero_grad(set_to_none=True)
-        self._trainer._note("skipped_updates", 0.0 if finite else 1.0)
+    def release(self) -> None:
+        """Give the model its own attention function back, before it is saved."""
+        if self.token_weights is not None:
+            self.token_weights.remove()
 
 
 def _weigh(

@@ -1,0 +1,112 @@
+"""What every trainer here has from us: checkpoints that survive a kill, a clock, and no update by a broken gradient."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import is_peft_model
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+
+from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.data import TrainingData
+
+CHECKPOINT_PREFIX = "checkpoint-"
+
+
+class Resumable(Trainer):
+    """A mixin before one of TRL's trainers; the trainer calls `prepare_run` when it has been made.
+
+    A resume checkpoint is written under another name and renamed when it is whole. Weights are loaded by
+    `from_pretrained`. A non-finite gradient skips its update and is counted.
+    """
+
+    data: TrainingData
+    updates_per_rollout: int
+    clock: PhaseClock
+
+    def prepare_run(self, *, data: TrainingData, updates_per_rollout: int = 1) -> None:
+        """Remember what is trained on and how many optimiser steps belong together."""
+        self.data, self.updates_per_rollout = data, updates_per_rollout
+        self.clock = PhaseClock()
+        self._checkpoint_dir: Path | None = None
+        self.add_callback(_SkipNonFinite(self))
+
+    def release(self) -> None:
+        """Undo what was done to the model for training, before it is saved."""
+
+    def training_step(self, *arguments: Any, **options: Any) -> Tensor:
+        """Return the loss of one micro-batch, its forward and backward pass timed without the rollout."""
+        with self.clock.phase("forward_backward"):
+            return super().training_step(*arguments, **options)
+
+    def _note(self, name: str, value: float) -> None:
+        self._metrics["train"][name].append(float(value))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log TRL's metrics with the seconds of each phase since the last line."""
+        for name, seconds in self.clock.pop().items():
+            self._note(f"seconds/{name}", seconds)
+        super().log(logs, start_time)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._checkpoint_dir) if self._checkpoint_dir else super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a resume checkpoint under another name, rename it when it is whole, then drop the one before."""
+        folder = Path(self.args.output_dir)
+        with self.clock.phase("saving"), self._writing_to(folder / "unfinished"):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                name = f"{CHECKPOINT_PREFIX}{self.state.global_step}"
+                older = list(folder.glob(f"{CHECKPOINT_PREFIX}*"))
+                os.replace(folder / "unfinished" / name, folder / name)
+                for path in older:
+                    shutil.rmtree(path)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a resume checkpoint.
+
+        transformers' Trainer matches names in the file with names in memory, which differ for Qwen2.5-VL, and then
+        goes on from the base with a warning; `from_pretrained` knows both.
+        """
+        if is_peft_model(self.model) or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
+            self.model.load_state_dict(saved.state_dict())
+
+    @contextmanager
+    def _writing_to(self, folder: Path) -> Iterator[None]:
+        if self.args.should_save:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._checkpoint_dir = folder
+        try:
+            yield
+        finally:
+            self._checkpoint_dir = None
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write no model card: the run folder has the recipe and the metrics."""
+
+
+class _SkipNonFinite(TrainerCallback):
+    """An update with a NaN or infinite gradient is skipped and counted, and the run goes on."""
+
+    def __init__(self, trainer: Resumable) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # Clipping has already spread a NaN of one process to all of them, so they agree.
+        gradients = [p.grad for p in self._trainer.model.parameters() if p.grad is not None]
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        if not finite:
+            self._trainer.model.zero_grad(set_to_none=True)
+        self._trainer._note("skipped_updates", 0.0 if finite else 1.0)
