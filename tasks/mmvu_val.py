@@ -40,13 +40,13 @@ def problem_id(row: Row) -> str:
 
 def group(row: Row) -> str:
     """Return the video: some are asked about more than once."""
-    return video(row)
+    return media(row)[0]
 
 
-def video(row: Row) -> str:
+def media(row: Row) -> list[str]:
     """Return where the video is in the benchmark's folder: as a path of its own, or the end of its address."""
     place: str = row.get("video_path") or row["video"]
-    return place.rpartition("/resolve/main/")[2]
+    return [place.rpartition("/resolve/main/")[2]]
 
 
 def options(row: Row) -> list[str]:
@@ -71,7 +71,7 @@ def gold(row: Row) -> Gold:
 
 def images(row: Row) -> list[str]:
     """Return the path of the video."""
-    return [video_file(row, video(row))]
+    return [video_file(row, name) for name in media(row)]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(

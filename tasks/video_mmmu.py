@@ -66,10 +66,10 @@ def group(row: Row) -> str:
     return problem_id(row)
 
 
-def video(row: Row) -> str:
+def media(row: Row) -> list[str]:
     """Return where the lecture is in the benchmark's folder: the subject stands in its id, `dev_Art_Theory_12`."""
     subject = re.sub(r"^[^_]+_|_[^_]+$", "", row["id"])
-    return f"{DISCIPLINE_OF.get(subject, subject)}/{row['id']}.mp4"
+    return [f"{DISCIPLINE_OF.get(subject, subject)}/{row['id']}.mp4"]
 
 
 def options(row: Row) -> list[str]:
@@ -99,7 +99,8 @@ def gold(row: Row) -> Gold:
 
 def images(row: Row) -> list[Image | str]:
     """Return the path of the video, and the picture of an Adaptation problem after it."""
-    return [video_file(row, video(row)), *([open_image(row["image"])] if row["has_picture"] else [])]
+    pictures = [open_image(row["image"])] if row["has_picture"] else []
+    return [*(video_file(row, name) for name in media(row)), *pictures]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(

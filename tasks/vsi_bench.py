@@ -46,9 +46,9 @@ def group(row: Row) -> str:
     return f"{row['dataset']}/{row['scene_name']}"
 
 
-def video(row: Row) -> str:
+def media(row: Row) -> list[str]:
     """Return where the scene's video is in the benchmark's folder."""
-    return f"{row['dataset']}/{row['scene_name']}.mp4"
+    return [f"{group(row)}.mp4"]
 
 
 def options(row: Row) -> list[str]:
@@ -70,7 +70,7 @@ def gold(row: Row) -> Gold:
 
 def images(row: Row) -> list[str]:
     """Return the path of the video."""
-    return [video_file(row, video(row))]
+    return [video_file(row, name) for name in media(row)]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(

@@ -48,11 +48,16 @@ class TaskInfo:
     hub_config: str | None
     revision: str | None  # of the hub's dataset, where the task file pins one
     metric: str  # how an answer is scored, in print
-    media: str  # what a problem shows: images, video, or "images and video" in files of their own
+    media: str  # what a problem shows: images, none, video, or "images and video" in files of their own
     needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
     note: str  # what a reader of the number has to know, in print
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
+
+    @property
+    def shows_videos(self) -> bool:
+        """Whether some problem has a video, which lies in a file of its own."""
+        return "video" in self.media
 
     @property
     def lmms_eval_name(self) -> str:
@@ -216,7 +221,7 @@ def is_here(info: TaskInfo, data_dir: Path | None) -> bool:
         folder = data_dir / info.folder
         has_rows = hub.is_whole(hub.split_files(hub.list_files(folder), info.split, info.hub_config))
         return has_rows and (info.media != "video" or any(folder.rglob("*.mp4")))
-    if info.media != "images":  # the hub has videos in archives only
+    if info.shows_videos:  # the hub has them in archives only
         return False
     return info.hub_id is not None and hub.is_downloaded(info.hub_id, info.split, info.hub_config, info.revision)
 
@@ -224,9 +229,9 @@ def is_here(info: TaskInfo, data_dir: Path | None) -> bool:
 def data_digest(info: TaskInfo, data_dir: Path | None) -> str:
     """Return what names the benchmark's data: the hash of the local files, or the hub dataset with its commit."""
     if data_dir is not None:
-        return file_digest([*parquet_files(info, data_dir), *video_files(info, data_dir)])
-    if info.media == "video":
-        video_folder(info, data_dir)  # tells what to do before the rows are fetched for nothing
+        return file_digest([*parquet_files(info, data_dir), *media_files(info, data_dir)])
+    if info.shows_videos:
+        media_folder(info, data_dir)  # tells what to do before the rows are fetched for nothing
     where = _on_hub(info)
     return f"{where.hub_id}@{where.commit}"
 
@@ -244,8 +249,8 @@ def load_rows(info: TaskInfo, data_dir: Path | None, limit: int | None = None) -
             why=f"It has {', '.join(rows.column_names)}.",
             next_step="give a --data-dir with the columns of the published dataset",
         )
-    if info.media != "images":
-        rows = rows.add_column(protocol.MEDIA_ROOT, [str(video_folder(info, data_dir))] * len(rows))
+    if info.shows_videos:
+        rows = rows.add_column(protocol.MEDIA_ROOT, [str(media_folder(info, data_dir))] * len(rows))
     rows = info.module.process_docs(rows)
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
@@ -272,8 +277,8 @@ def _guessed_features(schema: Any) -> Any:
     return features
 
 
-def video_folder(info: TaskInfo, data_dir: Path | None) -> Path:
-    """Return the folder in which the benchmark's videos lie as its rows name them."""
+def media_folder(info: TaskInfo, data_dir: Path | None) -> Path:
+    """Return the folder in which the benchmark's videos and other files lie as its rows name them."""
     if data_dir is None:
         raise MissingDataError(
             f"The videos of {info.title} come in archives, which are not unpacked unasked.",
@@ -284,22 +289,21 @@ def video_folder(info: TaskInfo, data_dir: Path | None) -> Path:
     return data_dir / info.folder
 
 
-def video_files(info: TaskInfo, data_dir: Path) -> list[Path]:
-    """Return those videos on this machine that the benchmark's rows name; none for a benchmark of images."""
-    if info.media != "video":
+def media_files(info: TaskInfo, data_dir: Path) -> list[Path]:
+    """Return those files on this machine that the rows of a benchmark with videos name; none for one of images."""
+    if not info.shows_videos:
         return []
     import pyarrow.parquet as pq
 
-    files = parquet_files(info, data_dir)
+    files, folder = parquet_files(info, data_dir), media_folder(info, data_dir)
     columns = [field.name for field in pq.read_schema(files[0]) if "binary" not in str(field.type)]  # not the images
-    folder = video_folder(info, data_dir)
     rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
-    named = sorted({folder / info.module.video(row) for row in rows})
+    named = sorted({folder / name for row in rows for name in info.module.media(row)})
     found = [path for path in named if path.is_file()]
-    if not found:
+    if named and not found:
         raise MissingDataError(
-            f"None of the {len(named)} videos of {info.title} is in {folder}.",
-            why=f"The first is {named[0]}." if named else "The rows name none.",
+            f"None of the {len(named)} files that {info.title} shows is in {folder}.",
+            why=f"The first is {named[0]}.",
             next_step=f"unpack the archives as the docstring of {info.module_path} says",
         )
     return found

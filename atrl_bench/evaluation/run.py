@@ -84,7 +84,7 @@ def cell_spec(
             "dtype": sizes.dtype,
         }
         | unseen
-        | (video if info.media != "images" else {}),
+        | (video if info.shows_videos else {}),
         "run_seed": run_seed,
         "judge": judge.identity if judge else None,
         "grader_version": GRADER_VERSION,

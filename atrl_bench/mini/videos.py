@@ -21,7 +21,7 @@ from atrl_bench.mini.digits import CELL, PAPER, Split, digit_of, draw_scan, scan
 from atrl_bench.mini.problems import KINDS, Kind, Problem
 
 FRAME = 84  # nine visual tokens; a digit's cell has 28 pixels to move in
-FRAMES_PER_SECOND = 8
+FRAMES_PER_SECOND = 16  # so that 16, 32 and 64 frames are different looks at a scene
 NUM_SECONDS = 4
 STAY_FRACTION = 0.4  # of the seconds of a lingering scene in which the digit stays
 RETURN_FRACTION = 0.4  # of its changes that bring an earlier digit back

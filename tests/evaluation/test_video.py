@@ -20,7 +20,7 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import models, video
-from atrl_bench.evaluation.benchmarks import data_digest, find_task, load_rows, video_folder
+from atrl_bench.evaluation.benchmarks import data_digest, find_task, is_here, load_rows, media_folder
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.evaluation.models import Prompt, model_inputs, prompt_hash
 from atrl_bench.evaluation.positions import words_after_videos
@@ -335,16 +335,20 @@ def test_rows_without_any_video_say_which_archives_to_unpack(mini_world, tmp_pat
     data, info = copied(mini_world, tmp_path, "mmvu"), find_task("mmvu_val")
     for path in data.rglob("*.mp4"):
         path.unlink()
-    with pytest.raises(MissingDataError, match="None of the 12 videos") as caught:
+    with pytest.raises(MissingDataError, match="None of the 12 files") as caught:
         data_digest(info, data)
     assert "mmvu_val.py" in caught.value.next_step
+    assert is_here(info, mini_world)
+    assert not is_here(info, data)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_hub_s_archives_are_not_unpacked_unasked(name) -> None:
-    with pytest.raises(MissingDataError, match="archives") as caught:
-        video_folder(find_task(name), None)
-    assert "--data-dir" in caught.value.next_step
+    for look in (media_folder, data_digest):
+        with pytest.raises(MissingDataError, match="archives") as caught:
+            look(find_task(name), None)
+        assert "--data-dir" in caught.value.next_step
+    assert not is_here(find_task(name), None)
 
 
 def test_a_row_cannot_name_a_file_outside_its_folder(mini_world) -> None:

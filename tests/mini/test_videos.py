@@ -118,17 +118,20 @@ def test_a_file_has_the_frames_that_were_drawn(tmp_path) -> None:
     assert seen.frames.shape == scene.frames().shape
 
 
-def test_eight_frames_are_two_of_each_second(tmp_path) -> None:
+@pytest.mark.parametrize("num_frames", [8, 16, 32, 64])
+def test_every_second_is_seen_by_as_many_frames(num_frames, tmp_path) -> None:
     path = tmp_path / "scene.mp4"
     path.write_bytes(draw_scene("passing", "test", rng()).mp4())
-    assert [index // FRAMES_PER_SECOND for index in decode(str(path), 8).indices] == [0, 0, 1, 1, 2, 2, 3, 3]
+    seconds = [index // FRAMES_PER_SECOND for index in decode(str(path), num_frames).indices]
+    assert seconds == [second for second in range(NUM_SECONDS) for _ in range(num_frames // NUM_SECONDS)]
 
 
 def test_a_scene_is_the_same_file_every_time_and_moves() -> None:
     scene = draw_scene("passing", "test", rng())
     assert Scene.named(scene.name).mp4() == scene.mp4()
     frames = scene.frames()
-    assert all(not np.array_equal(frames[8 * n], frames[8 * n + 7]) for n in range(NUM_SECONDS))
+    seconds = frames.reshape(NUM_SECONDS, FRAMES_PER_SECOND, *frames.shape[1:])
+    assert all(not np.array_equal(second[0], second[-1]) for second in seconds)
 
 
 @pytest.mark.parametrize("name", NAMES)

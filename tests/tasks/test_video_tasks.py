@@ -91,7 +91,7 @@ def test_vsi_bench_reads_a_row_as_published() -> None:
     assert vsi.gold(COUNT) == Gold("5", kind="number", metric="mra")
     assert vsi.gold(DISTANCE) == Gold("B", ("table", "stool", "tv", "sofa"), kind="choice")
     assert vsi.question(DISTANCE).endswith("Choices:\n(A) table\n(B) stool\n(C) tv\n(D) sofa")
-    assert vsi.video(COUNT) == "scannet/scene0011_00.mp4"
+    assert vsi.media(COUNT) == ["scannet/scene0011_00.mp4"]
     assert vsi.group(COUNT) == vsi.group(DISTANCE) == "scannet/scene0011_00"  # one video, one cluster
 
 
@@ -278,9 +278,9 @@ def test_i_cannot_determine_is_no_answer_i() -> None:
 
 def test_a_lecture_lies_in_the_folder_of_its_discipline() -> None:
     mmmu = task("video_mmmu_perception")
-    assert mmmu.video(LECTURE) == "Art/dev_Art_Theory_12.mp4"
-    assert mmmu.video({"id": "validation_Accounting_3"}) == "Business/validation_Accounting_3.mp4"
-    assert mmmu.video({"id": "new_Energy_and_Power_1"}) == "Engineering/new_Energy_and_Power_1.mp4"
+    assert mmmu.media(LECTURE) == ["Art/dev_Art_Theory_12.mp4"]
+    assert mmmu.media({"id": "validation_Accounting_3"}) == ["Business/validation_Accounting_3.mp4"]
+    assert mmmu.media({"id": "new_Energy_and_Power_1"}) == ["Engineering/new_Energy_and_Power_1.mp4"]
     assert len(mmmu.DISCIPLINE_OF) == 30
 
 
@@ -316,8 +316,8 @@ def test_mmvu_reads_a_row_as_published() -> None:
     assert mmvu.gold(CHOICE) == Gold("C", ("Violin", "Cello", "Flute", "Oboe", "Harp"), kind="choice")
     assert "(E) Harp" in mmvu.question(CHOICE)
     assert mmvu.question(OPEN) == "Which instrument is it?"
-    assert mmvu.video(CHOICE) == "videos/Art/0.mp4"
-    assert mmvu.video(CHOICE | {"video_path": "videos/Art/0.mp4"}) == "videos/Art/0.mp4"
+    assert mmvu.media(CHOICE) == ["videos/Art/0.mp4"]
+    assert mmvu.media(CHOICE | {"video_path": "videos/Art/0.mp4"}) == ["videos/Art/0.mp4"]
     assert mmvu.gold(OPEN | {"choices": None}) == mmvu.gold(OPEN)
 
 
