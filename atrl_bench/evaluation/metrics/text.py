@@ -143,6 +143,7 @@ def relaxed(answer: str, gold: Gold) -> Scored:
     The benchmark's paper wants the exact answer of a multiple-choice or fact-checking question, and an exact year. Its
     script works that flag out and then does not pass it on, so that "Unlikely" for "Likely" gets 0.75. The score here
     respects the flag and gives a bare negation nothing; `details["official"]` is what the script gives the same answer.
+    Both read thousands separators, currency signs and a list without its brackets, which the script does not.
     `gold.rules` holds `exact` and the `years`, one flag an element.
     """
     rules = json.loads(gold.rules) if gold.rules else {}
