@@ -440,6 +440,7 @@ def hostile(size: int) -> list[str]:
         "\\boxed{" * (size // 7),
         "```" * (size // 3),
         "Answer:" * (size // 7),
+        "Answer" + " " * size,
         "a, " * (size // 3),
         "x" * size,
         "\x00\ud800\u202e",
@@ -496,6 +497,15 @@ def test_the_worker_ends_what_takes_too_long() -> None:
         slow, quick = pool.grade_many([("cd" * 20_000, long), ("Answer: 7", one_field("exact_str_match", "7"))])
     assert slow.state == "timed out"
     assert (quick.state, quick.grader, quick.points) == ("correct", "mega", 1.0)
+
+
+def test_a_hostile_formula_gets_a_state_and_never_a_point() -> None:
+    formulas = ["9^{9^{9^{9}}}", "(" * 300 + "1" + ")" * 300, "\\frac{" * 200, "x" * 5_000]
+    golds = [one_field("latex_expr_equality", "x^2"), one_field("text_with_latex_expr_equality", "$x^2$")]
+    with GradingPool(num_workers=2, seconds=0.5) as pool:
+        verdicts = pool.grade_many([(f"Answer: ${formula}$", gold) for formula in formulas for gold in golds])
+    assert {verdict.state for verdict in verdicts} <= {"wrong", "unparseable", "timed out"}
+    assert {verdict.points for verdict in verdicts} == {0.0}
 
 
 def test_the_store_s_parts_of_the_score_come_through_the_worker() -> None:

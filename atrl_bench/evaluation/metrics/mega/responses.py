@@ -37,7 +37,7 @@ def raw_answer(response: str) -> str:
 
 
 _WRAPPED = re.compile(r"\\(?:text|mathrm|texttt|mathtt)\s*\{(.*)\}", re.S)
-_ANSWER = re.compile(r"\banswer[ \t]*\*{0,2}[ \t]*:(?:[ \t]*\*\*)?", re.I)
+_ANSWER = re.compile(r"\banswer[ \t]{0,4}\*{0,2}[ \t]{0,4}:(?:[ \t]{0,4}\*\*)?", re.I)
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?(.*?)(?:\n[ \t]*)?```", re.S)
 _SHORT = re.compile(r"[\w-]+(?:, *[\w-]+)*|[\w-]+\.|\([\w-]+\)")
 
