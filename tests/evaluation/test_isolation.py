@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -82,13 +83,44 @@ def test_a_backend_that_isolates_nothing_is_found_out(monkeypatch):
             "expected_environment": ["PATH"],
             "started": 200,
             "mounted": True,
+            "namespaces": True,
+            "hidden": True,
         }
         return isolation.Outcome("finished", "", {"report.json": json.dumps(content).encode()})
 
     monkeypatch.setattr(isolation, "_run", unprotected)
     leaks = isolation._leaks(isolation.BACKENDS[0])
     assert report["reached"]  # there is a server to be reached
-    assert len(leaks) == 12
+    assert len(leaks) == 14
+
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+AS_ANOTHER_USER = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "env", "HOME=/nowhere"]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEM_PYTHON.exists() or shutil.which("setpriv") is None,
+    reason="only root can become an ordinary user, and needs a Python that everybody can read",
+)
+@pytest.mark.parametrize("backend", isolation.BACKENDS, ids=lambda backend: backend.name)
+def test_an_ordinary_user_is_isolated_too_where_the_kernel_lets_users_make_namespaces(backend):
+    if any(shutil.which(tool) is None for tool in backend.tools):
+        pytest.skip(f"no {backend.name} here")
+    allowed = subprocess.run([*AS_ANOTHER_USER, "unshare", "--user", "true"], check=False, cwd="/").returncode == 0
+    place = Path(isolation.__file__).parents[3]
+    program = f"""
+import sys
+sys.path.insert(0, {str(place)!r})
+from atrl_bench.evaluation import isolation
+[backend] = [backend for backend in isolation.BACKENDS if backend.name == {backend.name!r}]
+print(isolation._leaks(backend))
+"""
+    command = [*AS_ANOTHER_USER, "TMPDIR=/tmp", str(SYSTEM_PYTHON), "-B", "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
+    if "Permission denied" in done.stderr or "No module named" in done.stderr:
+        pytest.skip("the checkout is not for everybody to read")
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.strip() == "[]") == allowed, done.stdout
 
 
 # Ordinary programs ------------------------------------------------------------------------------------------------
@@ -172,6 +204,33 @@ def test_a_program_cannot_signal_this_process_or_end_its_own_supervisor():
         "out",
     )
     assert (outcome.state, dict(outcome.files)) == ("finished", {"out": b"[]"})
+
+
+@needs_isolation
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.unshare(0x10000000)",  # CLONE_NEWUSER
+        "libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)" if platform.machine() == "x86_64" else "-1",  # clone
+        "libc.memfd_create(b'x', 0)",
+        "libc.shmget(0, 1 << 20, 0o1600)",
+        "libc.ptrace(16, 1, 0, 0)",  # PTRACE_ATTACH to the supervisor
+        "libc.mount(b'x', b'/sandbox/work', b'tmpfs', 0, None)",
+    ],
+)
+def test_the_kernel_refuses_what_leads_out_of_the_limits(call):
+    assert run(f"import ctypes; libc = ctypes.CDLL(None); raise SystemExit({call} != -1)").state == "finished"
+
+
+@needs_isolation
+def test_threads_and_subprocesses_still_work():
+    program = """
+        import subprocess, sys, threading
+        thread = threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", "open('out', 'w').write('1')"]))
+        thread.start()
+        thread.join()
+    """
+    assert run(program, "out").files == {"out": b"1"}
 
 
 @needs_isolation

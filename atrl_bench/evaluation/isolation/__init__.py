@@ -1,9 +1,10 @@
 """Runs Python programs that nobody has read: without network, without this machine's files, within limits (D14).
 
 A program gets a file system of its own: the system's and Python's libraries read-only, one small writable folder in
-memory, no `/proc`, no device but the null device. It cannot see or signal other processes, has no privileges and no
-environment but the one given here. What comes back is one stream of limited size, so nothing it does ever writes to
-this machine's disk. A backend counts as available only after a probe has tried to get out of it and failed.
+memory, no `/proc`, no device but the null device and the like. It cannot see or signal other processes, has no
+privileges, no environment but the one given here, and the kernel refuses it the calls that would lead further. What
+comes back is one stream of limited size, so nothing it does ever writes to this machine's disk. A backend counts as
+available only after a probe has tried to get out of it and failed.
 
 It holds against a program that a model wrote badly or with ill will. It shares the kernel with the machine, so a hole
 in the kernel is a hole in it; on a machine that must not be lost, run the whole evaluation in a virtual machine.
@@ -180,7 +181,7 @@ def _read_reply(output: bytes, wanted: Sequence[str], complaint: str) -> Outcome
 
 def _leaks(backend: Backend) -> list[str]:
     """Return what a program could do that it must not, from a program of ours that tries all of it."""
-    limits = Limits(wall_seconds=10, cpu_seconds=5, memory_bytes=256 << 20, num_processes=8, folder_bytes=4 << 20)
+    limits = Limits(wall_seconds=60, cpu_seconds=10, memory_bytes=256 << 20, num_processes=8, folder_bytes=4 << 20)
     home = Path.home()
     with create_server(("127.0.0.1", 0)) as listener:
         task = {"port": listener.getsockname()[1], "home": str(home), "process": os.getpid(), "prefix": sys.prefix}
@@ -212,5 +213,7 @@ def _leaks(backend: Backend) -> list[str]:
         "takes memory without end": report["allocated"],
         "fills the disk": report["filled"],
         "keeps privileges": report["mounted"],
+        "makes namespaces": report["namespaces"],
+        "has memory that is not counted": report["hidden"],
     }
     return [leak for leak, found in checks.items() if found]

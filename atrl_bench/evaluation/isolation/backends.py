@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import shlex
 import sys
 import threading
@@ -126,7 +127,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def sandbox_user() -> Iterator[int | None]:
-    """Give, when this process is root, the number of a user that exists nowhere; another one to each run.
+    """Give, when this process is root, the number of a user that nobody has; another one to each run.
 
     Limits on processes and the right to signal go by user. An ordinary user keeps the own number, in a namespace.
     """
@@ -134,8 +135,22 @@ def sandbox_user() -> Iterator[int | None]:
         yield None
         return
     with _lock:
-        number = 30000 + (os.getpid() * 64 + next(_runs)) % 30000
+        number = next(number for number in _numbers() if not _is_taken(number))
     yield number
+
+
+def _numbers() -> Iterator[int]:
+    """Return user numbers that a container has too, beginning elsewhere in each process."""
+    while True:
+        yield 30000 + (os.getpid() * 64 + next(_runs)) % 30000
+
+
+def _is_taken(number: int) -> bool:
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True
 
 
 BACKENDS = (
