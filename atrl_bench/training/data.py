@@ -123,7 +123,9 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
         batches = _read_hub(described.hub_id).to_batches(max_chunksize=STREAM_ROWS)
     else:
         files = (pyarrow.parquet.ParquetFile(path) for path in _files(name, data_dir))
-        batches = (batch for file in files for batch in file.iter_batches(STREAM_ROWS))
+        # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
+        parts = ((file, group) for file in files for group in range(file.num_row_groups))
+        batches = (batch for file, group in parts for batch in file.iter_batches(STREAM_ROWS, row_groups=[group]))
     index = 0
     for batch in batches:
         _check_columns(name, described, batch.schema.names)

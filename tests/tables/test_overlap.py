@@ -160,3 +160,15 @@ def test_a_benchmark_is_in_itself(tmp_path):
     folder = write(tmp_path, [("Find x.", [])], [(LONG.format(i), encoded(picture(i))) for i in range(5)])
     record = overlap("geoqa_test", ["geoqa_test"], profile=PROFILE, workspace=tmp_path, data_dir=folder)[0]
     assert record["counts"][SAME_QUESTION] == record["num_problems"] == 5
+
+
+def test_streaming_a_training_set_gives_its_rows_in_order_over_files_and_row_groups(tmp_path):
+    from atrl_bench.training.data import stream_problems
+
+    folder = write(tmp_path, [(f"Question {i}", [encoded(picture(0))]) for i in range(7)], [("?", encoded(picture(1)))])
+    path = folder / "virl39k" / "train.parquet"
+    table = pq.read_table(path)
+    path.unlink()
+    pq.write_table(table.slice(0, 5), folder / "virl39k" / "train-0.parquet", row_group_size=2)
+    pq.write_table(table.slice(5), folder / "virl39k" / "train-1.parquet")
+    assert [problem.question for problem in stream_problems("virl39k", folder)] == [f"Question {i}" for i in range(7)]
