@@ -171,12 +171,13 @@ def test_a_part_that_differs_costs_its_part():
 @needs_isolation
 def test_what_does_not_run_scores_0_and_says_why():
     gold = Gold(CHART, kind="text", metric="chart")
-    answers = ["1 / 0", "print('no chart')", "import sys; sys.exit(0)", "def ("]
+    forged = f"{CHART}\nimport atexit; atexit.register(lambda: open('chart.png', 'w').write('no picture'))"
+    answers = ["1 / 0", "print('no chart')", forged, "def ("]
     verdicts = score_many([(fenced(answer), gold) for answer in answers])
     assert [verdict.points for verdict in verdicts] == [0.0] * 4
     assert all(verdict.details["executed"] == 0.0 for verdict in verdicts)
     whys = [verdict.why.removeprefix("the program does not run: ") for verdict in verdicts]
-    assert whys[:2] == ["ZeroDivisionError: division by zero", "it draws nothing"]
+    assert whys[:3] == ["ZeroDivisionError: division by zero", "it draws nothing", "its picture is no PNG file"]
     assert "SyntaxError" in whys[3]
 
 

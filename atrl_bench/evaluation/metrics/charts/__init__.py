@@ -18,7 +18,9 @@ score looks at their shapes.
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -38,6 +40,7 @@ ENVIRONMENT = {"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/sandbox/work/.matplotlib"}
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 MAX_PARALLEL = 8
+MAX_PIXELS = 50_000_000
 NO_PARTS = {"executed": 0.0, **dict.fromkeys(PARTS, 0.0)}
 
 
@@ -66,7 +69,26 @@ def draw(program: str) -> Drawing:
         description = read_description(outcome.files.get("chart.json", b""))
     except InvalidDescriptionError as error:
         return Drawing(None, b"", str(error))
-    return Drawing(description, outcome.files.get("chart.png", b""), "")
+    picture = outcome.files.get("chart.png", b"")
+    return (
+        Drawing(description, picture, "") if _is_picture(picture) else Drawing(None, b"", "its picture is no PNG file")
+    )
+
+
+def _is_picture(content: bytes) -> bool:
+    """Return whether these bytes, which a program can replace, are a PNG file that a judge can be shown."""
+    from PIL import Image
+
+    if content[:8] != b"\x89PNG\r\n\x1a\n" or len(content) < 24:
+        return False
+    width, height = struct.unpack(">II", content[16:24])
+    if width * height > MAX_PIXELS:  # before Pillow looks: it only warns, and warnings are not for threads to change
+        return False
+    try:
+        Image.open(io.BytesIO(content), formats=["PNG"]).verify()
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return True
 
 
 def draw_many(programs: Sequence[str]) -> list[Drawing]:
