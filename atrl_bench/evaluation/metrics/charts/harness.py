@@ -56,7 +56,7 @@ def watched(function: object, name: str) -> object:
     def call(self: Axes, *args: object, **settings: object) -> object:
         global depth  # noqa: PLW0603
         if depth == 0:
-            kinds.setdefault(self, set()).add(name)
+            kinds.setdefault(self, set()).add(name.removesuffix("3D"))  # `plot3D` is another name of `plot`
         depth += 1
         try:
             return function(self, *args, **settings)  # type: ignore[operator]
