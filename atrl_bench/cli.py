@@ -171,6 +171,9 @@ def evaluate(
     judge_model: Annotated[
         str, typer.Option("--judge-model", help="model name at that URL")
     ] = "Qwen/Qwen2.5-72B-Instruct",
+    judge_api_key_variable: Annotated[
+        str, typer.Option("--judge-api-key-variable", help="environment variable with the judge's key")
+    ] = "JUDGE_API_KEY",
     judge_scope: Annotated[
         Literal["all", "open"], typer.Option("--judge-scope", help="all, or open: option letters are the rules' alone")
     ] = "all",
@@ -178,7 +181,7 @@ def evaluate(
         bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its canaries")
     ] = True,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation (ChartMimic)")
+        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
     ] = False,
     profile: ProfileOption = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of prompts and samples")] = 0,
@@ -197,7 +200,13 @@ def evaluate(
 
     judge = None
     if judge_base_url:
-        judge = JudgeConfig(judge_base_url, judge_model, scope=judge_scope, strict=judge_strict)
+        judge = JudgeConfig(
+            judge_base_url,
+            judge_model,
+            api_key_variable=judge_api_key_variable,
+            scope=judge_scope,
+            strict=judge_strict,
+        )
     endpoint = None
     if base_url:
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
@@ -227,6 +236,55 @@ def grade(
 
     records = list(grade_file.grade_file(file, metric=metric))
     _show({"summary": grade_file.summary(records), "answers": records}, grade_file.text(records), as_json)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="a model, as `evaluate` takes it, or the key of a cell")],
+    b: Annotated[str, typer.Argument(help="the model it is compared with")],
+    task: Annotated[str, typer.Option("--task", help="tasks both were evaluated on, separated by commas")],
+    metric: Annotated[str | None, typer.Option("--metric", help="such as acc@1,mean@8; default: all stored")] = None,
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two evaluated models, problem by problem.
+
+    Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
+    """
+    from atrl_bench.tables import compare as comparison
+
+    records = comparison.compare_models(
+        a,
+        b,
+        _names(task) or [],
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        data_dir=data_dir,
+        metrics=_names(metric),
+    )
+    _show(records, comparison.compare_text(records), as_json)
+
+
+@app.command()
+def overlap(
+    train: Annotated[str, typer.Argument(help="a training set, or a task")],
+    tests: Annotated[str, typer.Argument(help="tasks of `atrl-bench list tasks`, separated by commas")],
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find test problems in training data.
+
+    By normalised text and by picture; tables of the run folder show the count.
+    """
+    from atrl_bench.tables import overlap as leakage
+
+    settings = _profile(profile, quiet=as_json)
+    records = leakage.overlap(train, _names(tests) or [], profile=settings, workspace=out, data_dir=data_dir)
+    _show(records, leakage.overlap_text(records), as_json)
 
 
 @app.command()

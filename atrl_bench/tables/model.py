@@ -85,14 +85,16 @@ def build_table(
     runs: Mapping[str, Sequence[Run]],
     seeds: Sequence[int] = (0,),
     environment: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Table:
     """Return the table as far as the store is filled.
 
-    `cell_keys` names the evaluations of each (row, column), one a training seed; `runs` the training runs of each row.
+    `cell_keys` names the evaluations of each (row, column), one a training seed; `runs` the training runs of each row;
+    `notes` come after those that the numbers ask for.
     A cell without a key, or with a key the store does not know, is missing and carries the command that fills it.
     """
     builder = _Builder(definition, store, profile, cell_keys, runs, tuple(seeds))
-    return builder.table(environment or {})
+    return builder.table(environment or {}, notes)
 
 
 class _Builder:
@@ -115,7 +117,7 @@ class _Builder:
         self.measured: dict[tuple[str, str], Measured] = {}
         self.cells: dict[tuple[str, str], Cell] = {}
 
-    def table(self, environment: Mapping[str, str]) -> Table:
+    def table(self, environment: Mapping[str, str], notes: Sequence[str]) -> Table:
         for row in self.definition.rows:
             for column in self.definition.columns:
                 self.cells[row.id, column.id] = self._cell(row, column.id, column.metric)
@@ -150,7 +152,7 @@ class _Builder:
             published=_published(self.definition, scores, published_footnotes),
             comparisons=tuple(self._comparisons()),
             figures=tuple(self._figures()),
-            notes=(*self._notes(), *ties),
+            notes=(*self._notes(), *ties, *notes),
             footnotes=footnotes.all(),
             published_footnotes=published_footnotes.all(),
             settings=tuple(_flat(self.profile.model_dump(exclude={"name", "title"}))),

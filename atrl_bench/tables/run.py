@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store, cell_key
 from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_table
@@ -199,6 +200,8 @@ def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Ou
         if pending:
             plan.workspace.record_environment()
         failures = _carry_out_all(pending, plan, store, jobs=jobs, quiet=quiet) if pending else {}
+        if pending and not failures:
+            _look_for_overlap(plan)
         return _render(plan, store, num_done_now=len(pending) - len(failures), failures=failures)
 
 
@@ -225,8 +228,37 @@ def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dic
         runs=runs,
         seeds=plan.seeds,
         environment=plan.workspace.environment(),
+        notes=_overlap_notes(plan),
     )
     return Outcome(table, tuple(write_report(table, plan.workspace.reports)), num_done_now, failures)
+
+
+def _training_sets(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(job.recipe.data for job in plan.jobs if job.recipe is not None))
+
+
+def _tasks(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(column.task for column in plan.definition.columns))
+
+
+def _overlap_notes(plan: Plan) -> list[str]:
+    from atrl_bench.tables.overlap import overlap_note
+
+    try:
+        return [overlap_note(plan.workspace, train, _tasks(plan)) for train in _training_sets(plan)]
+    except MissingDataError:  # a partial table can be shown where the data is not
+        return []
+
+
+def _look_for_overlap(plan: Plan) -> None:
+    """Count the test problems in the training data, unless these data were looked through before."""
+    from atrl_bench.tables.overlap import overlap, overlap_counts
+
+    place = plan.workspace
+    for train in _training_sets(plan):
+        tasks = [task for task in _tasks(plan) if overlap_counts(place, train, task) is None]
+        if tasks:
+            overlap(train, tasks, profile=place.profile, workspace=place.root, data_dir=place.given_data)
 
 
 def _is_done(job: Job, plan: Plan, store: Store) -> bool:

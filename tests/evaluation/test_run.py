@@ -164,7 +164,7 @@ def test_more_than_one_broken_row_in_a_hundred_fails_the_cell_and_keeps_the_rest
     images = [picture()] * 10
     images[3] = b"no image at all"
     data = write_geoqa(tmp_path / "data", images)
-    with pytest.raises(InvalidFileError, match="1 of 10 rows have images that cannot be decoded"):
+    with pytest.raises(InvalidFileError, match="1 of 10 rows have images or videos that cannot be decoded"):
         evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     (cell,) = store.cells()
     assert cell.state == "failed"

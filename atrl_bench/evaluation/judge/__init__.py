@@ -47,7 +47,7 @@ class JudgeConfig:
     seconds: float = 120.0  # for one whole reply, however slowly it drips
     first_wait: float = 0.5  # doubled after every failure
     num_parallel: int = 8
-    api_key_variable: str = "OPENAI_API_KEY"  # the environment variable that holds the key, if there is one
+    api_key_variable: str = "JUDGE_API_KEY"  # where its key is; the key of the model's server is not for the judge's
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails its canaries decides nothing
 
