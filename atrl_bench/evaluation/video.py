@@ -103,31 +103,37 @@ def read_video(path: str | Path, num_frames: int, *, max_pixels: int | None = No
     """Return `num_frames` frames of the file, each of at most `max_pixels`; raises `BadVideoError`, never hangs."""
     path = Path(path)
     if not path.is_file():
-        raise BadVideoError(f"there is no video file {path}")
+        raise BadVideoError(f"there is no video file {path.name} in {path.parent.name}")
     status = path.stat()
-    return _remembered(str(path), (status.st_size, status.st_mtime_ns), num_frames, max_pixels)
+    result = _remembered(str(path), (status.st_size, status.st_mtime_ns), num_frames, max_pixels)
+    if isinstance(result, BadVideoError):
+        raise result.with_traceback(None)
+    return result
 
 
 @lru_cache(maxsize=CACHED_VIDEOS)
-def _remembered(path: str, content: tuple[int, int], num_frames: int, max_pixels: int | None) -> Video:
-    if (
-        multiprocessing.current_process().daemon
-    ):  # a worker of someone else's: it may not have workers, it can be killed
-        return decode(path, num_frames, max_pixels)
-    return _workers.decode(path, num_frames, max_pixels, SECONDS)
+def _remembered(path: str, content: tuple[int, int], num_frames: int, max_pixels: int | None) -> Video | BadVideoError:
+    try:
+        # A worker of someone else's may not have workers, but can be killed by whoever started it.
+        if multiprocessing.current_process().daemon:
+            return decode(path, num_frames, max_pixels)
+        return _workers.decode(path, num_frames, max_pixels, SECONDS)
+    except BadVideoError as error:  # which a second question about it should not wait for again
+        return error
 
 
 def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
     """Return the frames, decoded in this process and without any limit."""
     import decord
 
+    name = Path(path).name  # all that an error says of the path: a reason in a report is the same on every machine
     try:
         reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=NUM_THREADS)
         num_source_frames, source_fps = len(reader), float(reader.get_avg_fps())
         if not num_source_frames:
-            raise BadVideoError(f"{path} has no frames")
+            raise BadVideoError(f"{name} has no frames")
         if not (math.isfinite(source_fps) and source_fps > 0):
-            raise BadVideoError(f"{path} does not say how many frames it has a second")
+            raise BadVideoError(f"{name} does not say how many frames it has a second")
         indices = spaced(num_source_frames, num_frames)
         frames = [
             reduced(frame, max_pixels)
@@ -135,8 +141,8 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
             for frame in reader.get_batch(list(indices[start : start + FRAMES_AT_ONCE])).asnumpy()
         ]
     except (RuntimeError, decord.DECORDError) as error:
-        reason = _LOG_PREFIX.sub("", str(error)).splitlines()[0]
-        raise BadVideoError(f"{path} cannot be decoded: {reason}") from None
+        reason = _LOG_PREFIX.sub("", str(error).replace(path, name)).splitlines()[0]
+        raise BadVideoError(f"{name} cannot be decoded: {reason}") from None
     return Video(np.stack(frames), indices, num_source_frames, source_fps)
 
 
@@ -168,19 +174,20 @@ class _Workers:
         """Return the frames, or raise `BadVideoError` after `seconds` of computing."""
         from pebble import ProcessExpired
 
+        name = Path(path).name
         future = self._started().schedule(
             _decode_within, args=(path, num_frames, max_pixels, seconds), timeout=PATIENCE * seconds
         )
         try:
             frames, indices, num_source_frames, source_fps = future.result()
         except FutureTimeoutError:
-            raise BadVideoError(f"{path} was not decoded within {PATIENCE * seconds:g} s") from None
+            raise BadVideoError(f"{name} was not decoded within {PATIENCE * seconds:g} s") from None
         except MemoryError:
-            raise BadVideoError(f"{path} needs more than {MEMORY_BYTES >> 30} GiB to be decoded") from None
+            raise BadVideoError(f"{name} needs more than {MEMORY_BYTES >> 30} GiB to be decoded") from None
         except ProcessExpired as error:
             overtime = error.exitcode == -signal.SIGXCPU
             reason = f"took more than {seconds:g} s of computing" if overtime else f"ended with code {error.exitcode}"
-            raise BadVideoError(f"{path} cannot be decoded: decord {reason}") from None
+            raise BadVideoError(f"{name} cannot be decoded: decord {reason}") from None
         except BrokenExecutor as error:
             self.close()
             raise AtrlBenchError(

@@ -142,6 +142,17 @@ def test_a_worker_of_someone_else_decodes_by_itself(tmp_path, monkeypatch) -> No
     assert read_video(path, 4).indices == (0, 2, 5, 7)
 
 
+def test_a_bad_video_is_found_bad_once_and_named_without_its_folder(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "bad.mp4"
+    path.write_bytes(b"not a video")
+    with pytest.raises(BadVideoError) as first:
+        read_video(path, 4)
+    assert str(first.value) == "bad.mp4 cannot be decoded: Error reading bad.mp4..."
+    monkeypatch.setattr(video, "_workers", None)  # nobody is left to decode
+    with pytest.raises(BadVideoError, match=r"bad\.mp4 cannot be decoded"):
+        read_video(path, 4)
+
+
 def test_a_video_is_decoded_once_until_its_file_changes(tmp_path) -> None:
     path = write_film(tmp_path / "film.mp4", 8)
     first = read_video(path, 4)
@@ -246,6 +257,24 @@ def test_positions_follow_the_seconds_of_the_video_and_words_come_after_it(fps, 
     words = places[place[-1] + 1 :]
     assert words[0] == places[place].max() + 1
     assert torch.equal(words, torch.arange(len(words)) + words[0])
+
+
+def test_a_forward_pass_that_is_given_no_positions_takes_the_same_ones(loaded, film) -> None:
+    inputs = inputs_of(loaded, asked(film), asked(film, "Find the sum of the digits, and then add the first one.", "b"))
+    given_positions = loaded.model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs))
+    with torch.no_grad():
+        alone, told = loaded.model(**inputs), loaded.model(**inputs, position_ids=given_positions)
+        stock = loaded.model(**inputs, position_ids=stock_positions(loaded, inputs))
+    real = inputs["attention_mask"].bool()
+    assert torch.equal(alone.logits[real], told.logits[real])
+    assert not torch.allclose(alone.logits[real], stock.logits[real], atol=1e-3)
+
+
+def stock_positions(loaded, inputs) -> torch.Tensor:
+    """The positions that transformers gives by itself."""
+    original = loaded.model.model.get_rope_index.__wrapped__
+    names = ("mm_token_type_ids", "video_grid_thw", "second_per_grid_ts", "attention_mask")
+    return original(inputs["input_ids"], **{name: inputs[name] for name in names})[0]
 
 
 def test_words_move_behind_each_video_and_what_is_before_stays() -> None:
