@@ -7,7 +7,8 @@ Please refer to the reference image and generate Python matplotlib code ...", th
 
 The program in the response is run in isolation and what it draws compared with what the gold's draws
 (`evaluation.metrics.charts`): the number is the mean of four F1 values, the benchmark's low-level score. Its overall
-score is the mean of that and a vision model's opinion (`evaluation.chart_judge`); the paper does not say which of the
+score is the mean of that and a vision model's opinion (`evaluation.chart_judge`), and is the number where a judge is
+given; the paper does not say which of the
 two questions, which size or which prompt it used. There is no box to put an answer in, so the prompt is the question
 alone, and the words of the direct question are ours.
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "chart_type", "instruction", "width", "height", "figure", "code")
 KEPT = ("chart_type",)
 BREAKDOWN = "chart_type"
+VARIANTS = ("executed", "text", "layout", "type", "colour", "low", "high")
 process_docs = prepare
 
 DIRECT = "Write a Python program that draws the chart in the image with matplotlib, as exactly as you can."

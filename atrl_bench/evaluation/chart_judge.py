@@ -133,9 +133,13 @@ def with_opinions(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Verdict]:
-    """Return the low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details."""
+    """Return the low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details.
+
+    Verdicts on anything else than a chart that was drawn stay as they are.
+    """
     decided = list(verdicts)
-    ran = [place for place, verdict in enumerate(verdicts) if verdict.details.get("executed") == 1.0]
+    is_drawn = [verdict.grader == "chart" and verdict.details.get("executed") == 1.0 for verdict in verdicts]
+    ran = [place for place, drawn in enumerate(is_drawn) if drawn]
     programs = [find_program(answers[place][0]) or "" for place in ran]
     drawn = draw_many([*(answers[place][1].answer for place in ran), *programs]) if ran else []
     references, candidates = drawn[: len(ran)], drawn[len(ran) :]

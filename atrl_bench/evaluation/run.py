@@ -24,6 +24,7 @@ from atrl_bench.evaluation.benchmarks import (
     to_problem,
     without_images,
 )
+from atrl_bench.evaluation.chart_judge import CHART_PROMPT_VERSION, with_opinions
 from atrl_bench.evaluation.endpoint import EndpointModel, ServedModel
 from atrl_bench.evaluation.endpoint_client import EndpointConfig
 from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["cell_spec", "evaluate", "list_tasks"]
 
 MAX_BAD_FRACTION = 0.01  # more undecodable rows than this, and the number is not the benchmark's any more
-GRADING_FIELDS = ("grader_version", "judge")  # cells that differ only here have the same answers
+GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
 
 
 def cell_spec(
@@ -89,7 +90,15 @@ def cell_spec(
         "judge": judge.identity if judge else None,
         "grader_version": GRADER_VERSION,
         "profile": profile.name,
-    }
+    } | (_charts(judge) if CODE_ISOLATION in info.needs else {})
+
+
+def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
+    """Return what the score of a chart depends on beside the answer: what draws it, and how a judge is asked."""
+    from importlib.metadata import version
+
+    prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
+    return {"charts": {"matplotlib": version("matplotlib"), **prompt}}
 
 
 def evaluate(
@@ -323,6 +332,8 @@ class _Book:
     ) -> list[Verdict]:
         """Return the verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
         assert self.judge is not None
+        texts = [response.text for response in responses]
+        verdicts = with_opinions(list(zip(texts, golds, strict=True)), verdicts, self.judge.config)
         places = [
             place
             for place, (response, gold, verdict) in enumerate(zip(responses, golds, verdicts, strict=True))

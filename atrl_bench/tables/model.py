@@ -170,6 +170,8 @@ class _Builder:
         if not any(cell.num_responses for cell in stored):
             failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
             failures += [cell.reason for cell in stored if cell.state == "failed"]
+            if failures and all(cell.state == "failed" for cell in stored) and self._needs_permission(column):
+                return Cell("not measured", reason=failures[0], command=command)
             if failures:
                 return Cell("failed", reason=failures[0], command=command)
             return Cell("missing", reason="has not been run yet", command=command)
@@ -195,6 +197,14 @@ class _Builder:
             provenance=_provenance(stored),
             samples=tuple(views),
         )
+
+    def _needs_permission(self, column: str) -> bool:
+        """Return whether the column's task runs programs that a model wrote: a failure then says nothing about it."""
+        from atrl_bench.evaluation.benchmarks import find_task
+        from atrl_bench.evaluation.isolation import CODE_ISOLATION
+
+        task = next(item.task for item in self.definition.columns if item.id == column)
+        return CODE_ISOLATION in find_task(task).needs
 
     def _read(
         self, stored: Sequence[StoredCell], metric: str

@@ -100,7 +100,7 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
         "headline": headline or (f"mean@{num_repeats}" if num_repeats > 1 else "acc@1"),
         "scores": {metric: _interval(score(Answers(samples, metric, statistics))) for metric in metrics},
         "by": {by: _parts(samples, num_repeats, by)} if by else {},
-        "variants": {name: _variant(samples, num_repeats, name) for name in getattr(info.module, "VARIANTS", ())},
+        "variants": {name: _variant(samples, num_repeats, name) for name in _given(info, samples)},
         "judge": judge_summary(store, key),
     }
 
@@ -109,8 +109,14 @@ def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, di
     return {value: _interval(part) for value, part in breakdown(Answers(samples, f"mean@{num_repeats}"), by).items()}
 
 
+def _given(info: TaskInfo, samples: Sequence[Sample]) -> list[str]:
+    """Return which of the task's variants there are: some need a judge."""
+    names = {name for sample in samples if sample.grade is not None for name in sample.grade.details}
+    return [name for name in getattr(info.module, "VARIANTS", ()) if name in names]
+
+
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> dict[str, float]:
-    """Return the mean of one of the details that the metric gives beside the score, nothing where it gives none."""
+    """Return the mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
     others = [
         replace(sample, grade=replace(sample.grade, score=float(sample.grade.details.get(name, 0.0))))
         for sample in samples
