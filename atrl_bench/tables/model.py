@@ -16,7 +16,7 @@ from atrl_bench.results.statistics import (
     SeedSpread,
     average_of,
     benjamini_hochberg,
-    clustered_mean,
+    clustered_score,
     paired_difference,
     problem_scores,
     seed_spread,
@@ -182,7 +182,7 @@ class _Builder:
         is_whole = len(stored) >= num_seeds and all(cell.state == "done" for cell in stored)
         reason = "" if is_whole else failed or f"{len(stored)} of {num_seeds} seeds, not all of them finished"
         means = [100 * _mean(scores.values()) for scores in measured.first_by_seed.values() if scores]
-        estimate = clustered_mean(measured.first, measured.groups)
+        estimate = clustered_score(measured.first, measured.groups)
         return Cell(
             state="failed" if failed else "measured" if is_whole else "partial",
             reason=reason,
@@ -190,7 +190,7 @@ class _Builder:
             estimate=estimate if estimate.num_problems else None,
             num_expected=num_expected,
             seeds=seed_spread([mean / 100 for mean in means]) if row.recipe and means else None,
-            all_repeats=clustered_mean(measured.all_repeats, measured.groups) if measured.all_repeats else None,
+            all_repeats=clustered_score(measured.all_repeats, measured.groups) if measured.all_repeats else None,
             num_repeats=_num_repeats(stored[0]),
             counts=counts,
             skipped=tuple(sorted(skipped.items())),

@@ -15,6 +15,7 @@ from atrl_bench.results.statistics import (
     average_of,
     benjamini_hochberg,
     clustered_mean,
+    clustered_score,
     mcnemar_exact,
     paired_difference,
     problem_scores,
@@ -179,3 +180,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
         low, high = clustered_mean(dict(zip(groups, scores.tolist(), strict=True)), groups).interval()
         hits += low <= 0.5 <= high
     assert hits / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_score_of_nothing_on_every_problem_still_has_an_interval():
+    estimate = clustered_score({str(i): 0.0 for i in range(24)}, {str(i): str(i) for i in range(24)})
+    # (1 - 0.1173)^24 = 0.05: were 12 % of all problems solved, 24 failures in a row would be a chance of one in twenty.
+    assert estimate.half_width() == pytest.approx(0.1173, abs=1e-4)
+    assert estimate.interval() == (0.0, estimate.half_width())
+    full = clustered_score({"a": 1.0, "b": 1.0}, OWN)
+    assert full.interval() == pytest.approx((0.05**0.5, 1.0))
+    assert clustered_score({"a": 1.0, "b": 0.0}, OWN) == clustered_mean({"a": 1.0, "b": 0.0}, OWN)
+    assert clustered_score({}, {}).num_problems == 0

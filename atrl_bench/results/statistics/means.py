@@ -55,6 +55,23 @@ class Estimate:
         return float(2 * stdtr(self.degrees, -abs(self.mean) / self.stderr))
 
 
+class Unanimous(Estimate):
+    """A score of 0 or 1 on every problem: no spread is left, but the next group may well be another.
+
+    If a share p of all groups differed, G groups without one would have had the chance (1 - p)^G. The half width is the
+    p at which that is 1 - level: 3/G, nearly.
+    """
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Return 1 - (1 - level)^(1/G)."""
+        return float(1 - (1 - level) ** (1 / self.num_groups))
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the one-sided interval between the score and its half width."""
+        half = self.half_width(level)
+        return (0.0, half) if self.mean == 0 else (1 - half, 1.0)
+
+
 @dataclass(frozen=True)
 class Difference:
     """A paired difference (a minus b, over the problems both have) and the test its p-value comes from."""
@@ -109,6 +126,14 @@ def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Es
     # Exactly equal scores leave rounding noise of 1e-18 that a division would blow up.
     stderr = math.sqrt(variance) if np.ptp(scores) > 0 else 0.0
     return Estimate(mean, stderr, num_groups - 1, len(scores), num_groups)
+
+
+def clustered_score(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
+    """Return `clustered_mean` of scores between 0 and 1, with an interval too where all are 0 or all are 1."""
+    estimate = clustered_mean(values, groups)
+    if values and all(value == estimate.mean for value in values.values()) and estimate.mean in (0.0, 1.0):
+        return Unanimous(estimate.mean, 0.0, estimate.degrees, estimate.num_problems, estimate.num_groups)
+    return estimate
 
 
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:

@@ -24,7 +24,7 @@ from atrl_bench.results.statistics.composite import Maker, plain_mean
 from atrl_bench.results.statistics.means import (
     Difference,
     Estimate,
-    clustered_mean,
+    clustered_score,
     mean_of_parts,
     paired_difference,
     problem_scores,
@@ -113,7 +113,7 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
 def score(answers: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     if answers.maker is None:
-        return clustered_mean(answers.scores, answers.groups)
+        return clustered_score(answers.scores, answers.groups)
     return bootstrap([_part(answers)], num_resamples, seed)
 
 
