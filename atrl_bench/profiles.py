@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
@@ -32,6 +32,8 @@ class TrainingSizes(_Settings):
     max_response_tokens: int = Field(gt=0, description="a response is cut here")
     min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
     max_pixels: int = Field(gt=0, description="larger images are reduced to this")
+    num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")
+    video_max_pixels: int = Field(gt=0, description="larger frames of a video are reduced to this")
     learning_rate: float = Field(gt=0, description="peak learning rate of AdamW")
     warmup_steps: int = Field(ge=0, description="optimiser steps of linear warm-up, constant afterwards")
     adam_beta2: float = Field(gt=0, lt=1, description="second-moment decay of AdamW")
@@ -41,6 +43,14 @@ class TrainingSizes(_Settings):
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
     save_every_rollouts: int = Field(gt=0, description="a killed run goes on from the last multiple of this")
     dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
+
+
+def known_sizes(values: dict[str, Any]) -> dict[str, Any]:
+    """Return sizes that replace some of `TrainingSizes`; raises `ValueError` for a name that is none of them."""
+    unknown = sorted(set(values) - set(TrainingSizes.model_fields))
+    if unknown:
+        raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
+    return values
 
 
 class EvaluationSizes(_Settings):
@@ -67,7 +77,15 @@ class Profile(_Settings):
     model: str = Field(description="the base model: `mini` (shipped), a folder, or a hub id")
     generated_data: bool = Field(description="true: the embedded mini world stands for every dataset")
     training: TrainingSizes
+    supervised: dict[str, float | int | str | None] = Field(
+        description="training sizes that replace those in supervised training; a rollout is then a batch"
+    )
     evaluation: EvaluationSizes
+
+    @field_validator("supervised")
+    @classmethod
+    def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return known_sizes(value)
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.mini.training_sets import TRAINING_SETS
+from atrl_bench.mini.training_videos import VIDEO_R1_COT
 from atrl_bench.mini.twins import TWINS, Dataset
 
 if TYPE_CHECKING:
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
 DEFAULT_PROBLEMS = 150
 DEFAULT_TRAINING_PROBLEMS = 1024
 MIN_TRAINING_PROBLEMS = 64
+IMITATED = 2  # times as many problems in the set of videos that is imitated: it is what teaches to see them
 
 
 def sizes(profile: Profile) -> dict[str, int]:
     """Return how many rows each dataset gets: the profile's problems, and twice what its rollouts draw."""
     rollouts = profile.training.num_rollouts
     drawn = rollouts * profile.training.prompts_per_rollout if rollouts else DEFAULT_TRAINING_PROBLEMS // 2
+    count = max(2 * drawn, MIN_TRAINING_PROBLEMS)
     return {
         **dict.fromkeys(TWINS, profile.evaluation.max_problems or DEFAULT_PROBLEMS),
-        **dict.fromkeys(TRAINING_SETS, max(2 * drawn, MIN_TRAINING_PROBLEMS)),
+        **dict.fromkeys(TRAINING_SETS, count),
+        VIDEO_R1_COT.name: IMITATED * count,
     }
 
 
@@ -49,6 +53,7 @@ def world_digest(counts: dict[str, int]) -> str:
 def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = None) -> Path:
     """Return the folder of the mini world for this profile, with these datasets in it (default: all), written if new.
 
+    A dataset is given by its folder or by its name: two tables over the same videos share a folder.
     A dataset's folder is written under a temporary name and renamed: a killed writer leaves no half of one behind, and
     two writers at once end with one.
     """
@@ -56,8 +61,9 @@ def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = Non
     world = out / f"mini-{world_digest(counts)}"
     world.mkdir(parents=True, exist_ok=True)
     known = {**TWINS, **TRAINING_SETS}
+    wanted = None if folders is None else {known[name].folder if name in known else name for name in folders}
     for folder in sorted({dataset.folder for dataset in known.values()}):
-        if (folders is None or folder in folders) and not (world / folder).is_dir():
+        if (wanted is None or folder in wanted) and not (world / folder).is_dir():
             _write_folder(world / folder, [name for name in known if known[name].folder == folder], counts)
     return world
 

@@ -118,8 +118,8 @@ def _train_items(train: str, place: Workspace) -> Iterator[tuple[Item, int]]:
     def read(problem: Problem) -> tuple[Item, int]:
         from atrl_bench.evaluation.protocol import open_image
 
-        openers = [lambda image=image: [open_image({"bytes": image})] for image in problem.images]
-        return _item(problem.problem_id, problem.problem_id, problem.question, openers)
+        openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
+        return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
     return _in_threads(read, stream_problems(train, place.provide(train)))
 

@@ -1,31 +1,37 @@
-"""The training sets as rows of TRL: a conversational prompt, its images, the gold answer.
+"""The training sets as rows of TRL: a conversational prompt, its images and videos, the gold answer.
 
 Real sets and the generated twins have the same columns. A row that cannot be trained on is left out and counted by its
-reason; more than 1 % of them is an error. Images are decoded when a rollout asks for them.
+reason; more than 1 % of them is an error. Images and videos are decoded when a rollout asks for them. Those that are
+files beside the table are decoded then for the first time: where one cannot be, the next row takes its place.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.evaluation.prompts import choose_template, render
+from atrl_bench.evaluation.prompts import choose_template, render, with_choices
 
 if TYPE_CHECKING:
     import pyarrow
     from PIL.Image import Image
 
+    from atrl_bench.evaluation.video import Video
+    from atrl_bench.profiles import TrainingSizes
+
 MAX_BAD_FRACTION = 0.01
 STREAM_ROWS = 64
+VIDEO_R1 = "Video-R1/Video-R1-data"
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class TrainingSet:
     num_rows: int
     answer: str = "answer"
     problem_id: str | None = None
+    table: str = "train"  # how the names of its Parquet files begin, or the name of its JSON file
+    folder: str = ""  # below the data folder, where that is not its own name
+    media: str = ""  # the column with the path of an image or video, for a set that does not embed them
 
 
 TRAINING_SETS = {
@@ -43,6 +52,13 @@ TRAINING_SETS = {
     "virl39k": TrainingSet("Kun-Xiang/ViRL39K", 38_870, problem_id="qid"),
     "geometry3k": TrainingSet("hiyouga/geometry3k", 2_101),
     "geoqa_8k": TrainingSet("leonardPKU/GEOQA_R1V_Train_8K", 8_000, answer="solution"),
+    # One repository, two tables over the same images and videos, which are in archives beside them.
+    "video_r1": TrainingSet(
+        VIDEO_R1, 263_071, "solution", "problem_id", table="Video-R1-260k", folder="video_r1", media="path"
+    ),
+    "video_r1_cot": TrainingSet(
+        VIDEO_R1, 165_575, "solution", "problem_id", table="Video-R1-COT-165k", folder="video_r1", media="path"
+    ),
 }
 # The same set is published with the one or the other name.
 QUESTION_COLUMNS = ("problem", "question")
@@ -56,12 +72,26 @@ class Problem:
     problem_id: str
     question: str
     answer: str
-    images: tuple[bytes, ...]
+    images: tuple[bytes | Path, ...]
     transcription: str | None = None
+    videos: tuple[Path, ...] = ()
+    kind: str = ""  # what sort of answer it has, where the set says so
+    choices: tuple[str, ...] = ()
+    process: str = ""  # the reasoning to imitate, where the set has one
 
     def decoded(self) -> list[Image]:
         """Return the images as RGB pictures."""
         return [_decode(image) for image in self.images]
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Return the images as the cells of a `datasets` Image column."""
+        return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
+
+    def content(self, template: int) -> list[dict[str, Any]]:
+        """Return the user's turn: places for images and videos, then the question in this template."""
+        text = render(self.question, template, "video" if self.videos else "image")
+        media = [{"type": "image"} for _ in self.images] + [{"type": "video"} for _ in self.videos]
+        return [*media, {"type": "text", "text": text}]
 
 
 @dataclass(frozen=True)
@@ -71,37 +101,73 @@ class TrainingData:
     name: str
     problems: list[Problem]
     left_out: dict[str, int] = field(default_factory=dict)
+    num_frames: int = 16  # of a video, evenly spaced
+    video_max_pixels: int | None = None
+    unreadable: set[int] = field(default_factory=set)  # rows whose file turned out to be damaged
+
+    def seen_at(self, sizes: TrainingSizes) -> TrainingData:
+        """Return the data with its videos read at these sizes."""
+        return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)
 
     def example(self, index: int, run_seed: int) -> dict[str, Any]:
-        """Return row `index` as TRL wants it; the template is drawn from the run seed and the problem."""
-        problem = self.problems[index]
-        text = render(problem.question, choose_template(run_seed, problem.problem_id))
-        content = [{"type": "image"} for _ in problem.images] + [{"type": "text", "text": text}]
-        return {
-            "prompt": [{"role": "user", "content": content}],
-            "images": problem.decoded(),
-            "answer": problem.answer,
-            "transcription": problem.transcription,
-        }
+        """Return row `index` as TRL wants it; the template is drawn from the run seed and the problem.
+
+        Where the row's file cannot be decoded it is the next row: the same one in a run that is resumed.
+        """
+        for place in (*range(index, len(self.problems)), *range(index)):
+            problem = self.problems[place]
+            try:
+                images, videos = problem.decoded(), self._read(problem)
+            except OSError:
+                self._note_unreadable(place)
+                continue
+            template = choose_template(run_seed, problem.problem_id)
+            return {
+                "prompt": [{"role": "user", "content": problem.content(template)}],
+                "images": images,
+                "videos": videos,
+                "answer": problem.answer,
+                "transcription": problem.transcription,
+                "kind": problem.kind,
+                "choices": list(problem.choices),
+                "process": problem.process,
+            }
+        raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
+
+    def _read(self, problem: Problem) -> list[Video]:
+        from atrl_bench.evaluation.video import read_video
+
+        return [read_video(path, self.num_frames, max_pixels=self.video_max_pixels) for path in problem.videos]
+
+    def _note_unreadable(self, place: int) -> None:
+        self.unreadable.add(place)
+        if len(self.unreadable) > max(1, MAX_BAD_FRACTION * len(self.problems)):
+            raise MissingDataError(
+                f"{len(self.unreadable)} rows of {self.name} have an image or a video that cannot be decoded.",
+                why=f"More than {MAX_BAD_FRACTION:.0%} of its {len(self.problems)} rows is too many.",
+                next_step="fetch the data set again",
+            )
 
     def without_long_prompts(self, processor: Any, max_prompt_tokens: int) -> TrainingData:
-        """Return the data without problems whose prompt has more than `max_prompt_tokens` tokens in any template."""
+        """Return the data without problems whose prompt has more than `max_prompt_tokens` tokens in any template.
+
+        A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
+        """
         from atrl_bench.evaluation.prompts import TEMPLATES
 
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
         texts = []
         for problem in self.problems:
-            text = render(problem.question, longest)
-            content = [{"type": "image"} for _ in problem.images] + [{"type": "text", "text": text}]
-            message = [{"role": "user", "content": content}]
+            message = [{"role": "user", "content": problem.content(longest)}]
             texts.append(processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
         kept = []
         token_ids = processor.tokenizer(texts)["input_ids"]
         for problem, ids in zip(self.problems, token_ids, strict=True):
             sizes = [_size(image) for image in problem.images]
-            # Each placeholder in the text becomes as many tokens as its image has.
+            # Each placeholder in the text becomes as many tokens as its image or video has.
             num_visual = sum(processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"])
-            if len(ids) - len(sizes) + num_visual <= max_prompt_tokens:
+            num_visual += len(problem.videos) * self._most_video_tokens()
+            if len(ids) - len(sizes) - len(problem.videos) + num_visual <= max_prompt_tokens:
                 kept.append(problem)
         num_long = len(self.problems) - len(kept)
         if not kept:
@@ -110,7 +176,13 @@ class TrainingData:
                 next_step="raise max_prompt_tokens or lower max_pixels",
             )
         left_out = self.left_out | ({"prompt too long": num_long} if num_long else {})
-        return TrainingData(self.name, kept, left_out)
+        return replace(self, problems=kept, left_out=left_out)
+
+    def _most_video_tokens(self) -> int:
+        from atrl_bench.evaluation.video import SIDE, TEMPORAL_PATCH
+
+        per_frame = (self.video_max_pixels or 0) // SIDE**2
+        return self.num_frames // TEMPORAL_PATCH * per_frame
 
 
 def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
@@ -119,8 +191,8 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
 
     described = describe(name)
     batches: Iterable[pyarrow.RecordBatch]
-    if data_dir is None:
-        batches = _read_hub(described.hub_id).to_batches(max_chunksize=STREAM_ROWS)
+    if data_dir is None or described.media:
+        batches = _read(name, data_dir).to_batches(max_chunksize=STREAM_ROWS)
     else:
         files = (pyarrow.parquet.ParquetFile(path) for path in _files(name, data_dir))
         # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
@@ -130,14 +202,14 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
     for batch in batches:
         _check_columns(name, described, batch.schema.names)
         for row in batch.to_pylist():
-            yield _problem(described, index, row)
+            yield _problem(described, index, row, _root(name, data_dir))
             index += 1
 
 
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
     """Return the rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub."""
-    described = describe(name)
-    table = _read_hub(described.hub_id) if data_dir is None else _read_folder(name, data_dir)
+    described, root = describe(name), _root(name, data_dir)
+    table = _read(name, data_dir)
     _check_columns(name, described, table.column_names)
     problems, left_out = [], Counter[str]()
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
@@ -146,12 +218,12 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
         # A picture that claims to be enormous is refused, not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for problem, reason in pool.map(lambda pair: _checked(_problem(described, *pair)), enumerate(rows)):
+        for problem, reason in pool.map(lambda pair: _checked(_problem(described, pair[0], pair[1], root)), enumerate(rows)):
             if reason:
                 left_out[reason] += 1
             else:
                 problems.append(problem)
-    num_bad = left_out["undecodable image"]
+    num_bad = left_out["undecodable image"] + left_out["no such file"]
     if not problems or num_bad > MAX_BAD_FRACTION * table.num_rows:
         raise MissingDataError(
             f"{table.num_rows - len(problems)} of {table.num_rows} rows of {name} cannot be used.",
@@ -162,13 +234,21 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
 
 def data_digest(name: str, data_dir: Path | None) -> str:
-    """Return what identifies the data in a run's key: a hash of the files, or the hub id."""
+    """Return what identifies the data in a run's key: a hash of the tables, or the hub id.
+
+    Of images and videos beside the table the name and the size of each are hashed: they are hundreds of gigabytes.
+    """
+    described = describe(name)
     if data_dir is None:
-        return f"hub:{describe(name).hub_id}"
+        return f"hub:{described.hub_id}"
     digest = hashlib.sha256()
     for path in _files(name, data_dir):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
+    if described.media:
+        for relative in sorted(set(_read(name, data_dir)[described.media].to_pylist())):
+            path = _root(name, data_dir) / relative
+            digest.update(f"{relative} {path.stat().st_size if path.is_file() else None}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -179,22 +259,44 @@ def describe(name: str) -> TrainingSet:
     return TRAINING_SETS[name]
 
 
+def _root(name: str, data_dir: Path | None) -> Path:
+    """Return the set's folder."""
+    return (data_dir or Path()) / (describe(name).folder or name)
+
+
 def _files(name: str, data_dir: Path) -> list[Path]:
-    files = sorted((data_dir / name).glob("train*.parquet"))
+    root, described = _root(name, data_dir), describe(name)
+    files = sorted(root.glob(f"{described.table}*.parquet")) or sorted(root.glob(f"{described.table}.json"))
     if not files:
         raise MissingDataError(
-            f"No {data_dir / name}/train*.parquet.",
+            f"No {root}/{described.table}*.parquet.",
             why=f"Training set {name} was asked for from a folder.",
-            next_step="put the parquet files there, or leave --data-dir out to read from the hub",
+            next_step=f"hf download {described.hub_id} --repo-type dataset --local-dir {root}, and unpack its archives"
+            if described.media
+            else "put the parquet files there, or leave --data-dir out to read from the hub",
         )
     return files
 
 
-def _read_folder(name: str, data_dir: Path) -> pyarrow.Table:
+def _read(name: str, data_dir: Path | None) -> pyarrow.Table:
+    """Return all rows, from the folder or from the hub."""
     import pyarrow
     import pyarrow.parquet
 
-    return pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in _files(name, data_dir)])
+    described = describe(name)
+    if data_dir is None:
+        if described.media:
+            raise MissingDataError(
+                f"{name} can only be read from a folder.",
+                why="On the hub its images and videos are in archives.",
+                next_step=f"hf download {described.hub_id} --repo-type dataset --local-dir DATA/{described.folder}, "
+                "unpack the archives there, and give --data-dir DATA",
+            )
+        return _read_hub(described.hub_id)
+    files = _files(name, data_dir)
+    if files[0].suffix == ".json":
+        return pyarrow.Table.from_pylist(json.loads(files[0].read_text(encoding="utf-8")))
+    return pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in files])
 
 
 def _read_hub(hub_id: str) -> pyarrow.Table:
@@ -211,7 +313,7 @@ def _read_hub(hub_id: str) -> pyarrow.Table:
 
 
 def _check_columns(name: str, described: TrainingSet, known: Sequence[str]) -> None:
-    for columns in (QUESTION_COLUMNS, IMAGE_COLUMNS, (described.answer,)):
+    for columns in (QUESTION_COLUMNS, (described.media,) if described.media else IMAGE_COLUMNS, (described.answer,)):
         if not set(columns) & set(known):
             raise MissingDataError(
                 f"Training set {name} has no column {' or '.join(columns)}.",
@@ -219,28 +321,47 @@ def _check_columns(name: str, described: TrainingSet, known: Sequence[str]) -> N
             )
 
 
-def _problem(described: TrainingSet, index: int, row: dict[str, Any]) -> Problem:
-    value = next(row[column] for column in IMAGE_COLUMNS if column in row)
+def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> Problem:
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
-    values: Iterable[Any] = value if isinstance(value, list) else [] if value is None else [value]
-    images = tuple(image["bytes"] if isinstance(image, dict) else image for image in values)
+    # Some sets mark the place of an image in the text; the chat template has its own marks.
+    question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
+    choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
+    images, videos = _media(described, row, root)
     return Problem(
         problem_id=str(row.get(str(described.problem_id), index)),
-        # Some sets mark the place of an image in the text; the chat template has its own marks.
-        question=re.sub(r"\s*<image>\s*", " ", str(question or "")).strip(),
+        question=with_choices(question, choices) if choices else question,
         answer=gold_answer(str(row[described.answer] or "")),
         images=images,
         transcription=row.get("transcription"),
+        videos=videos,
+        kind=row.get("problem_type") or "",
+        choices=choices,
+        process=row.get("process") or "",
     )
+
+
+def _media(
+    described: TrainingSet, row: dict[str, Any], root: Path
+) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
+    """Return what the row shows: images, embedded or as files, and videos."""
+    if described.media:
+        files = (root / row[described.media],) if row[described.media] else ()
+        return ((), files) if row.get("data_type") == "video" else (files, ())
+    value = next(row[column] for column in IMAGE_COLUMNS if column in row)
+    values: Iterable[Any] = value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(image["bytes"] if isinstance(image, dict) else image for image in values), ()
 
 
 def _checked(problem: Problem) -> tuple[Problem, str]:
     """Return the problem, and why it cannot be used if it cannot."""
-    if not problem.images:
+    if not problem.images and not problem.videos:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.
         return problem, "no image"
     if not problem.answer:
         return problem, "no answer"
+    files = [medium for medium in (*problem.images, *problem.videos) if isinstance(medium, Path)]
+    if files:  # opened when they are asked for
+        return problem, "" if all(path.is_file() for path in files) else "no such file"
     try:
         problem.decoded()
     except Exception:  # whatever a decoder raises on damaged bytes, the row is not usable
@@ -258,15 +379,15 @@ def gold_answer(text: str) -> str:
     return text
 
 
-def _decode(image: bytes) -> Image:
+def _decode(image: bytes | Path) -> Image:
     from PIL import Image
 
-    with Image.open(io.BytesIO(image)) as picture:
+    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
         return picture.convert("RGB")
 
 
-def _size(image: bytes) -> tuple[int, int]:
+def _size(image: bytes | Path) -> tuple[int, int]:
     from PIL import Image
 
-    with Image.open(io.BytesIO(image)) as picture:
+    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
         return picture.height, picture.width

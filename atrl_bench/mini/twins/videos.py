@@ -29,7 +29,7 @@ def _mp4s(scenes: dict[str, Scene]) -> Iterator[tuple[str, bytes]]:
     yield from ((path, scene.mp4()) for path, scene in scenes.items())
 
 
-def _options(problem: Problem, count: int, rng: np.random.Generator) -> list[str]:
+def draw_options(problem: Problem, count: int, rng: np.random.Generator) -> list[str]:
     """Return `count` different answers, the right one among them, in random order."""
     answer = problem.answer
     if "," in answer:
@@ -74,7 +74,7 @@ def _vsi_bench(count: int, rng: np.random.Generator) -> list[Row]:
         number = 2 * (place // len(_QUESTIONS)) + (style == "lingering")
         name = f"scene{number:04d}"
         problem = ask(_vsi_scene(name), kind, rng)
-        options = _options(problem, num_options, rng) if num_options else []
+        options = draw_options(problem, num_options, rng) if num_options else []
         rows.append(
             {
                 "id": place,
@@ -127,7 +127,7 @@ def _video_mmmu(kinds: Sequence[str]) -> Callable[[int, np.random.Generator], li
         for place in range(count):
             name = _lecture_id(place)
             problem = ask(_lecture(name), kinds[place % len(kinds)], rng)
-            options = _options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
+            options = draw_options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
             letter = LETTERS[options.index(problem.answer)]
             made.append(_lecture_row(name, problem.question, options, letter))
         return made
@@ -155,7 +155,7 @@ def _adaptation(count: int, rng: np.random.Generator) -> list[Row]:
             accepted = f"['{answer}', '{answer}.0]" if place % 2 else answer
             row = _lecture_row(name, question, [], accepted)
         else:
-            options = _options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
+            options = draw_options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
             row = _lecture_row(name, question, options, LETTERS[options.index(answer)])
         picture = draw_scan(int(rng.choice(scans_of(digit, "test"))), rng).convert("RGB")
         image = encoded(picture, f"{name}.png")
@@ -199,7 +199,7 @@ def _mmvu(count: int, rng: np.random.Generator) -> list[Row]:
         kind, path = _MMVU[place % len(_MMVU)], _mmvu_path(place // 2)
         problem = ask(_scene(3, place // 2, "passing"), kind, rng)
         is_choice = kind == "order" or place % 8 not in (1, 4, 6)
-        options = _options(problem, 5, rng) if is_choice else []
+        options = draw_options(problem, 5, rng) if is_choice else []
         rows.append(
             {
                 "id": f"validation_{place}",

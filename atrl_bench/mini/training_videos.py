@@ -1,0 +1,108 @@
+"""Training sets that stand for Video-R1-260k and Video-R1-CoT-165k, in their columns, over training scans only.
+
+Both name the image or video of a row by its path below the set's folder, as the real tables do. They have one more
+column, `transcription`: the digits in order of time, the ground truth for anchor tokens. `process` is what a response
+says before its answer; only the set for supervised training has it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.twins.dataset import Dataset, Row, columns, strings
+from atrl_bench.mini.twins.videos import draw_options
+from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+QUESTIONS_PER_SCENE = 2
+IMAGE_EVERY = 8  # one row in so many is about an image, as in the real mixture
+CHOICE_EVERY = 8  # and one in so many has lettered options
+LINGERING_EVERY = 6  # of the scenes; the others have more kinds of question
+NUM_CHOICES = 4
+# What sort of answer each kind has; that of all others is "numerical".
+PROBLEM_TYPES = {"order": "OCR", "mean_of_ends": "regression", "number_plus": "regression", "above_nine": "free-form"}
+IMAGE_KINDS = ("sum", "above_nine", "number_plus", "extremes")
+
+
+def _rows(with_process: bool, count: int, rng: np.random.Generator) -> list[Row]:
+    rows: list[Row] = []
+    for place in range(count):
+        if place % QUESTIONS_PER_SCENE == 0:
+            turn = place // QUESTIONS_PER_SCENE % LINGERING_EVERY
+            style: Style = "lingering" if turn == LINGERING_EVERY - 1 else "passing"
+            scene = draw_scene(style, "train", rng)
+        if place % IMAGE_EVERY == IMAGE_EVERY - 1:
+            kind = IMAGE_KINDS[place // IMAGE_EVERY % len(IMAGE_KINDS)]
+            problem = draw_problem(KINDS[kind], "train", rng)
+            path = f"./images/{kind}-{'-'.join(map(str, problem.scans))}.png"
+        else:
+            problem, path = _about(scene, style, rng), f"./videos/{scene.name}.mp4"
+        rows.append(_row(place, problem, path, rng, with_process))
+    return rows
+
+
+def _about(scene: Scene, style: Style, rng: np.random.Generator) -> Problem:
+    kinds = KINDS_OF_STYLE[style]
+    return ask(scene, kinds[int(rng.integers(len(kinds)))], rng)
+
+
+def _row(place: int, problem: Problem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
+    is_video = path.endswith(".mp4")
+    is_choice = is_video and place % CHOICE_EVERY == 0
+    options = draw_options(problem, NUM_CHOICES, rng) if is_choice else []
+    answer = "ABCD"[options.index(problem.answer)] if options else problem.answer
+    process = f"<think>{READING_PREFIX} {problem.transcription}. {problem.steps}</think>"
+    return {
+        "problem_id": place,
+        "problem": problem.question,
+        "data_type": "video" if is_video else "image",
+        "problem_type": "multiple choice" if options else PROBLEM_TYPES.get(problem.kind.name, "numerical"),
+        "options": [f"{letter}. {text}" for letter, text in zip("ABCD", options, strict=False)],
+        "process": process if with_process else "",
+        "solution": f"<answer>{answer}</answer>",
+        "path": path,
+        "data_source": "mini",
+        "transcription": problem.transcription,
+    }
+
+
+def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
+    """Yield each file once; its name is enough to draw it."""
+    for path in dict.fromkeys(row["path"] for row in rows):
+        folder, _, name = path.removeprefix("./").rpartition("/")
+        stem = name.rpartition(".")[0]
+        yield path, Scene.named(stem).mp4() if folder == "videos" else _png(stem)
+
+
+def _png(name: str) -> bytes:
+    kind, _, scans = name.partition("-")
+    shown = Scene.named(scans)
+    buffer = io.BytesIO()
+    draw(Problem(KINDS[kind], shown.scans, shown.readings, 0, "", "")).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _features() -> Features:
+    from datasets import List, Value
+
+    return columns(
+        problem_id="int64",
+        **strings("problem", "data_type", "problem_type"),
+        options=List(Value("string")),
+        **strings("process", "solution", "path", "data_source", "transcription"),
+    )
+
+
+VIDEO_R1 = Dataset("video_r1", "Video-R1-260k", _features, partial(_rows, False), files=_files, label="video_r1")
+VIDEO_R1_COT = Dataset(
+    "video_r1", "Video-R1-COT-165k", _features, partial(_rows, True), files=_files, label="video_r1_cot"
+)
