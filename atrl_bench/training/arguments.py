@@ -13,8 +13,9 @@ from atrl_bench.profiles import Profile
 from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import RolloutRecipe
 
-# TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO.
-LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo"}
+# TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
+# tokens like DAPO's, which the trainer has divided by the number of responses.
+LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
 # Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
 CHECKPOINTING_TOKENS = 1024
 
@@ -61,6 +62,7 @@ def trl_arguments(
         "scale_rewards": "group",
         "mask_truncated_completions": False,
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
+        "entropy_coef": recipe.entropy_coef,
         # Optimiser
         "max_steps": rollouts * updates,
         "per_device_train_batch_size": sizes.completions_per_device,
@@ -84,7 +86,7 @@ def trl_arguments(
     if recipe.objective == "sapo":
         arguments["sapo_temperature_pos"] = recipe.sapo_temperature_positive
         arguments["sapo_temperature_neg"] = recipe.sapo_temperature_negative
-    else:
+    elif recipe.objective != "reinforce":
         arguments["epsilon"] = recipe.clip_low
         arguments["epsilon_high"] = recipe.clip_high
     return arguments

@@ -69,7 +69,7 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
         summary[f"first {name}"], summary[f"last {name}"] = _mean(first, name), _mean(last, name)
     for name in ("kl", "entropy", "clip_ratio/region_mean"):
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
-    names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/"))}
+    names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/"))}
     summary |= {name: _mean(lines, name) for name in sorted(names)}
     summary["skipped_updates"] = sum(line.get("skipped_updates", 0.0) for line in lines)
     phases = {name for line in lines for name in line if name.startswith("seconds/")}

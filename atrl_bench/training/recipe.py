@@ -14,10 +14,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.profiles import Profile, TrainingSizes, line_of
+from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of
 from atrl_bench.resources import folder
 from atrl_bench.training.data import TRAINING_SETS
 
+PAIRS_SUFFIX = ".parquet"  # `data` that ends so is a file of preference pairs
 MAX_BASES = 8  # a chain longer than this is a circle
 
 
@@ -38,6 +39,48 @@ class DynamicSampling(_Settings):
 
     max_extra_generations: int = Field(ge=1, description="further generations per rollout, at most")
     oversampling: float = Field(ge=1, description="new problems drawn per missing one; the surplus is discarded")
+
+
+class Critic(_Settings):
+    """An actor-critic method: a value head on the policy's last hidden states, and advantages by GAE in place of groups."""
+
+    discount: float = Field(1.0, gt=0, le=1, description="gamma, what a reward one token later is worth")
+    gae_lambda: float = Field(
+        0.95, ge=0, le=1, description="1: returns minus values; 0: one-step differences of values"
+    )
+    learning_rate: float = Field(1.0e-3, gt=0, description="of the head's own AdamW; the policy has another")
+    updates_per_rollout: int = Field(8, gt=0, description="steps of the head on the returns of each rollout")
+    value_clip: float | None = Field(0.2, gt=0, description="a value moves by this at most in a rollout; null: freely")
+    kl_in_reward: bool = Field(False, description="kl_coef costs reward at every token instead of entering the loss")
+
+
+class VPPO(_Settings):
+    """VPPO (arXiv 2510.09285): only the tokens that depend most on the image learn, responses that do so learn more."""
+
+    black_probability: float = Field(gt=0, lt=1, description="each patch of an image is blackened with this chance")
+    kept_fraction: float = Field(gt=0, le=1, description="share of each response's tokens that learn, rounded up")
+    min_scale: float = Field(gt=0, le=1, description="scale of the advantage of the least dependent response")
+    entropy_penalty: float = Field(ge=0, description="weight of the mean of -log pi, added to the loss")
+
+
+class StepRewards(_Settings):
+    """StepGRPO (arXiv 2503.12937): rewards for key steps and for the form of a chain, beside the one for the answer."""
+
+    key_steps: float = Field(ge=0, description="reward of a chain that takes every key step, where a right answer is 1")
+    validity: float = Field(ge=0, description="reward of a chain with all sections in order, where a right answer is 1")
+
+
+class Temporal(_Settings):
+    """T-GRPO (arXiv 2503.21776): right answers earn more where the frames in order help; image questions do not."""
+
+    bonus: float = Field(ge=0, description="alpha, added to each right response in order if order helps")
+    tolerance: float = Field(
+        ge=0, description="mu: order helps if p >= mu p_shuffled, for the accuracies of both groups"
+    )
+    shuffled_fraction: float = Field(gt=0, le=1, description="responses on shuffled frames, as a share of the group")
+    right_above: float = Field(ge=0, lt=1, description="a response is right if its accuracy reward is larger than this")
+    length_bonus: float = Field(ge=0, description="omega, added to each right response whose length is in the range")
+    length_range: tuple[float, float] = Field(description="shortest and longest, as shares of the longest response")
 
 
 class Recipe(_Settings):
@@ -62,10 +105,7 @@ class Recipe(_Settings):
     @field_validator("overrides")
     @classmethod
     def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(set(value) - set(TrainingSizes.model_fields))
-        if unknown:
-            raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
-        return value
+        return known_sizes(value)
 
     def sizes(self, profile: Profile) -> TrainingSizes:
         """Return the profile's training sizes with this recipe's overrides."""
@@ -79,23 +119,33 @@ class Recipe(_Settings):
 class RolloutRecipe(Recipe):
     """A method that samples responses and trains on their rewards."""
 
-    objective: Literal["grpo", "dapo", "gspo", "sapo"] = Field(
+    objective: Literal["grpo", "dapo", "gspo", "sapo", "reinforce"] = Field(
         description="grpo: clipped token ratio, mean over responses of token means; dapo: the same, mean over tokens; "
-        "gspo: clipped sequence ratio; sapo: soft gate on the token ratio"
+        "gspo: clipped sequence ratio; sapo: soft gate on the token ratio; reinforce: no ratio, mean over responses of "
+        "token sums"
     )
-    clip_low: float | None = Field(gt=0, lt=1, description="the ratio is clipped below 1 - clip_low; null for sapo")
-    clip_high: float | None = Field(gt=0, description="the ratio is clipped above 1 + clip_high; null for sapo")
+    clip_low: float | None = Field(gt=0, lt=1, description="the ratio is clipped below 1 - clip_low; null: it is not")
+    clip_high: float | None = Field(gt=0, description="the ratio is clipped above 1 + clip_high; null: it is not")
     sapo_temperature_positive: float | None = Field(None, gt=0, description="gate temperature where the advantage > 0")
     sapo_temperature_negative: float | None = Field(None, gt=0, description="gate temperature where it is <= 0")
     kl_coef: float = Field(ge=0, description="weight of the k3 estimate of the KL divergence to the base model")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the bonus for the mean entropy of a response token")
     entropy_fraction: float | None = Field(None, gt=0, lt=1, description="train on this share of highest entropy only")
     dynamic_sampling: DynamicSampling | None = None
     overlong_cache_fraction: float | None = Field(
         None, gt=0, lt=1, description="share of the longest length over which the length punishment grows to -1"
     )
+    vppo: VPPO | None = None
+    step_rewards: StepRewards | None = None
     schedule: Literal["strict", "minibatch4"] = Field(
         description="optimiser steps per rollout: strict: one; minibatch4: as many as the profile says, four"
     )
+    rewards: Literal["accuracy", "typed"] = Field(
+        "accuracy", description="accuracy: +1 or -1 by the grader; typed: 0 to 1 by the problem's sort of answer"
+    )
+    format_reward: float = Field(0.0, ge=0, description="for a response in <think> and <answer> tags, where right is 1")
+    temporal: Temporal | None = None
+    critic: Critic | None = None
     credit: CreditChoice
 
     @field_validator("credit", mode="before")
@@ -113,7 +163,16 @@ class RolloutRecipe(Recipe):
         }
         if self.entropy_fraction is not None and self.objective != "dapo":
             raise ValueError("entropy_fraction is a mean over the selected tokens: it needs objective 'dapo'")
-        needed, unread = (gates, clips) if self.objective == "sapo" else (clips, gates)
+        if self.vppo is not None and self.objective == "gspo":
+            raise ValueError("vppo picks tokens, and objective 'gspo' has one ratio for all of them")
+        if self.objective == "reinforce" and self.schedule != "strict":
+            raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
+        if self.temporal is not None and self.rewards != "typed":
+            raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
+        if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
+            raise ValueError("critic.kl_in_reward needs a kl_coef")
+        needed = {"sapo": gates, "reinforce": {}}.get(self.objective, clips)
+        unread = {name: value for name, value in (clips | gates).items() if name not in needed}
         for name, value in needed.items():
             if value is None:
                 raise ValueError(f"objective {self.objective!r} needs {name}")
@@ -122,12 +181,82 @@ class RolloutRecipe(Recipe):
                 raise ValueError(f"objective {self.objective!r} does not read {name}; set it to null")
         return self
 
+    def sizes(self, profile: Profile) -> TrainingSizes:
+        """Return the profile's training sizes with this recipe's overrides.
+
+        A recipe with another number of updates a rollout keeps the problems of one update, and of the run, as they are:
+        VPPO's three updates of 128 problems follow rollouts of 384, where the profile's four follow 512.
+        """
+        sizes, usual = super().sizes(profile), profile.training
+        updates = sizes.updates_per_rollout
+        if updates == usual.updates_per_rollout or "prompts_per_rollout" in self.overrides:
+            return sizes
+        changes: dict[str, int] = {
+            "prompts_per_rollout": usual.prompts_per_rollout * updates // usual.updates_per_rollout
+        }
+        if sizes.num_rollouts is not None and "num_rollouts" not in self.overrides:
+            changes["num_rollouts"] = max(1, sizes.num_rollouts * usual.updates_per_rollout // updates)
+        return sizes.model_copy(update=changes)
+
     def updates_per_rollout(self, sizes: TrainingSizes) -> int:
         """Return the number of optimiser steps after each rollout (DESIGN D6)."""
         return 1 if self.schedule == "strict" else sizes.updates_per_rollout
 
 
-KINDS: dict[str, type[Recipe]] = {"rollouts": RolloutRecipe}
+class PairSampling(_Settings):
+    """Pairs made from the base model's own graded answers to each problem: a right one and a wrong one."""
+
+    max_pairs_per_problem: int = Field(gt=0, description="of a problem's pairs of a right and a wrong answer, at most")
+
+
+class PreferenceRecipe(Recipe):
+    """A method that trains on pairs of a better and a worse response: DPO."""
+
+    beta: float = Field(gt=0, description="how firmly the policy is held to the base model")
+    num_epochs: int = Field(1, gt=0, description="passes over the pairs")
+    pairs: PairSampling | None = Field(None, description="how pairs are made; null: `data` is a file that holds them")
+    credit: CreditChoice
+    credit_from: Literal["start", "policy"] = Field(
+        "start", description="whose attention gives the credit: the base model's, once and for all, or the policy's own"
+    )
+
+    @field_validator("data")
+    @classmethod
+    def _known_data(cls, value: str) -> str:
+        return value if value.endswith(PAIRS_SUFFIX) else super()._known_data(value)
+
+    @field_validator("credit", mode="before")
+    @classmethod
+    def _rule_alone(cls, value: Any) -> Any:
+        return {"rule": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _pairs_from_somewhere(self) -> Self:
+        if self.data.endswith(PAIRS_SUFFIX) != (self.pairs is None):
+            raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
+        if self.credit.rule == "high_entropy" and self.credit_from == "start":
+            raise ValueError("credit 'high_entropy' reads the policy's entropy: set credit_from 'policy'")
+        return self
+
+
+class SupervisedRecipe(Recipe):
+    """A method that imitates the responses of a data set."""
+
+    response: Literal["boxed", "tags", "process"] = Field(
+        description="boxed: the reasoning, then the answer in the box that the prompts ask for; tags: the reasoning and "
+        "the answer in <think> and <answer> tags; process: the text of the set as it stands"
+    )
+
+    def sizes(self, profile: Profile) -> TrainingSizes:
+        """Return the profile's sizes for supervised training, with this recipe's overrides; a rollout is a batch."""
+        return TrainingSizes.model_validate({**profile.training.model_dump(), **profile.supervised, **self.overrides})
+
+
+KINDS: dict[str, type[Recipe]] = {
+    "rollouts": RolloutRecipe,
+    "supervised": SupervisedRecipe,
+    "preferences": PreferenceRecipe,
+}
 
 
 def list_recipes() -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
 
 # The field of a recipe whose presence asks for another trainer, and where that is.
-TRAINERS: dict[str, tuple[str, str]] = {}
+TRAINERS: dict[str, tuple[str, str]] = {"critic": ("critic", "CriticTrainer"), "vppo": ("vppo", "VPPOTrainer")}
 
 
 def trainer_class(recipe: RolloutRecipe) -> type[CreditTrainer]:

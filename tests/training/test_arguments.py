@@ -61,14 +61,15 @@ def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
 def test_trl_accepts_the_arguments_of_every_recipe(tmp_path, name, schedule):
     from trl import GRPOConfig
 
-    profile = load_profile("mini")
-    arguments = trl_arguments(load_recipe(name, schedule=schedule), profile, rollouts=3)
+    profile, recipe = load_profile("mini"), load_recipe(name, schedule=schedule)
+    sizes = recipe.sizes(profile)
+    arguments = trl_arguments(recipe, profile, rollouts=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         config = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **arguments)
-    updates = 1 if schedule == "strict" else profile.training.updates_per_rollout
+    updates = 1 if schedule == "strict" else sizes.updates_per_rollout
     assert config.max_steps == 3 * updates
-    assert config.generation_batch_size == profile.training.prompts_per_rollout * profile.training.group_size
+    assert config.generation_batch_size == sizes.prompts_per_rollout * sizes.group_size
 
 
 def test_the_three_defaults_of_trl_that_change_a_method_are_written_out():

@@ -1,0 +1,224 @@
+"""VPPO: its three formulas by hand, its patches against pictures blackened before the processor, and the trainer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.vppo import _black_patch, blackened, most_dependent, token_dependency, trajectory_scale
+
+
+def test_the_dependency_is_the_k3_estimate_from_the_sampled_token():
+    # d = -1, 0 and +1: 1/e + 1 - 1, 0, and e - 1 - 1.
+    found = token_dependency(torch.tensor([[-3.0, -2.0, -1.0]]), torch.tensor([[-2.0, -2.0, -2.0]]))
+    assert torch.allclose(found, torch.tensor([[1 / math.e, 0.0, math.e - 2]]))
+
+
+def test_the_dependency_of_a_token_that_became_hopeless_is_capped():
+    # exp(-20) + 20 - 1 is 19 and exp(30) is astronomical; both are cut to 10.
+    assert token_dependency(torch.tensor([-50.0, 0.0]), torch.tensor([0.0, -30.0])).tolist() == [10.0, 10.0]
+
+
+def test_two_fifths_of_the_tokens_are_kept_rounded_up_and_padding_never():
+    dependency = torch.tensor([[0.1, 0.9, 0.5, 0.2, 0.3], [0.3, 0.1, 0.2, 9.0, 9.0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    # ceil(0.4 * 5) = 2 of the first response, ceil(0.4 * 3) = 2 of the second.
+    assert most_dependent(dependency, mask, 0.4).tolist() == [
+        [False, True, True, False, False],
+        [True, False, True, False, False],
+    ]
+
+
+def test_a_response_that_depends_on_nothing_keeps_its_first_tokens():
+    assert most_dependent(torch.zeros(1, 4), torch.ones(1, 4), 0.4).tolist() == [[True, True, False, False]]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([0.2, 0.4, 0.5, 1.0]))
+def test_every_response_keeps_the_ceiling_of_its_share(lengths, fraction):
+    mask = torch.arange(60)[None, :] < torch.tensor(lengths)[:, None]
+    dependency = torch.rand(len(lengths), 60, generator=torch.Generator().manual_seed(sum(lengths)))
+    kept = most_dependent(dependency, mask, fraction)
+    # In whole tenths, where 0.4 * 5 is exactly 2.
+    assert kept.sum(1).tolist() == [-(-length * round(10 * fraction) // 10) for length in lengths]
+    assert not (kept & ~mask).any()
+
+
+def test_the_scale_runs_from_its_minimum_and_averages_one():
+    # Scores 1, 2, 4 become 0, 1/3, 1 with mean 4/9; the slope is 0.1 * 9/4 = 0.225.
+    found = trajectory_scale(torch.tensor([1.0, 2.0, 4.0]), 0.9)
+    assert torch.allclose(found, torch.tensor([0.9, 0.975, 1.125]))
+    assert found.mean().item() == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=20), st.floats(0.1, 1.0))
+def test_the_scale_averages_one_whatever_the_scores(scores, min_scale):
+    found = trajectory_scale(torch.tensor(scores, dtype=torch.float64), min_scale)
+    assert found.mean().item() == pytest.approx(1.0)
+    assert found.min().item() >= min_scale - 1e-9
+
+
+def test_responses_of_equal_dependency_keep_their_advantage():
+    assert trajectory_scale(torch.tensor([0.3, 0.3]), 0.9).tolist() == [1.0, 1.0]
+
+
+def test_blackened_rows_are_what_the_processor_makes_of_a_picture_blackened_there(mini_processor):
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (56, 84, 3), dtype=np.uint8)
+    processor = mini_processor.image_processor
+    plain = processor(images=[Image.fromarray(picture)], return_tensors="pt")
+    assert plain["image_grid_thw"].tolist() == [[1, 4, 6]], "patches of 14 pixels"
+    found = blackened(plain["pixel_values"], _black_patch(processor), 0.5, torch.Generator().manual_seed(0))
+    is_black = (found != plain["pixel_values"]).any(1)
+    assert 0 < is_black.sum() < len(is_black)
+    # Row 4 m + n of the processor is patch (n // 2, n % 2) of the m-th square of 2 x 2 patches.
+    for row in is_black.nonzero().flatten().tolist():
+        square, inner = divmod(row, 4)
+        top, left = 2 * (square // 3) + inner // 2, 2 * (square % 3) + inner % 2
+        picture[14 * top : 14 * top + 14, 14 * left : 14 * left + 14] = 0
+    expected = processor(images=[Image.fromarray(picture)], return_tensors="pt")["pixel_values"]
+    assert torch.equal(found, expected)
+
+
+def test_half_of_many_patches_are_blackened_and_another_seed_blackens_others():
+    pixels, black = torch.ones(10_000, 2), torch.tensor([-1.0, -2.0])
+    first, second = (blackened(pixels, black, 0.5, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    for found in (first, second):
+        assert set(map(tuple, found.tolist())) == {(1.0, 1.0), (-1.0, -2.0)}
+        # Four standard deviations of a binomial of 10,000 and 1/2 are 200.
+        assert abs((found[:, 0] < 0).sum().item() - 5000) < 200
+    assert not torch.equal(first, second)
+
+
+# The trainer ----------------------------------------------------------------------------------------------------------
+
+WITHOUT_REFILLING = {"dynamic_sampling": None}
+
+
+def scored_batch(trainer, num_problems=6):
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    rows = [{"row": row} for row in trainer.train_dataset["row"][:num_problems] for _ in range(4)]
+    return trainer._generate_and_score_completions(rows)
+
+
+def test_the_recipe_says_what_the_official_script_says():
+    recipe, paper = load_recipe("vppo"), load_profile("paper")
+    assert recipe.vppo.model_dump() == {
+        "black_probability": 0.5,
+        "kept_fraction": 0.4,
+        "min_scale": 0.9,
+        "entropy_penalty": 0.06,
+    }
+    sizes = recipe.sizes(paper)
+    assert (sizes.prompts_per_rollout, sizes.group_size, recipe.updates_per_rollout(sizes)) == (384, 8, 3)
+    assert (recipe.clip_low, recipe.clip_high, recipe.kl_coef, recipe.overlong_cache_fraction) == (0.2, 0.28, 0, None)
+
+
+@pytest.mark.parametrize("profile", ["mini", "smoke"])
+def test_three_updates_leave_the_size_of_an_update_as_it_is(profile):
+    profile = load_profile(profile)
+    sizes, usual = load_recipe("vppo").sizes(profile), profile.training
+    assert 4 * sizes.prompts_per_rollout == 3 * usual.prompts_per_rollout
+    assert 3 * sizes.num_rollouts <= 4 * usual.num_rollouts < 3 * (sizes.num_rollouts + 1)
+
+
+def test_tokens_are_picked_where_a_response_has_a_ratio_for_each_only():
+    with pytest.raises(InvalidFileError, match="vppo picks tokens"):
+        load_recipe("gspo", vppo=load_recipe("vppo").vppo)
+
+
+@pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
+def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_one(make_trainer, schedule):
+    trainer = make_trainer("vppo", schedule=schedule, **WITHOUT_REFILLING)
+    batch = scored_batch(trainer)
+    scale_BT, mask_BT = batch["token_scale"], batch["completion_mask"]
+    lengths = mask_BT.sum(1).tolist()
+    assert (scale_BT > 0).sum(1).tolist() == [-(-4 * length // 10) for length in lengths]
+    assert scale_BT.max(1).values.mean().item() == pytest.approx(1.0, abs=1e-6)
+    assert scale_BT.max(1).values.min().item() == pytest.approx(0.9)
+    noted = trainer._metrics["train"]
+    assert noted["vppo/dependency"][0] > 0
+    assert 0.4 < noted["vppo/kept_dependency"][0] <= 1
+
+
+def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make_trainer):
+    trainer = make_trainer("vppo", **WITHOUT_REFILLING)
+    ids = trainer.processing_class.tokenizer("The image shows 3 4. The answer is 7.")["input_ids"]
+    texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
+    is_anchor = torch.tensor([[float(text in "34") for text in texts]])
+    batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
+    trainer._transcriptions_B = ["3 4"]
+    trainer._note_anchors(is_anchor, batch)
+    trainer._note_anchors(-is_anchor, batch)
+    assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]
+
+
+def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch):
+    trainer = make_trainer("vppo", **WITHOUT_REFILLING)
+    seen, original = [], trainer._score
+    monkeypatch.setattr(trainer, "_score", lambda batch, pixels: seen.append(pixels) or original(batch, pixels))
+    scored_batch(trainer)
+    first, second = seen[-1].view(24, -1, seen[-1].shape[1])[:2]  # two responses to the first problem
+    assert not torch.equal(first, second)
+
+
+def test_the_loss_is_masked_scaled_and_penalised_and_nothing_else(make_trainer):
+    trainer = make_trainer("vppo", **WITHOUT_REFILLING)
+    batch = scored_batch(trainer)
+    batch["advantages"] = torch.ones_like(batch["advantages"])
+    tokens, steps = batch["num_items_in_batch"], trainer.args.steps_per_generation
+    # The old policy is this one, so every ratio is one: the policy term is minus the sum of the scales over the tokens
+    # of an update, and the penalty 0.06 times the mean of minus the log-probabilities.
+    expected = -batch["token_scale"].sum() - 0.06 * (batch["old_per_token_logps"] * batch["completion_mask"]).sum()
+    found = trainer._compute_loss(trainer.model, batch)
+    assert found.item() == pytest.approx((expected / (tokens / steps)).item(), rel=1e-4)
+
+
+def test_without_an_advantage_only_the_penalty_is_left_and_it_pulls_likely_tokens_up(make_trainer):
+    trainer = make_trainer("vppo", **WITHOUT_REFILLING)
+    batch = scored_batch(trainer)
+    batch["advantages"] = torch.zeros_like(batch["advantages"])
+    before = trainer._compute_loss(trainer.model, batch)
+    before.backward()
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.05 * parameter.grad
+        assert trainer._compute_loss(trainer.model, batch) < before
+
+
+@pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
+def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule, monkeypatch):
+    trainer = make_trainer("vppo", schedule=schedule, credit="atrl", **WITHOUT_REFILLING)
+    batch = scored_batch(trainer)
+    seen, original = {}, trainer._set_loss_inputs
+
+    def remember(inputs, logprobs, weights):
+        original(inputs, logprobs, weights)
+        seen.update(inputs)
+
+    monkeypatch.setattr(trainer, "_set_loss_inputs", remember)
+    trainer._compute_loss(trainer.model, batch)
+    kept = batch["token_scale"] > 0
+    assert (seen["advantages"][~kept] == 0).all()
+    # A response's kept tokens have one scale, so where they differ it is the credit that tells them apart.
+    spread = [row[mask].unique().numel() for row, mask in zip(seen["advantages"], kept, strict=True)]
+    assert max(spread) > 1
+
+
+def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
+    trainer = make_trainer("vppo", **WITHOUT_REFILLING)
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    trainer.train()
+    assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
+    logged = {name for line in trainer.state.log_history for name in line}
+    assert {"vppo/dependency", "vppo/max_scale", "vppo/kept_dependency", "seconds/dependency"} <= logged
