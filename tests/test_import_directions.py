@@ -10,11 +10,12 @@ import pytest
 import atrl_bench
 
 PACKAGE = Path(atrl_bench.__file__).parent
-LEAVES = {"errors", "resources", "profiles"}
+LEAVES = {"errors", "resources", "profiles", "digests"}
 ALLOWED = {
     "errors": set(),
     "resources": set(),
     "profiles": {"errors", "resources"},
+    "digests": set(),
     "credit": set(),
     "results": LEAVES,
     "evaluation": LEAVES | {"results"},

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from atrl_bench.digests import file_digest
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import hub, protocol
-from atrl_bench.evaluation.digests import file_digest
 from atrl_bench.evaluation.grading import Gold
 from atrl_bench.evaluation.protocol import Row
 from atrl_bench.resources import folder

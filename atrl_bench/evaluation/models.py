@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.digests import file_digest
 from atrl_bench.evaluation.hub import not_available
 from atrl_bench.resources import PACKAGE
 

@@ -8,9 +8,7 @@ Several processes may write at once, and readers never wait for them.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import sqlite3
 import threading
 import time
@@ -20,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import connect, explained, transaction
 from atrl_bench.results.files import write_atomically
@@ -150,11 +149,6 @@ class Progress:
         return None if moved <= 0 else (self.updated - self.started) / moved * (self.total - self.done)
 
 
-def cell_key(spec: Mapping[str, Any]) -> str:
-    """Return the first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
-    return hashlib.sha256(_json(spec).encode()).hexdigest()[:16]
-
-
 class Store:
     """An open store. Use it as a context manager; it may be shared between threads, not across a fork."""
 
@@ -210,7 +204,16 @@ class Store:
         """Add the cell's problems in this order; those it has already stay as they are."""
         offset = self._read("SELECT count(*) FROM problems WHERE cell = ?", key)[0][0]
         rows = [
-            (key, p.problem_id, offset + i, p.group, p.question, p.gold, _json(p.choices), _json(p.meta))
+            (
+                key,
+                p.problem_id,
+                offset + i,
+                p.group,
+                p.question,
+                p.gold,
+                canonical_json(p.choices),
+                canonical_json(p.meta),
+            )
             for i, p in enumerate(problems)
         ]
         self._write("INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -246,7 +249,7 @@ class Store:
     def add_grades(self, key: str, grades: Sequence[Grade]) -> None:
         """Store verdicts of stored answers in one transaction; a later verdict replaces an earlier one."""
         rows = [
-            (key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why, g.score, _json(g.details))
+            (key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why, g.score, canonical_json(g.details))
             for g in grades
         ]
         self._write(f"INSERT OR REPLACE INTO grades (cell, {_GRADE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -302,7 +305,7 @@ class Store:
 
     def finish_run(self, key: str, *, checkpoint: str, digest: str, seconds: float, summary: Mapping[str, Any]) -> None:
         """Mark the run as done with its checkpoint (relative to the run folder) and the figures of its last steps."""
-        values = {"checkpoint": checkpoint, "digest": digest, "seconds": seconds, "summary": _json(summary)}
+        values = {"checkpoint": checkpoint, "digest": digest, "seconds": seconds, "summary": canonical_json(summary)}
         self._update("runs", key, state="done", reason="", **values)
 
     def fail_run(self, key: str, reason: str) -> None:
@@ -365,7 +368,7 @@ class Store:
             "details": text,
         }
         as_json = ("spec", "choices", "meta", "details")
-        records = [r | {name: _json(r[name]) for name in as_json} for r in self._records(key)]
+        records = [r | {name: canonical_json(r[name]) for name in as_json} for r in self._records(key)]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
         with explained(path, "export to"):
@@ -404,10 +407,10 @@ class Store:
                 ) from error
 
     def _add(self, table: str, spec: Mapping[str, Any]) -> str:
-        key, now = cell_key(spec), time.time()
+        key, now = spec_key(spec), time.time()
         self._write(
             f"INSERT OR IGNORE INTO {table} (key, spec, created, updated) VALUES (?, ?, ?, ?)",
-            [(key, _json(spec), now, now)],
+            [(key, canonical_json(spec), now, now)],
         )
         return key
 
@@ -450,21 +453,6 @@ def _problem(row: Sequence[Any]) -> Problem:
 def _response(row: Sequence[Any]) -> Response:
     problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated = row
     return Response(problem_id, repeat, prompt_hash, text, num_tokens, seconds, bool(truncated))
-
-
-def _json(value: Any) -> str:
-    """Return canonical JSON; NaN and infinities, which JSON has no word for, become null."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):  # a NumPy or torch scalar
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _storable(value: Any) -> Any:

@@ -20,9 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.results.store import Run, Store, cell_key
+from atrl_bench.results.store import Run, Store
 from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_table
 from atrl_bench.tables.progress import Watch
 from atrl_bench.tables.workspace import Workspace
@@ -50,7 +51,7 @@ class Job:
     @property
     def run_key(self) -> str | None:
         """The key of the training run, None for a row that trains nothing."""
-        return None if self.run_spec is None else cell_key(self.run_spec)
+        return None if self.run_spec is None else spec_key(self.run_spec)
 
     @property
     def name(self) -> str:
@@ -137,7 +138,7 @@ def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]
 
     base, data = _digests(place.base_model, recipe.data, place.provide(recipe.data))
     if recipe.start_from is not None:
-        base = f"run:{cell_key(training_spec(_first_stage(recipe), place, seed))}"
+        base = f"run:{spec_key(training_spec(_first_stage(recipe), place, seed))}"
     return run_spec(recipe, place.profile, base, data, seed)
 
 
@@ -165,7 +166,7 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, str]:
     if model is None:
         return {}
     of_task = {
-        task: cell_key(
+        task: spec_key(
             cell_spec(model, task, profile=plan.profile, data_dir=plan.workspace.data_dir, run_seed=EVALUATION_SEED)
         )
         for task in job.tasks

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.data import TrainingData, data_digest, describe, load_training_data
@@ -57,23 +57,11 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
     }
 
 
-def run_key(spec: dict[str, Any]) -> str:
-    """Return the first 16 hex digits of the hash of `spec` as canonical JSON, as the result store's key."""
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def model_digest(model: Path | str) -> str:
-    """Return a hash of a model folder's weights and tokenizer; of a hub id, the id itself."""
-    folder = Path(model)
-    if not folder.is_dir():
-        return f"hub:{model}"
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*")):
-        if path.suffix == ".safetensors" or path.name in {"tokenizer.json", "chat_template.jinja", "config.json"}:
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    """Return what names a model's content; of a hub id that is not on this machine yet, the id itself."""
+    from atrl_bench.evaluation.models import find_model
+
+    return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
 
 
 def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
@@ -115,7 +103,7 @@ def train(
     """
     if spec is None:
         spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
-    folder = out / run_key(spec)
+    folder = out / spec_key(spec)
     if (result := _finished(folder)) is not None:
         return result
     folder.mkdir(parents=True, exist_ok=True)

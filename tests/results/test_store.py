@@ -17,9 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results import connection, schema
-from atrl_bench.results.store import Grade, Judgement, Problem, Response, Store, cell_key
+from atrl_bench.results.store import Grade, Judgement, Problem, Response, Store
 
 SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
 
@@ -49,8 +50,8 @@ def key(store: Store) -> str:
 
 
 def test_the_key_of_a_cell_ignores_the_order_of_its_settings_and_sees_every_value():
-    assert cell_key({"a": 1, "b": {"c": 2, "d": 3}}) == cell_key({"b": {"d": 3, "c": 2}, "a": 1})
-    assert cell_key({"a": 1}) != cell_key({"a": 2}) != cell_key({"a": "2"})
+    assert spec_key({"a": 1, "b": {"c": 2, "d": 3}}) == spec_key({"b": {"d": 3, "c": 2}, "a": 1})
+    assert spec_key({"a": 1}) != spec_key({"a": 2}) != spec_key({"a": "2"})
 
 
 def test_adding_a_cell_twice_gives_one_cell(store):
@@ -342,11 +343,11 @@ def test_two_writers_at_once_lose_nothing_while_a_reader_looks_on(path):
     seen = []
     with Store.open(path, read_only=True) as reader:
         while any(writer.poll() is None for writer in writers):
-            seen.append(len(reader.responses(cell_key(SPEC))))
+            seen.append(len(reader.responses(spec_key(SPEC))))
             time.sleep(0.02)
         assert seen == sorted(seen)
         assert all(count % 4 == 0 for count in seen)  # a batch is there as a whole or not at all
-        assert len(reader.responses(cell_key(SPEC))) == 2 * 60 * 4
+        assert len(reader.responses(spec_key(SPEC))) == 2 * 60 * 4
     for writer in writers:
         writer.stdout.close()
         assert writer.wait() == 0
@@ -373,7 +374,7 @@ def test_forty_kills_of_a_writer_lose_nothing_that_was_committed(path):
         said, last_batch = read(announcement)
         with Store.open(path) as store:
             assert store._read("PRAGMA integrity_check") == [("ok",)]
-            mine = [r for p, r in store.responses(cell_key(SPEC)) if p == f"p{kill}"]
+            mine = [r for p, r in store.responses(spec_key(SPEC)) if p == f"p{kill}"]
         assert mine == list(range(len(mine)))  # none twice, none missing in between
         assert len(mine) % 4 == 0  # a batch is there as a whole or not at all
         if said == kill:

@@ -10,8 +10,9 @@ import time
 import pytest
 from safetensors.torch import load_file
 
+from atrl_bench.digests import spec_key
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import run_key, run_spec, train
+from atrl_bench.training.run import run_spec, train
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_the_key_of_a_run_follows_what_changes_its_weights_and_nothing_else(prof
     recipe = load_recipe("grpo")
 
     def key(recipe=recipe, base="b", data="d", seed=0):
-        return run_key(run_spec(recipe, profile, base, data, seed))
+        return spec_key(run_spec(recipe, profile, base, data, seed))
 
     assert key() == key(recipe.model_copy(update={"title": "another name in print"}))
     others = {

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
+from atrl_bench.digests import spec_key
 from atrl_bench.evaluation.endpoint_client import ChatClient, EndpointConfig, UselessReplyError
 from atrl_bench.evaluation.grading import Gold, State, Verdict
 from atrl_bench.evaluation.judge.prompt import (
@@ -28,7 +29,7 @@ from atrl_bench.evaluation.judge.prompt import (
     parse_verdict,
     question_digest,
 )
-from atrl_bench.results.store import Judgement, Store, cell_key
+from atrl_bench.results.store import Judgement, Store
 
 __all__ = ["Candidate", "Decision", "Judge", "JudgeConfig", "is_in_scope"]
 
@@ -92,7 +93,7 @@ class Judge:
     ) -> None:
         self.config = config
         self.store = store
-        self.key = cell_key(config.identity)
+        self.key = spec_key(config.identity)
         self._sleep = sleep
         self._known: dict[str, Judgement] = {}
 

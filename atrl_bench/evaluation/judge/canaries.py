@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from atrl_bench.digests import spec_key
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.grading import Gold
 from atrl_bench.evaluation.judge import Judge
 from atrl_bench.evaluation.judge.prompt import Candidate, judge_messages, question_digest
-from atrl_bench.results.store import Judgement, Store, cell_key
+from atrl_bench.results.store import Judgement, Store
 
 Kind = Literal["right", "wrong", "injection"]
 MIN_RIGHT = 0.8  # of the known-right answers: a judge may be strict about a form, not about most of them
@@ -167,7 +168,7 @@ def check_canaries(judge: Judge) -> CanaryReport:
 
 def canary_report(store: Store, identity: Mapping[str, Any]) -> CanaryReport | None:
     """Return what the judge with this identity said to the canaries in this store, or None if it was never asked."""
-    return _report(store.judgements(cell_key(identity), _QUESTIONS))
+    return _report(store.judgements(spec_key(identity), _QUESTIONS))
 
 
 _QUESTIONS = tuple(question_digest(judge_messages(canary.candidate)) for canary in CANARIES)

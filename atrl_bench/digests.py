@@ -1,14 +1,36 @@
-"""Short names for the content of files, so that a number can say exactly which data and weights it came from."""
+"""Short names for files and settings: which data, weights and settings a number came from, exactly."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+
+def spec_key(spec: Mapping[str, Any]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
+    return hashlib.sha256(canonical_json(spec).encode()).hexdigest()[:16]
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON with sorted keys; NaN and infinities, which JSON has no word for, become null."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a NumPy or torch scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def file_digest(paths: Sequence[Path]) -> str:
