@@ -235,6 +235,16 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
     finally:
         if shows_progress:
             logging.enable_progress_bar()
+    limit_pixels(processor, min_pixels, max_pixels, video_max_pixels)
+    processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
+    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
+    eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
+    return LocalModel(model, processor, tuple(sorted(eos_ids)))
+
+
+def limit_pixels(processor: Any, min_pixels: int, max_pixels: int, video_max_pixels: int) -> None:
+    """Make the processor bring images between these sizes, and each frame of a video to `video_max_pixels` at most."""
     if "longest_edge" in dict(processor.image_processor.size):  # Qwen-VL's name for the largest number of pixels
         processor.image_processor.size = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
     video_processor: Any = getattr(processor, "video_processor", None)
@@ -243,8 +253,3 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
         smallest = min(min_pixels, video_max_pixels // 2)
         video_processor.size = {"shortest_edge": smallest, "longest_edge": video_max_pixels}
         video_processor.cap_pixels_per_frame = False  # the number of frames is chosen, not what an hour needs
-    processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
-    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
-    eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
-    return LocalModel(model, processor, tuple(sorted(eos_ids)))

@@ -9,15 +9,16 @@ Shapes: P prompts, G responses each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import pad
 
 from atrl_bench.evaluation.decoding import Draw, Sampling, sample
+from atrl_bench.training.visual import Visual, joined
 
 # Keys and values held at once, in tokens: 15 GB at the shapes of the 7B model.
 MAX_CACHED_TOKENS = 2**18
@@ -26,8 +27,8 @@ MAX_CACHED_TOKENS = 2**18
 def sample_groups(
     model: nn.Module,
     prompt_ids_P: Sequence[list[int]],
-    fields: dict[str, Any],
-    num_images_P: Sequence[int],
+    token_fields: Mapping[str, Sequence[list[int]]],
+    visuals_P: Sequence[Visual],
     keys_P: Sequence[str],
     *,
     group_size: int,
@@ -38,21 +39,19 @@ def sample_groups(
 ) -> list[list[int]]:
     """Return P * G responses as token ids, group by group, each with the token that ended it.
 
-    `fields` is what the processor made of the images. A key names the random numbers of a prompt's responses.
+    `visuals_P` holds the tensors of each prompt's images and videos, `token_fields` what else the processor says of
+    its tokens. A key names the random numbers of a prompt's responses.
     """
     longest = max(map(len, prompt_ids_P)) + sampling.max_new_tokens
     step = max(1, MAX_CACHED_TOKENS // (longest * group_size))
-    split = split_pixel_values_by_grid({**fields, "num_images": list(num_images_P)})
     responses: list[list[int]] = []
     with _without_tokens(model, forbidden_ids):
         for start in range(0, len(prompt_ids_P), step):
             part = slice(start, start + step)
-            inputs = unsplit_pixel_values_by_grid({name: value[part] for name, value in split.items()})
-            del inputs["num_images"]
+            fields = {name: rows_P[part] for name, rows_P in token_fields.items()}
+            inputs = _padded(prompt_ids_P[part], fields, pad_id, _device(model))
             draws = [Draw(place, key, repeat) for place, key in enumerate(keys_P[part]) for repeat in range(group_size)]
-            answers = sample(
-                model, _padded(prompt_ids_P[part], inputs, pad_id, _device(model)), draws, eos_ids, sampling
-            )
+            answers = sample(model, inputs | joined(visuals_P[part], _device(model)), draws, eos_ids, sampling)
             responses += [
                 [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)
                 for answer in answers
@@ -61,20 +60,19 @@ def sample_groups(
 
 
 def _padded(
-    prompt_ids_P: Sequence[list[int]], fields: dict[str, Any], pad_id: int, device: torch.device
+    prompt_ids_P: Sequence[list[int]],
+    token_fields: Mapping[str, Sequence[list[int]]],
+    pad_id: int,
+    device: torch.device,
 ) -> dict[str, Tensor]:
-    """Return the prompts and the fields per token padded on the left, and the fields per image as they are."""
+    """Return the prompts and the other fields of their tokens, padded on the left."""
     ids_P = [torch.tensor(ids) for ids in prompt_ids_P]
     inputs = {
         "input_ids": pad(ids_P, padding_value=pad_id, padding_side="left"),
         "attention_mask": pad([torch.ones_like(ids) for ids in ids_P], padding_value=0, padding_side="left"),
     }
-    for name, value in fields.items():
-        inputs[name] = (
-            value
-            if isinstance(value, Tensor)
-            else pad([torch.tensor(row) for row in value], padding_value=0, padding_side="left")
-        )
+    for name, rows_P in token_fields.items():
+        inputs[name] = pad([torch.tensor(row) for row in rows_P], padding_value=0, padding_side="left")
     return {name: value.to(device) for name, value in inputs.items()}
 
 

@@ -155,6 +155,9 @@ def _build(
     from transformers import AutoModelForImageTextToText, AutoProcessor, PrinterCallback
     from transformers.utils import logging
 
+    from atrl_bench.evaluation.models import limit_pixels
+    from atrl_bench.evaluation.positions import put_words_after_videos
+
     sizes = recipe.sizes(profile)
     logging.disable_progress_bar()
     with _explained(base_model):
@@ -162,8 +165,10 @@ def _build(
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
         model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
-    processor.image_processor.size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
-    data = load_training_data(recipe.data, data_dir).without_long_prompts(processor, sizes.max_prompt_tokens)
+    put_words_after_videos(model)
+    limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
+    data = load_training_data(recipe.data, data_dir).seen_at(sizes)
+    data = data.without_long_prompts(processor, sizes.max_prompt_tokens)
     start = Start(recipe, profile, folder / "resume", model, processor, data, _adapters(recipe), seed)
     with _method(recipe).build(start) as trainer:
         trainer.remove_callback(PrinterCallback)

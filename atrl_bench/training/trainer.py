@@ -5,10 +5,12 @@ Where this differs from TRL:
    dynamic sampling replaces them, token credit skips them. TRL's own method then finds both ready.
 2. Token credit: attention rows are recorded in the pass that computes the old log-probabilities or, with one update a
    rollout, where TRL has no such pass, in the training pass (the same policy). Advantages become (B, T).
-3. GSPO in its token form and FT-RL's mean over selected tokens: two inputs of the loss are set after its forward pass.
+3. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens: two inputs of the loss are set
+   after its forward pass.
 4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
 6. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
+7. Videos, which TRL does not have, travel beside its batch and join its call of the model (training/visual.py).
 
 Shapes: B responses, T response tokens.
 """
@@ -19,26 +21,30 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
 from accelerate.utils import gather, gather_object, set_seed
 from torch import Tensor
 from trl import GRPOTrainer
-from trl.data_utils import prepare_multimodal_messages
 from trl.models.utils import unwrap_model_for_generation
 
 from atrl_bench.credit import Recording
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.decoding import Sampling
+from atrl_bench.evaluation.positions import put_words_after_videos
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean
+from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.token_weights import TokenWeights
 from atrl_bench.training.trimming import Part, joined, parts_of
+from atrl_bench.training.visual import Visual, read_prompt, seeing, split_by_prompt, token_types, with_media
+from atrl_bench.training.visual import joined as joined_visuals
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
@@ -52,6 +58,7 @@ class Group:
     inputs: list[dict[str, Any]]
     generated: tuple[list[Any] | None, ...]
     rewards_GF: Tensor
+    visual: Visual | None = None  # the prompt's images and videos, in a run that has videos
 
 
 class CreditTrainer(Resumable, GRPOTrainer):
@@ -74,12 +81,24 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.trim_padding = trim_padding
         self._groups: list[Group] | None = None
         self._keys_P: list[str] = []  # what names the random numbers of each prompt about to be sampled
+        self._has_videos = any(problem.videos for problem in data.problems)
+        self._visuals_P: list[Visual] = []  # of the prompts about to be sampled, in a run that has videos
+        if self._has_videos:
+            self._see_videos()
         self._from_one_prefill = not (self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self._loss_inputs: dict[str, Any] | None = None
         self._weights_BT: Tensor | None = None
         uniform = recipe.credit.rule == "uniform"
         self.token_weights = None if uniform else TokenWeights(recipe.credit, self.model, self._tokenizer, run_seed)
         self._gspo_token = recipe.objective == "gspo" and not uniform
+
+    def _see_videos(self) -> None:
+        if self.use_vllm:
+            raise InvalidFileError(
+                f"{self.data.name} has videos, and vLLM is handed images alone.", next_step="train without use_vllm"
+            )
+        if self.ref_model is not None:  # TRL has loaded it; ours stands in for the positions of the policy's
+            put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
 
     # One rollout ------------------------------------------------------------------------------------------------------
 
@@ -90,23 +109,36 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self._groups = self._sample_groups(rows, rollout)
         try:
             examples = [example for group in self._groups for example in group.inputs]
+            if self._has_videos:  # what is seen is in the groups; TRL would look for images alone
+                examples = [{name: example[name] for name in example if name != "images"} for example in examples]
             with self.clock.phase("batching"):
                 batch = super()._generate_and_score_completions(examples)
         finally:
             groups, self._groups = self._groups, None
+        if self._has_videos:
+            batch["visuals"] = _visuals_of(groups)
+        batch["advantages"] = self._advantages(batch, groups)
         if self.token_weights is not None:
             if self._weights_BT is not None:
-                batch["advantages"] = batch["advantages"].unsqueeze(1) * self._weights_BT
+                batch["advantages"] = _per_token(batch["advantages"]) * self._weights_BT
                 self._weights_BT = None
                 self._log_credit(self.token_weights)
             else:  # no scoring pass under this schedule: `_compute_loss` will record the training pass
                 batch["transcription"] = [example["transcription"] for group in groups for example in group.inputs]
         return batch
 
+    def _advantages(self, batch: dict[str, Any], groups: Sequence[Group]) -> Tensor:
+        """Return the advantages, (B,) or (B, T), before any credit: TRL's, which are relative to the group."""
+        return batch["advantages"]
+
+    def _needs_credit(self, group: Group) -> bool:
+        """Return whether the group has an advantage that a credit could change."""
+        return is_mixed(self._total_rewards(group))
+
     def _sample_groups(self, rows: Sequence[int], rollout: int) -> list[Group]:
         groups = self._generate_groups(rows, f"{rollout}:0")
         accuracy = self.reward_func_names.index("accuracy")
-        correct = torch.cat([group.rewards_GF[:, accuracy] > 0 for group in groups]).float()
+        correct = torch.cat([group.rewards_GF[:, accuracy].clamp(min=0) for group in groups])
         # Of all problems drawn: dynamic sampling leaves a batch whose mean says little about the policy.
         self._note("accuracy", gather(correct).mean().item())
         settings = self.recipe.dynamic_sampling
@@ -136,7 +168,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         size = self.num_generations
         examples = [self.data.example(row, self.run_seed) for row in rows]
         inputs = [example for example in examples for _ in range(size)]
-        prompts = [prepare_multimodal_messages(example["prompt"], images=example["images"]) for example in inputs]
+        prompts = [with_media(example["prompt"], example["images"], example["videos"]) for example in inputs]
         with self.clock.phase("generation"):
             generated = super()._generate(prompts)
         prompt_ids, completion_ids, completions = generated[0], generated[1], generated[3]
@@ -151,8 +183,14 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 inputs=inputs[part],
                 generated=tuple(field[part] if isinstance(field, list) and field else field for field in generated),
                 rewards_GF=local[part],
+                visual=visual,
             )
-            for row, part in zip(rows, (slice(i, i + size) for i in range(0, len(inputs), size)), strict=True)
+            for row, part, visual in zip(
+                rows,
+                (slice(i, i + size) for i in range(0, len(inputs), size)),
+                self._visuals_P or repeat(None),
+                strict=False,
+            )
         ]
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
@@ -166,11 +204,31 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
         """Return TRL's result; where a group has one prefill, with the multimodal fields of each prompt once."""
+        size = self.num_generations
+        if self._has_videos:
+            prompt_ids_P = self._read_prompts(prompts[::size])
+            return _repeated(prompt_ids_P, size), None, self._video_fields(prompt_ids_P, size)
         if not self._from_one_prefill:
             return super()._tokenize_prompts(prompts)
-        size = self.num_generations
         prompt_ids, images, fields = super()._tokenize_prompts(prompts[::size])
         return _repeated(prompt_ids, size), images and _repeated(images, size), fields
+
+    def _read_prompts(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the tokens of each prompt, and remember its images and videos."""
+        read = [read_prompt(self.processing_class, prompt, self.model.dtype) for prompt in prompts]
+        self._visuals_P = [visual for _, visual in read]
+        return [ids for ids, _ in read]
+
+    def _video_fields(self, prompt_ids_P: Sequence[list[int]], size: int) -> dict[str, Any]:
+        """Return what TRL hands on to `_generate_single_turn`, ours or its own, beside the tokens."""
+        types_P = [self._token_types(torch.tensor(ids)).tolist() for ids in prompt_ids_P]
+        if self._from_one_prefill:
+            return {"mm_token_type_ids": types_P}
+        tensors = joined_visuals(_repeated(self._visuals_P, size), self.accelerator.device)
+        return {"mm_token_type_ids": _repeated(types_P, size), **tensors}
+
+    def _token_types(self, input_ids: Tensor) -> Tensor:
+        return token_types(input_ids, self._image_pad_token_id, self._video_pad_token_id)
 
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **options: Any
@@ -178,6 +236,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if not self._from_one_prefill:
             return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **options)
         sampling = Sampling(self.max_completion_length, self.temperature, self.top_p, self.run_seed)
+        num_images_P = [len(images[i] or []) if images else 0 for i in range(0, len(prompt_ids), num_generations)]
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,
@@ -189,8 +248,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
             responses = sample_groups(
                 model,
                 prompt_ids[::num_generations],
-                multimodal_fields,
-                [len(images[i] or []) if images else 0 for i in range(0, len(prompt_ids), num_generations)],
+                {name: value for name, value in multimodal_fields.items() if not isinstance(value, Tensor)},
+                self._visuals_P or split_by_prompt(multimodal_fields, num_images_P),
                 self._keys_P,
                 group_size=num_generations,
                 sampling=sampling,
@@ -221,18 +280,21 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if inputs is None:
             groups = self._groups or []
             weigher = self.token_weights if groups and self._is_old_policy_pass() else None
-            needed = [is_mixed(self._total_rewards(group)) for group in groups for _ in group.inputs]
+            needed = [self._needs_credit(group) for group in groups for _ in group.inputs]
             transcriptions = [example["transcription"] for group in groups for example in group.inputs]
             size = batch_size or len(input_ids)
         else:
             weigher = self.token_weights if "transcription" in inputs else None
-            needed = (inputs["advantages"] != 0).tolist() if weigher else []
+            needed = _per_token(inputs["advantages"]).any(1).tolist() if weigher else []
             transcriptions = inputs.get("transcription", [])
             size = self._training_part(len(input_ids))
         batch = {"input_ids": input_ids, "attention_mask": attention_mask} | {
             name: value for name, value in options.items() if isinstance(value, Tensor | list)
         }
         flags = {name: value for name, value in options.items() if name not in batch and value is not None}
+        visuals = inputs.get("visuals") if inputs is not None else _visuals_of(self._groups or [])
+        if visuals:
+            batch |= {"mm_token_type_ids": self._token_types(input_ids), "visuals": visuals}
         if weigher is not None:
             batch |= {"needed": needed, "transcriptions": transcriptions}
             flags["compute_entropy"] = flags.get("compute_entropy", False) or weigher.needs_entropy
@@ -241,9 +303,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
         with self.clock.phase("scoring") if inputs is None else nullcontext():
             for part in parts:
                 part_needed, part_transcriptions = part.batch.pop("needed", []), part.batch.pop("transcriptions", [])
+                part_visuals = part.batch.pop("visuals", None)
+                called = seeing(model, part_visuals, input_ids.device) if part_visuals else model
                 with nullcontext() if weigher is None else weigher.record(part.num_tokens) as recording:
                     logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
-                        model, logits_to_keep=part.num_tokens, **part.batch, **flags
+                        called, logits_to_keep=part.num_tokens, **part.batch, **flags
                     )
                 logprobs.append(logprobs_Bt)
                 entropies.append(entropy_Bt)
@@ -276,8 +340,12 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _set_loss_inputs(self, inputs: dict[str, Any], logprobs_BT: Tensor, weights_BT: Tensor | None) -> None:
         """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
         if self.token_weights is not None and weights_BT is not None:
-            inputs["advantages"] = inputs["advantages"].unsqueeze(1) * weights_BT
+            inputs["advantages"] = _per_token(inputs["advantages"]) * weights_BT
             self._log_credit(self.token_weights)
+        if self.recipe.objective == "reinforce":
+            num_responses = len(logprobs_BT) * self.accelerator.num_processes
+            items = items_for_token_sums(num_responses, self.args.steps_per_generation)
+            inputs["num_items_in_batch"] = items.to(logprobs_BT.device)
         if self._gspo_token and "old_per_token_logps" in inputs:
             inputs["old_per_token_logps"] = gspo_token_reference(
                 logprobs_BT, inputs["old_per_token_logps"], inputs["completion_mask"]
@@ -336,6 +404,16 @@ def _weigh(
         needed_B=needed,
         transcriptions=transcriptions,
     )
+
+
+def _visuals_of(groups: Sequence[Group]) -> list[Visual]:
+    """Return what each response's prompt shows, in a run that has videos."""
+    return [group.visual for group in groups if group.visual is not None for _ in group.inputs]
+
+
+def _per_token(advantages: Tensor) -> Tensor:
+    """Return advantages of responses as a column, those of tokens as they are."""
+    return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
 
 
 def _repeated(items: Sequence[Any], times: int) -> list[Any]:
