@@ -11,6 +11,8 @@ import atrl_bench
 
 PACKAGE = Path(atrl_bench.__file__).parent
 LEAVES = {"errors", "resources", "profiles", "digests"}
+# What a trainer shares with an evaluation: how a prompt looks, how an answer is sampled, read and graded.
+SHARED = ("answers", "grading", "prompts", "decoding", "models", "video", "positions", "endpoint_client")
 ALLOWED = {
     "errors": set(),
     "resources": set(),
@@ -19,9 +21,7 @@ ALLOWED = {
     "credit": set(),
     "results": LEAVES,
     "evaluation": LEAVES | {"results"},
-    "training": LEAVES
-    | {"credit"}
-    | {f"evaluation.{part}" for part in ("answers", "grading", "prompts", "decoding", "models")},
+    "training": LEAVES | {"credit"} | {f"evaluation.{part}" for part in SHARED},
     "mini": LEAVES | {"evaluation.prompts"},
     "engines": LEAVES | {"credit", "training"},
     "tables": LEAVES | {"credit", "evaluation", "training", "results", "mini", "engines"},
