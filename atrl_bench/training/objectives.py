@@ -8,6 +8,7 @@ Shapes: B responses, T response tokens.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -32,3 +33,12 @@ def items_for_selected_mean(num_selected: Tensor, steps_per_generation: int) -> 
     processes together.
     """
     return num_selected * steps_per_generation
+
+
+def items_for_token_sums(num_responses: int, steps_per_generation: int) -> Tensor:
+    """Return the token count that makes TRL's `dapo` loss a mean over the responses of their token sums.
+
+    Where every ratio is one, that is REINFORCE: 1/B sum_i sum_t A_it grad log pi(y_it), without 1/T. `num_responses`
+    are those of this forward pass on all processes.
+    """
+    return torch.tensor(float(num_responses * steps_per_generation))

@@ -1,0 +1,88 @@
+"""REINFORCE against its closed form: the mean over responses of sum_t A_t grad log pi(y_t)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.training.recipe import load_recipe
+
+IMAGE_FIELDS = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
+
+
+def scored_batch(trainer):
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+    batch = trainer._generate_and_score_completions(
+        [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
+    )
+    # The random model never ends a response, so they are cut here, to lengths from 1 to 10.
+    kept = torch.arange(10) <= (torch.arange(16) * 3 % 10)[:, None]
+    batch["completion_mask"] = batch["completion_mask"] * kept
+    return batch
+
+
+def gradient_of(loss, model):
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
+
+
+@pytest.mark.parametrize("per_token", [False, True], ids=["advantages of responses", "advantages of tokens"])
+def test_the_gradient_is_the_closed_form(make_trainer, per_token):
+    trainer = make_trainer("reinforce")
+    batch = scored_batch(trainer)
+    if per_token:
+        weights_BT = torch.rand(16, 10, generator=torch.Generator().manual_seed(0))
+        batch["advantages"] = batch["advantages"][:, None] * weights_BT
+    found = gradient_of(trainer._compute_loss(trainer.model, batch), trainer.model)
+
+    logprobs_BT, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+        trainer,
+        trainer.model,
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        10,
+        **{name: batch[name] for name in IMAGE_FIELDS},
+    )
+    advantages_BT = batch["advantages"] if per_token else batch["advantages"][:, None].expand(16, 10)
+    objective = (advantages_BT * logprobs_BT * batch["completion_mask"]).sum() / 16
+    expected = gradient_of(-objective, trainer.model)
+    assert expected.abs().max() > 0
+    assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
+def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
+    trainer = make_trainer("reinforce", credit="atrl")
+    batch = scored_batch(trainer)
+    assert "transcription" in batch, "one update a rollout: the credit comes with the training pass"
+    seen = {}
+    original = trainer._set_loss_inputs
+
+    def remember(inputs, logprobs_BT, weights_BT):
+        before = inputs["advantages"]
+        original(inputs, logprobs_BT, weights_BT)
+        seen.update(before=before, weights=weights_BT, after=inputs["advantages"])
+
+    trainer._set_loss_inputs = remember
+    trainer._compute_loss(trainer.model, batch)
+    assert not torch.all(seen["weights"] == 1)
+    assert torch.equal(seen["after"], seen["before"][:, None] * seen["weights"])
+
+
+def test_two_responses_by_hand_longer_ones_count_more(make_trainer):
+    # With advantages of one, the loss is -(T_1 + ... + T_B) / B at a ratio of one: here the mean length.
+    trainer = make_trainer("reinforce")
+    batch = scored_batch(trainer)
+    batch["advantages"] = torch.ones(16)
+    mean_length = batch["completion_mask"].sum().item() / 16
+    assert trainer._compute_loss(trainer.model, batch).item() == pytest.approx(-mean_length)
+
+
+def test_it_is_refused_where_responses_would_be_older_than_the_policy():
+    with pytest.raises(InvalidFileError, match="no ratio to correct"):
+        load_recipe("reinforce", schedule="minibatch4")
+    with pytest.raises(InvalidFileError, match="does not read clip_low"):
+        load_recipe("reinforce", clip_low=0.2)
