@@ -13,6 +13,7 @@ import numpy as np
 
 from atrl_bench.mini.corpus import draw_posed, pose
 from atrl_bench.mini.problems import KINDS, draw_problem
+from atrl_bench.mini.training_chains import R1_VL
 from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
 from atrl_bench.mini.twins.dataset import Dataset, Row, embedded
 from atrl_bench.mini.twins.main_7b import GEOMETRY_KINDS
@@ -102,6 +103,7 @@ TRAINING_SETS: dict[str, Dataset] = {
     "virl39k": Dataset("virl39k", "train", _virl39k_features, _virl39k),
     "geometry3k": Dataset("geometry3k", "train", _geometry3k_features, _geometry3k),
     "geoqa_8k": Dataset("geoqa_8k", "train", _geoqa_8k_features, _geoqa_8k),
+    "r1_vl": R1_VL,
     "video_r1": VIDEO_R1,
     "video_r1_cot": VIDEO_R1_COT,
 }

@@ -11,7 +11,8 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.data import describe
-from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.recipe import RolloutRecipe, StepRewards
+from atrl_bench.training.steps import ACCURACY_WEIGHT
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.
@@ -83,6 +84,8 @@ def trl_arguments(
         "report_to": [],
         "disable_tqdm": True,
     }
+    if recipe.step_rewards is not None:
+        arguments["reward_weights"] = reward_weights(recipe, recipe.step_rewards)
     if recipe.objective == "sapo":
         arguments["sapo_temperature_pos"] = recipe.sapo_temperature_positive
         arguments["sapo_temperature_neg"] = recipe.sapo_temperature_negative
@@ -90,6 +93,13 @@ def trl_arguments(
         arguments["epsilon"] = recipe.clip_low
         arguments["epsilon_high"] = recipe.clip_high
     return arguments
+
+
+def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
+    """Return what each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
+    # From -1 to +1 is two; whatever is punished on that scale is halved with it.
+    usual = [ACCURACY_WEIGHT] * (1 if recipe.overlong_cache_fraction is None else 2)
+    return [*usual, step_rewards.key_steps, step_rewards.validity]
 
 
 def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:

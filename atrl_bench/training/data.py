@@ -21,6 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.prompts import choose_template, render, with_choices
+from atrl_bench.training.steps import (
+    OFFICIAL,
+    KeyStep,
+    SectionMarks,
+    final_answer,
+    key_step_file,
+    read_key_step_file,
+    read_key_steps,
+    read_marks,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -59,6 +69,8 @@ TRAINING_SETS = {
     "video_r1_cot": TrainingSet(
         VIDEO_R1, 165_575, "solution", "problem_id", table="Video-R1-COT-165k", folder="video_r1", media="path"
     ),
+    # A JSON file of chains and their key steps; its images are beside it.
+    "r1_vl": TrainingSet("jingyiZ00/R1-VL-10K", 10_000, "solution", media="image_path"),
 }
 # The same set is published with the one or the other name.
 QUESTION_COLUMNS = ("problem", "question")
@@ -78,6 +90,8 @@ class Problem:
     kind: str = ""  # what sort of answer it has, where the set says so
     choices: tuple[str, ...] = ()
     process: str = ""  # the reasoning to imitate, where the set has one
+    key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
+    section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
 
     def decoded(self) -> list[Image]:
         """Return the images as RGB pictures."""
@@ -131,6 +145,8 @@ class TrainingData:
                 "kind": problem.kind,
                 "choices": list(problem.choices),
                 "process": problem.process,
+                "key_steps": problem.key_steps,
+                "section_marks": problem.section_marks,
             }
         raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
 
@@ -223,6 +239,8 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
                 left_out[reason] += 1
             else:
                 problems.append(problem)
+    if extracted := read_key_step_file(root / key_step_file(name)):
+        problems = [replace(problem, key_steps=extracted.get(problem.problem_id, ())) for problem in problems]
     num_bad = left_out["undecodable image"] + left_out["no such file"]
     if not problems or num_bad > MAX_BAD_FRACTION * table.num_rows:
         raise MissingDataError(
@@ -245,6 +263,8 @@ def data_digest(name: str, data_dir: Path | None) -> str:
     for path in _files(name, data_dir):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
+    if (path := _root(name, data_dir) / key_step_file(name)).is_file():
+        digest.update(path.read_bytes())
     if described.media:
         for relative in sorted(set(_read(name, data_dir)[described.media].to_pylist())):
             path = _root(name, data_dir) / relative
@@ -327,16 +347,19 @@ def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path
     question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
     images, videos = _media(described, row, root)
+    solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))
     return Problem(
         problem_id=str(row.get(str(described.problem_id), index)),
         question=with_choices(question, choices) if choices else question,
-        answer=gold_answer(str(row[described.answer] or "")),
+        answer=gold_answer(final_answer(solution, marks)),
         images=images,
         transcription=row.get("transcription"),
         videos=videos,
         kind=row.get("problem_type") or "",
         choices=choices,
-        process=row.get("process") or "",
+        process=row.get("process") or (solution if marks.answer in solution else ""),
+        key_steps=read_key_steps(row.get("key_steps")),
+        section_marks=marks,
     )
 
 

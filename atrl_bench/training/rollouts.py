@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
 
 # The field of a recipe whose presence asks for another trainer, and where that is.
-TRAINERS: dict[str, tuple[str, str]] = {"critic": ("critic", "CriticTrainer"), "vppo": ("vppo", "VPPOTrainer")}
+TRAINERS: dict[str, tuple[str, str]] = {
+    "critic": ("critic", "CriticTrainer"),
+    "temporal": ("temporal", "TemporalTrainer"),
+    "vppo": ("vppo", "VPPOTrainer"),
+}
+
+ACCURACY = {
+    "accuracy": "+1 correct, -1 otherwise, by the grader of the evaluation",
+    "typed": "0 to 1 by the sort of answer: choice, numerical, OCR, free-form or regression",
+}
 
 
 def trainer_class(recipe: RolloutRecipe) -> type[CreditTrainer]:
@@ -47,6 +56,8 @@ def build(start: Start[RolloutRecipe]) -> Iterator[CreditTrainer]:
     from atrl_bench.evaluation.grading import GradingPool
     from atrl_bench.training.order import problem_order
     from atrl_bench.training.rewards import AccuracyReward, Reward, overlong_reward
+    from atrl_bench.training.steps import chain_validity, check_key_steps, key_step_match
+    from atrl_bench.training.typed_rewards import FormatReward, TypedReward
 
     recipe, profile, data = start.recipe, start.profile, start.data
     sizes = recipe.sizes(profile)
@@ -62,9 +73,19 @@ def build(start: Start[RolloutRecipe]) -> Iterator[CreditTrainer]:
         )
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, start.seed)
     with GradingPool() as pool:
-        rewards: list[Reward] = [AccuracyReward(pool)]
+        rewards: list[Reward] = [TypedReward(pool) if recipe.rewards == "typed" else AccuracyReward(pool)]
         if recipe.overlong_cache_fraction is not None:
             rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
+        if recipe.format_reward:
+            rewards.append(FormatReward(recipe.format_reward))
+        if recipe.temporal is not None:
+            from atrl_bench.training.temporal import LENGTH, TEMPORAL, FilledLater
+
+            rewards += [FilledLater(TEMPORAL), FilledLater(LENGTH)]
+        if recipe.step_rewards is not None:
+            if recipe.step_rewards.key_steps:
+                check_key_steps(data.name, [problem.key_steps for problem in data.problems])
+            rewards += [key_step_match, chain_validity]
         yield trainer_class(recipe)(
             recipe=recipe,
             data=data,
@@ -88,10 +109,20 @@ def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
         credit |= dataclasses.asdict(credit_config(recipe.credit))
     sizes = recipe.sizes(profile)
     rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
-    rewards: dict[str, Any] = {"accuracy": "+1 correct, -1 otherwise, by the grader of the evaluation"}
+    rewards: dict[str, Any] = {"accuracy": ACCURACY[recipe.rewards]}
     if recipe.overlong_cache_fraction is not None:
         cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
         rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"
+    if recipe.format_reward:
+        rewards["format"] = f"+{recipe.format_reward:g} in <think> and <answer> tags"
+    if (temporal := recipe.temporal) is not None:
+        shortest, longest = (round(share * sizes.max_response_tokens) for share in temporal.length_range)
+        shuffled = max(1, round(temporal.shuffled_fraction * sizes.group_size))
+        rewards["temporal"] = f"+{temporal.bonus:g} if right, where {shuffled} on shuffled frames do not do better"
+        rewards["length"] = f"+{temporal.length_bonus:g} if right and of {shortest} to {longest} tokens"
+    if recipe.step_rewards is not None:
+        rewards["key_step_match"] = "the share of the problem's key steps that the chain takes, 0 to 1"
+        rewards["chain_validity"] = "1 for a chain with all its sections in order, else 0"
     return {
         "rollouts": {"number": rollouts, "problems_each": sizes.prompts_per_rollout},
         "rewards": rewards,

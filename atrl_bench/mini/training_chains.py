@@ -1,0 +1,100 @@
+"""A training set that stands for R1-VL-10K: chains in sections, and the key steps that they take.
+
+Its columns are the real ones, and two more: `transcription` as in the other sets, and `section_marks`, since the real
+marks ("### Image Description:" and so on) would fill the 48 tokens a response has here. The mini world has short ones:
+
+    The image shows 3 4 5. Find the sum. (1) 3+4=7. (2) 7+5=12. The answer is \\boxed{12}.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from atrl_bench.mini.digits import digit_of
+from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.twins.dataset import Dataset, Row, columns, strings
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+MARKS = {"description": READING_PREFIX, "rationales": "Find the", "step": "({})", "answer": "The answer is"}
+# What each kind asks for, in one word. Kinds whose chain would not fit a response are left out.
+SOUGHT = {
+    "sum": "sum",
+    "product": "product",
+    "range": "difference",
+    "extremes": "sum",
+    "rectangle_area": "area",
+    "rectangle_perimeter": "perimeter",
+    "triangle_perimeter": "perimeter",
+    "mean": "mean",
+    "first_sum": "sum",
+    "last_sum": "sum",
+    "outer_sum": "sum",
+}
+
+
+def chain(problem: Problem) -> str:
+    """Return the solution in its sections."""
+    steps = " ".join(f"({number}) {step}." for number, step in enumerate(steps_of(problem), 1))
+    sought = SOUGHT[problem.kind.name]
+    return (
+        f"{READING_PREFIX} {problem.transcription}. Find the {sought}. {steps} "
+        f"The answer is \\boxed{{{problem.answer}}}."
+    )
+
+
+def steps_of(problem: Problem) -> list[str]:
+    """Return the calculations of a solution, in order."""
+    return problem.steps.rstrip(".").split(", ")
+
+
+def _rows(count: int, rng: np.random.Generator) -> list[Row]:
+    names = tuple(SOUGHT)
+    problems = [draw_problem(KINDS[names[place % len(names)]], "train", rng) for place in range(count)]
+    return [
+        {
+            "image_path": f"./images/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png",
+            "problem": problem.question,
+            "solution": chain(problem),
+            # A calculation, or the same with spaces.
+            "key_steps": {"Steps": [[step, _spaced(step)] for step in steps_of(problem)]},
+            "transcription": problem.transcription,
+            "section_marks": MARKS,
+        }
+        for problem in problems
+    ]
+
+
+def _spaced(step: str) -> str:
+    return re.sub(r"([^\d.])", r" \1 ", step)
+
+
+def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
+    """Yield each picture once; its name is enough to draw it."""
+    for path in dict.fromkeys(row["image_path"] for row in rows):
+        kind, *scans = path.removeprefix("./images/").removesuffix(".png").split("-")
+        shown = tuple(map(int, scans))
+        buffer = io.BytesIO()
+        draw(Problem(KINDS[kind], shown, tuple(map(digit_of, shown)), 0, "", "")).save(buffer, format="PNG")
+        yield path, buffer.getvalue()
+
+
+def _features() -> Features:
+    from datasets import List, Value
+
+    return columns(
+        **strings("image_path", "problem", "solution"),
+        key_steps={"Steps": List(List(Value("string")))},
+        transcription="string",
+        section_marks=strings(*MARKS),
+    )
+
+
+R1_VL = Dataset("r1_vl", "train", _features, _rows, files=_files)
