@@ -212,16 +212,16 @@ def render(plan: Plan) -> Outcome:
         return _render(plan, store, num_done_now=None, failures={})
 
 
-def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
+def read_table(plan: Plan, store: Store) -> Table:
+    """Return the table as far as the store is filled; writes nothing."""
     from atrl_bench.tables.model import build_table
-    from atrl_bench.tables.report import write_report
 
     runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
     for job in plan.jobs:
         run = store.run(job.run_key) if job.run_key else None
         if run is not None:
             runs[job.row.id].append(run)
-    table = build_table(
+    return build_table(
         plan.definition,
         store,
         profile=plan.profile,
@@ -231,6 +231,12 @@ def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dic
         environment=plan.workspace.environment(),
         notes=_overlap_notes(plan),
     )
+
+
+def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
+    from atrl_bench.tables.report import write_report
+
+    table = read_table(plan, store)
     return Outcome(table, tuple(write_report(table, plan.workspace.reports)), num_done_now, failures)
 
 
