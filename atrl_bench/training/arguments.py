@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.profiles import Profile
+from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.data import describe
-from atrl_bench.training.recipe import RolloutRecipe, StepRewards
+from atrl_bench.training.recipe import Recipe, RolloutRecipe, StepRewards
 from atrl_bench.training.steps import ACCURACY_WEIGHT
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
@@ -21,8 +21,8 @@ LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "r
 CHECKPOINTING_TOKENS = 1024
 
 
-def num_rollouts(recipe: RolloutRecipe, profile: Profile, num_problems: int | None = None) -> int:
-    """Return how many rollouts the run has; `num_problems` is the described size of the data set if not given."""
+def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:
+    """Return how many rollouts, or batches, the run has; `num_problems` is the set's described size if not given."""
     sizes = recipe.sizes(profile)
     if sizes.num_rollouts is not None:
         return sizes.num_rollouts
@@ -64,25 +64,9 @@ def trl_arguments(
         "mask_truncated_completions": False,
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
         "entropy_coef": recipe.entropy_coef,
-        # Optimiser
-        "max_steps": rollouts * updates,
-        "per_device_train_batch_size": sizes.completions_per_device,
-        "gradient_accumulation_steps": accumulation,
-        "learning_rate": sizes.learning_rate,
-        "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": sizes.warmup_steps,
-        "adam_beta2": sizes.adam_beta2,
-        "weight_decay": sizes.weight_decay,
-        "max_grad_norm": sizes.max_grad_norm,
-        "bf16": sizes.dtype == "bfloat16",
-        "gradient_checkpointing": sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS,
-        # Bookkeeping
-        "seed": seed,
-        "save_strategy": "steps",
-        "save_steps": sizes.save_every_rollouts * updates,
-        "logging_steps": 1,
-        "report_to": [],
-        "disable_tqdm": True,
+        **common_arguments(
+            sizes, updates=rollouts * updates, accumulation=accumulation, updates_per_save=updates, seed=seed
+        ),
     }
     if recipe.step_rewards is not None:
         arguments["reward_weights"] = reward_weights(recipe, recipe.step_rewards)
@@ -100,6 +84,43 @@ def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[flo
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
     usual = [ACCURACY_WEIGHT] * (1 if recipe.overlong_cache_fraction is None else 2)
     return [*usual, step_rewards.key_steps, step_rewards.validity]
+
+
+def common_arguments(
+    sizes: TrainingSizes, *, updates: int, accumulation: int, updates_per_save: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return the arguments that every kind of training has: of the optimiser, and for bookkeeping."""
+    return {
+        # Optimiser
+        "max_steps": updates,
+        "per_device_train_batch_size": sizes.completions_per_device,
+        "gradient_accumulation_steps": accumulation,
+        "learning_rate": sizes.learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": sizes.warmup_steps,
+        "adam_beta2": sizes.adam_beta2,
+        "weight_decay": sizes.weight_decay,
+        "max_grad_norm": sizes.max_grad_norm,
+        "bf16": sizes.dtype == "bfloat16",
+        "gradient_checkpointing": sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS,
+        # Bookkeeping
+        "seed": seed,
+        "save_strategy": "steps",
+        "save_steps": sizes.save_every_rollouts * updates_per_save,
+        "logging_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
+def batch_arguments(
+    recipe: Recipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return the common arguments of a run whose batches, of `prompts_per_rollout` examples, are one update each."""
+    sizes = recipe.sizes(profile)
+    at_once = sizes.completions_per_device * num_devices
+    accumulation = _divide(sizes.prompts_per_rollout, at_once, "completions_per_device times devices")
+    return common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed)
 
 
 def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:

@@ -234,7 +234,8 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
         # A picture that claims to be enormous is refused, not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for problem, reason in pool.map(lambda pair: _checked(_problem(described, pair[0], pair[1], root)), enumerate(rows)):
+        made = (_problem(described, index, row, root) for index, row in enumerate(rows))
+        for problem, reason in pool.map(_checked, made):
             if reason:
                 left_out[reason] += 1
             else:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.profiles import Profile
+from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import PACKAGE
-from atrl_bench.training.arguments import num_rollouts, trl_arguments
-from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.arguments import batch_arguments, num_rollouts, trl_arguments
+from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
 GB = 1e9
 DEVICE_GB = 80.0  # one A100 or H100
@@ -31,6 +31,7 @@ DECODED_PER_SECOND = 2000.0 * 7e9  # tokens times parameters, one device, transf
 CPU_FLOPS = 5e10  # one core, float32
 CPU_MAX_PARAMETERS = 50e6
 USED_FRACTION = 0.3
+UNKNOWN = "the size of {model} is not known here"
 
 
 @dataclass(frozen=True)
@@ -76,28 +77,48 @@ def estimate(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     counts = {"rollouts": rollouts, "responses": completions}
     shape = model_shape(profile.model)
     if shape is None:
-        return {**counts, "basis": f"the size of {profile.model} is not known here"}
+        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
     response = USED_FRACTION * sizes.max_response_tokens
     tokens = completions * (USED_FRACTION * sizes.max_prompt_tokens + response)
     checkpointing = trl_arguments(recipe, profile, rollouts=rollouts)["gradient_checkpointing"]
     passes = (8 if checkpointing else 6) + 2 + (2 if recipe.kl_coef else 0)
     compute = passes * shape.num_parameters * tokens
     decoding = shape.num_parameters * completions * response
+    return {**counts, **_resources(recipe, sizes, shape, compute, decoding, reference=bool(recipe.kl_coef))}
+
+
+def estimate_batches(recipe: Recipe, profile: Profile) -> dict[str, Any]:
+    """Return the same for a run over batches of examples: no responses are drawn, and nothing is scored."""
+    sizes = recipe.sizes(profile)
+    batches = num_rollouts(recipe, profile)
+    examples = batches * sizes.prompts_per_rollout
+    counts = {"batches": batches, "examples": examples}
+    shape = model_shape(profile.model)
+    if shape is None:
+        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
+    tokens = examples * USED_FRACTION * (sizes.max_prompt_tokens + sizes.max_response_tokens)
+    checkpointing = batch_arguments(recipe, profile, batches=batches)["gradient_checkpointing"]
+    compute = (8 if checkpointing else 6) * shape.num_parameters * tokens
+    return {**counts, **_resources(recipe, sizes, shape, compute, 0.0, reference=False)}
+
+
+def _resources(
+    recipe: Recipe, sizes: TrainingSizes, shape: ModelShape, compute: float, decoding: float, *, reference: bool
+) -> dict[str, Any]:
+    """Return devices, memory, hours and disk for so many FLOPs and decoded tokens times parameters."""
     full = recipe.finetuning == "full"
     disk = shape.num_parameters * (4 + 2 * 12 if full else 2 + 0.1) / GB
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         minutes = (compute + 2 * decoding) / CPU_FLOPS / 60
         return {
-            **counts,
             "gpus": 0,
             "minutes": round(minutes, 1),
             "disk_gb": round(disk, 2),
             "basis": f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {CPU_FLOPS / 1e9:.0f} GFLOP/s",
         }
-    gpus, memory = _devices(recipe, profile, shape)
+    gpus, memory = _devices(recipe, sizes, shape, reference)
     hours = (compute / DEVICE_FLOPS + decoding / DECODED_PER_SECOND) / 3600
     return {
-        **counts,
         "gpus": gpus,
         "gb_per_gpu": round(memory),
         "gpu_hours": round(hours),
@@ -108,10 +129,9 @@ def estimate(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _devices(recipe: RolloutRecipe, profile: Profile, shape: ModelShape) -> tuple[int, float]:
+def _devices(recipe: Recipe, sizes: TrainingSizes, shape: ModelShape, reference: bool) -> tuple[int, float]:
     """Return the smallest power of two of devices that hold the run, and what one of them holds in GB."""
-    sizes = recipe.sizes(profile)
-    per_parameter = 2.0 if recipe.finetuning == "lora" else 16.0 + (4.0 if recipe.kl_coef else 0.0)
+    per_parameter = 2.0 if recipe.finetuning == "lora" else 16.0 + (4.0 if reference else 0.0)
     tokens = sizes.completions_per_device * (sizes.max_prompt_tokens + sizes.max_response_tokens)
     kept = tokens * shape.num_layers * shape.hidden_size * 2
     one_layer = tokens * (8 * shape.hidden_size + 4 * shape.intermediate_size) * 2

@@ -8,27 +8,28 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 
-def _generator(*key: object) -> np.random.Generator:
+def generator(*key: object) -> np.random.Generator:
+    """Return random numbers that the key names."""
     digest = hashlib.sha256(":".join(map(str, key)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
 def rollout_seed(run_seed: int, rollout: int) -> int:
     """Return the seed of everything random in one rollout; it fits NumPy's 32 bits with room for process numbers."""
-    return int(_generator("rollout", run_seed, rollout).integers(2**31))
+    return int(generator("rollout", run_seed, rollout).integers(2**31))
 
 
 def problem_order(num_problems: int, count: int, run_seed: int) -> list[int]:
     """Return the first `count` problems of a run: pass after pass over the data, each in a new order."""
     passes = -(-count // num_problems)
-    order = [_generator("order", run_seed, number).permutation(num_problems) for number in range(passes)]
+    order = [generator("order", run_seed, number).permutation(num_problems) for number in range(passes)]
     return [int(row) for row in np.concatenate(order)[:count]]
 
 
 def further_problems(num_problems: int, used: Sequence[int], run_seed: int, rollout: int) -> Iterator[int]:
     """Yield problems beyond those of a rollout, for dynamic sampling: unused ones first, then all again."""
-    generator = _generator("further", run_seed, rollout)
+    hand = generator("further", run_seed, rollout)
     fresh = np.setdiff1d(np.arange(num_problems), np.asarray(used))
-    yield from map(int, generator.permutation(fresh))
+    yield from map(int, hand.permutation(fresh))
     while True:
-        yield from map(int, generator.permutation(num_problems))
+        yield from map(int, hand.permutation(num_problems))

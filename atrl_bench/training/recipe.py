@@ -42,7 +42,7 @@ class DynamicSampling(_Settings):
 
 
 class Critic(_Settings):
-    """An actor-critic method: a value head on the policy's last hidden states, and advantages by GAE in place of groups."""
+    """An actor-critic method: a value head on the policy's last hidden states gives the advantages, by GAE."""
 
     discount: float = Field(1.0, gt=0, le=1, description="gamma, what a reward one token later is worth")
     gae_lambda: float = Field(
@@ -243,8 +243,8 @@ class SupervisedRecipe(Recipe):
     """A method that imitates the responses of a data set."""
 
     response: Literal["boxed", "tags", "process"] = Field(
-        description="boxed: the reasoning, then the answer in the box that the prompts ask for; tags: the reasoning and "
-        "the answer in <think> and <answer> tags; process: the text of the set as it stands"
+        description="boxed: the reasoning, then the answer in the box that the prompts ask for; tags: both in <think> "
+        "and <answer> tags; process: the text of the set as it stands"
     )
 
     def sizes(self, profile: Profile) -> TrainingSizes:
