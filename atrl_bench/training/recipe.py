@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of
 from atrl_bench.resources import folder
-from atrl_bench.training.data import TRAINING_SETS
+from atrl_bench.training.data import PAIRS_SUFFIX, TRAINING_SETS
 
-PAIRS_SUFFIX = ".parquet"  # `data` that ends so is a file of preference pairs
 MAX_BASES = 8  # a chain longer than this is a circle
 
 
@@ -165,6 +164,8 @@ class RolloutRecipe(Recipe):
             raise ValueError("entropy_fraction is a mean over the selected tokens: it needs objective 'dapo'")
         if self.vppo is not None and self.objective == "gspo":
             raise ValueError("vppo picks tokens, and objective 'gspo' has one ratio for all of them")
+        if self.step_rewards and (self.rewards == "typed" or self.format_reward or self.temporal):
+            raise ValueError("step_rewards are weighed against a right answer, not against T-GRPO's rewards")
         if self.objective == "reinforce" and self.schedule != "strict":
             raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
         if self.temporal is not None and self.rewards != "typed":

@@ -1,0 +1,110 @@
+"""A sweep: one recipe with some of its fields varied, as a file. `recipes/sweeps/` has the grids of the paper.
+
+A field is named by its path, so `credit.settings.outlier_scale` is a hyperparameter of the credit and `kl_coef` one of
+the objective. Each point is a whole recipe with a name of its own, trained and tabled like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import read_settings
+from atrl_bench.resources import folder
+from atrl_bench.training.recipe import Recipe, load_recipe
+
+Value = float | int | str | bool | None
+
+
+class Sweep(BaseModel):
+    """What a sweep file says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="how the command line calls it, and how the names of its points begin")
+    title: str = Field(description="how a report prints it")
+    base: str = Field(description="the recipe that the points are made of")
+    set: dict[str, Value] = Field({}, description="fields that differ from the base in every point")
+    points: Literal["grid", "one_at_a_time"] = Field(
+        description="grid: every combination of the values; one_at_a_time: the base itself, then each value alone"
+    )
+    vary: dict[str, list[Value]] = Field(min_length=1, description="the values of each varied field")
+
+    @field_validator("vary")
+    @classmethod
+    def _different_values(cls, vary: dict[str, list[Value]]) -> dict[str, list[Value]]:
+        for name, values in vary.items():
+            if len(set(values)) < max(1, len(values)):
+                raise ValueError(f"{name} has no values, or one twice")
+        return vary
+
+
+def list_sweeps() -> list[str]:
+    """Return the names of the shipped sweeps."""
+    return sorted(path.stem for path in (folder("recipes") / "sweeps").glob("*.yaml"))
+
+
+def load_sweep(name_or_path: str | Path) -> Sweep:
+    """Return a sweep by its name or its file."""
+    path = Path(name_or_path)
+    if path.suffix not in {".yaml", ".yml"}:
+        path = folder("recipes") / "sweeps" / f"{name_or_path}.yaml"
+    if not path.is_file():
+        raise UnknownNameError("sweep", str(name_or_path), list_sweeps(), next_step="ls recipes/sweeps")
+    return read_settings(path, Sweep)
+
+
+def expand(sweep: Sweep, **overrides: Any) -> list[Recipe]:
+    """Return the recipes of a sweep in the order of its file, with `overrides` on top.
+
+    Each is named by what it varies, as `cluster_refinement:outlier_scale=0.4`.
+    """
+    recipes = []
+    for changes in _points(sweep):
+        varied = ",".join(f"{field.rpartition('.')[2]}={_text(value)}" for field, value in changes.items())
+        name = f"{sweep.name}:{varied or 'base'}"
+        fields = {"name": name, "title": f"{sweep.title}: {varied.replace(',', ', ') or 'as it is'}"}
+        recipes.append(_with(sweep, {**sweep.set, **changes}, {**fields, **overrides}))
+    return recipes
+
+
+def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
+    """Yield what each point changes."""
+    if sweep.points == "grid":
+        for values in itertools.product(*sweep.vary.values()):
+            yield dict(zip(sweep.vary, values, strict=True))
+        return
+    yield {}
+    for field, values in sweep.vary.items():
+        yield from ({field: value} for value in values)
+
+
+def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Recipe:
+    """Return the base with these fields changed, wherever in it they are."""
+    base = load_recipe(sweep.base).model_dump()
+    changed: dict[str, Any] = {}
+    for path, value in changes.items():
+        first, *rest = path.split(".")
+        changed.setdefault(first, base.get(first))
+        if not rest:
+            changed[first] = value
+            continue
+        inner = changed[first]
+        for part in rest[:-1]:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict):
+            raise InvalidFileError(
+                f"Sweep {sweep.name}: no field {path!r} in recipe {sweep.base}.",
+                next_step=f"name a field that `atrl-bench train {sweep.base} --dry-run` prints",
+            )
+        inner[rest[-1]] = value
+    return load_recipe(sweep.base, **changed, **fields)
+
+
+def _text(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
