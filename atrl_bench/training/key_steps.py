@@ -1,0 +1,169 @@
+"""Key steps for a training set that has none: a served model reads each solution and says what it cannot do without.
+
+R1-VL had GPT-4o extract them from the chains of its supervised set. Where a set has a chain (a process, or a solution
+in sections) that is what the model reads; where it has only an answer, as ViRL-39K, the model sees the images too and
+has to solve the problem itself first. Every line names the model: the reward is as good as it is.
+
+The result is a JSON line for each problem in `<set>.key_steps.jsonl` beside the set's table, where every training run
+on it finds them. A line is written the moment it exists: the same command goes on where a killed one stopped.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.endpoint_client import ChatClient, EndpointConfig, UselessReplyError
+from atrl_bench.training.data import Problem, describe, load_training_data
+from atrl_bench.training.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_REPLY_CHARACTERS = 20_000
+MAX_KEY_STEPS = 20
+MAX_NAME_CHARACTERS = 200
+MAX_TOKENS = 2_048
+TEMPERATURE = 0.0  # R1-VL's is 0.9; the same problem should have the same key steps
+
+INSTRUCTION = """You prepare training data. Below is a problem and {source}.
+
+List the key steps that every correct solution has to state: intermediate values, equations and named facts, in order.
+- A key step is short: a number with what it stands for, an equation, or a phrase of at most three words.
+- Give each in every form a solution may write it in, for example "6/3 = 2", "6 / 3 = 2", "6 divided by 3 is 2".
+- No key step twice, and not the final answer alone.
+
+{task}End with one JSON object and nothing after it:
+{{"Steps": [["first form", "second form"], ["only form"]]}}
+
+Problem:
+{question}
+
+{given}"""
+
+
+@dataclass(frozen=True)
+class KeyStepsResult:
+    """What an extraction has written, in all."""
+
+    path: Path
+    num_problems: int  # with key steps
+    num_refused: int  # that the model gave no usable reply for; the same command asks for them again
+
+
+def extract_key_steps(
+    name: str,
+    data_dir: Path,
+    endpoint: EndpointConfig,
+    *,
+    max_problems: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    sleep: Callable[[float], object] | None = None,
+) -> KeyStepsResult:
+    """Return the file with the key steps of training set `name`, asked of `endpoint` for every problem not yet in it.
+
+    A problem that already has key steps in its own table needs none. `max_problems` asks for the first so many only.
+    """
+    data = load_training_data(name, data_dir)
+    path = data_dir / (describe(name).folder or name) / key_step_file(name)
+    extracted = read_key_step_file(path)
+    if not extracted and all(problem.key_steps for problem in data.problems):
+        raise MissingDataError(
+            f"Nothing to extract: every problem of {name} has key steps in its table.",
+            next_step="atrl-bench train step_grpo",
+        )
+    _drop_broken_lines(path)
+    wanted = data.problems[:max_problems]
+    missing = [problem for problem in wanted if problem.problem_id not in extracted]
+    done, lock = len(wanted) - len(missing), threading.Lock()
+    num_refused = 0
+
+    with ChatClient(endpoint, sleep=sleep) as client, path.open("a", encoding="utf-8") as file:
+
+        def ask(problem: Problem) -> None:
+            nonlocal done, num_refused
+            try:
+                steps = _ask(client, problem)
+            except UselessReplyError:
+                steps = ()
+            with lock:
+                if steps:
+                    line = {"problem_id": problem.problem_id, "key_steps": steps, "model": endpoint.model}
+                    file.write(json.dumps(line) + "\n")
+                    file.flush()
+                done, num_refused = done + 1, num_refused + (not steps)
+                if on_progress is not None:
+                    on_progress(done, len(wanted))
+
+        with ThreadPoolExecutor(endpoint.num_parallel) as pool:
+            try:
+                list(pool.map(ask, missing))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                client.close()
+                raise
+    return KeyStepsResult(path, len(read_key_step_file(path)), num_refused)
+
+
+def _ask(client: ChatClient, problem: Problem) -> tuple[KeyStep, ...]:
+    messages = request(problem)
+
+    def attempt() -> tuple[KeyStep, ...]:
+        (reply, *_) = client.complete(messages, temperature=TEMPERATURE, max_tokens=MAX_TOKENS)
+        if steps := read_reply(reply.text):
+            return steps
+        raise UselessReplyError(f"no key steps in {reply.text[-60:]!r}")
+
+    return client.retried(attempt)
+
+
+def request(problem: Problem) -> list[dict[str, Any]]:
+    """Return the chat messages that ask for one problem's key steps: with its chain, or with its images and answer."""
+    if problem.process:
+        source, task, given = "a correct solution of it", "", f"Solution:\n{problem.process}"
+    else:
+        source, task = "its correct answer", "First solve the problem in a few lines. "
+        given = f"Correct answer:\n{problem.answer}"
+    text = INSTRUCTION.format(source=source, task=task, question=problem.question, given=given)
+    images = [] if problem.process else [_image_part(picture) for picture in problem.decoded()]
+    return [{"role": "user", "content": [*images, {"type": "text", "text": text}]}]
+
+
+def read_reply(text: str) -> tuple[KeyStep, ...]:
+    """Return the key steps of the last JSON object in a reply; none where it has no such object, or too much of it."""
+    text = text[-MAX_REPLY_CHARACTERS:]
+    starts = [match.start() for match in re.finditer(r'\{\s*"Steps"', text)]
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[starts[-1] :]) if starts else (None, 0)
+    except (json.JSONDecodeError, RecursionError):
+        return ()
+    steps = read_key_steps(found)
+    if len(steps) > MAX_KEY_STEPS or any(len(name) > MAX_NAME_CHARACTERS for step in steps for name in step):
+        return ()
+    return steps
+
+
+def _image_part(picture: Image) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _drop_broken_lines(path: Path) -> None:
+    """Write the file again without a line that a kill has cut short: the next one would be glued to it."""
+    whole: Sequence[str] = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    if whole and not whole[-1].endswith("\n"):
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(whole[:-1]), encoding="utf-8")
+        os.replace(temporary, path)
