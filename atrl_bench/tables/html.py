@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from atrl_bench.resources import folder
 from atrl_bench.tables import numbers
-from atrl_bench.tables.escape import visible
+from atrl_bench.tables.page import render_page
 from atrl_bench.tables.parts import Row, Table
+from atrl_bench.tables.samples import Pages
 
 
 @dataclass(frozen=True)
@@ -45,29 +40,12 @@ class Chart:
     height: float
 
 
-def render_html(table: Table) -> str:
-    """Return the whole page."""
-    # `select_autoescape` would not cover a template that ends in .j2, hence True for everything.
-    environment = Environment(
-        loader=FileSystemLoader(folder("reports") / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    environment.filters |= {
-        name: getattr(numbers, name)
-        for name in ("percent", "half_width", "interval", "points", "direction", "signed", "p_value")
-    }
-    environment.globals.update(arrows=numbers.ARROWS, words=numbers.WORDS)
-    style = (folder("reports") / "templates" / "table.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("table.html.j2").render(
+def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = None) -> str:
+    """Return the whole page; `pages` are those of the answers that it links to, by (row, column)."""
+    return render_page(
+        "table.html.j2",
         table=table,
-        # Everything is forbidden but this one style sheet: a response that did escape into the page could load nothing.
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        style=Markup(style),
+        pages=pages or {},
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         chart=_chart(table),
@@ -77,10 +55,6 @@ def render_html(table: Table) -> str:
 def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
     """Return neighbouring rows of one group under its heading."""
     return [(label, list(members)) for label, members in groupby(rows, key=lambda row: row.group)]
-
-
-def _finalize(value: Any) -> Any:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _chart(table: Table) -> Chart | None:

@@ -235,9 +235,11 @@ def read_table(plan: Plan, store: Store) -> Table:
 
 def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
     from atrl_bench.tables.report import write_report
+    from atrl_bench.tables.samples import Answers
 
     table = read_table(plan, store)
-    return Outcome(table, tuple(write_report(table, plan.workspace.reports)), num_done_now, failures)
+    answers = Answers(store, cell_keys(plan, store), plan.workspace.data_dir, plan.definition.baseline)
+    return Outcome(table, tuple(write_report(table, plan.workspace.reports, answers)), num_done_now, failures)
 
 
 def _training_sets(plan: Plan) -> list[str]:

@@ -1,0 +1,336 @@
+"""The pages behind one number: every problem with its picture, every answer with its verdict, filters that are links.
+
+One page per (row, column), in parts where it would grow beyond a few megabytes, in files of their own beside the table:
+they open from disk, on demand, without a server and without scripts. A filter is a link to the page's own address with
+a `#` and a name; the style sheet hides the rest, so a filter can be bookmarked and sent to someone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from markupsafe import Markup
+
+from atrl_bench.results.files import write_atomically
+from atrl_bench.results.store import Grade, Sample, Store
+from atrl_bench.tables.media import Pictures, pictures_of
+from atrl_bench.tables.page import environment, render_page
+from atrl_bench.tables.parts import Cell, Column, Row, Table
+
+PART_BYTES = 1_500_000  # of a page before the next one begins
+# What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
+FILTERS = {
+    "correct": "correct",
+    "wrong": "wrong",
+    "unparseable": "unparseable",
+    "timed-out": "timed out",
+    "judge-failed": "judge failed",
+    "ungraded": "ungraded",
+    "truncated": "truncated",
+    "fixed": "wrong → right",
+    "broken": "right → wrong",
+    "disputed": "judge and rule disagree",
+}
+MARKS = {"correct": "✓", "wrong": "✗"}  # beside the word, never instead of it
+
+Tokens = Sequence[tuple[str, float]]  # the pieces of a response, in order, each with its share of the credit
+CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answers, by problem and repeat
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Where the answers behind a table's numbers are: the store, the cells of each (row, column), the datasets."""
+
+    store: Store
+    cell_keys: Mapping[tuple[str, str], Sequence[str]]
+    data_dir: Path | None = None
+    baseline: str = ""
+    credit_of: CreditOf = field(default=lambda _: {})
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a response and how dark it is shaded: 0 is not at all; `is_top` for the most credited ones."""
+
+    text: str
+    level: int
+    is_top: bool
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    """One answer as it is shown; `kinds` are the filters that keep it."""
+
+    place: str
+    text: str
+    pieces: tuple[Piece, ...]
+    state: str
+    kinds: tuple[str, ...]
+    extracted: str | None
+    score: float | None
+    decided: str
+    why: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a page: its name and how many of its answers each filter keeps."""
+
+    name: str
+    counts: Mapping[str, int]
+    problems: tuple[Markup, ...]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One filter with the places where it has something to show: (part number, address, count)."""
+
+    kind: str
+    text: str
+    count: int
+    places: tuple[tuple[int, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What a table links to for one number: the first page of all answers, and the filters."""
+
+    address: str
+    count: int
+    filters: tuple[Filter, ...]
+
+
+def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, str], Pages]:
+    """Write the pages of every cell that has answers below `out`; return by (row, column) what there is to link to.
+
+    Pages of this table that an earlier report wrote and this one does not have are removed.
+    """
+    folder = file_name(table.id)
+    place = out / "samples" / folder
+    writer = _Writer(table, answers, out)
+    pages: dict[tuple[str, str], Pages] = {}
+    written: set[str] = set()
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            parts = writer.parts(row, column)
+            if not parts:
+                continue
+            filters = _filters(parts)
+            for number, part in enumerate(parts, start=1):
+                content = writer.page(row, column, cell, parts, number, filters)
+                write_atomically(place / part.name, content.encode("utf-8", "backslashreplace"))
+                written.add(part.name)
+            address = f"samples/{folder}/"
+            pages[row.id, column.id] = Pages(
+                address + parts[0].name, sum(part.counts["all"] for part in parts), _below(address, filters)
+            )
+    for old in place.glob("*.html"):
+        if old.name not in written:
+            old.unlink()
+    return pages
+
+
+class _Writer:
+    """What the pages of one table have in common."""
+
+    def __init__(self, table: Table, answers: Answers, out: Path) -> None:
+        self.table, self.answers, self.out = table, answers, out
+        self.problem = environment().get_template("samples_problem.html.j2")
+        self.pictures: dict[str, Pictures] = {}
+        # What the baseline made of each answer, to tell what a method changed.
+        self.before: dict[str, dict[tuple[str, int], bool]] = {}
+
+    def parts(self, row: Row, column: Column) -> list[Part]:
+        store, keys = self.answers.store, self.answers.cell_keys.get((row.id, column.id), ())
+        by_problem: dict[str, list[tuple[str, Sample, Tokens]]] = {}
+        for key in keys:
+            seed = f"seed {row.training_seeds[keys.index(key)]}, " if len(keys) > 1 else ""
+            credit = self.answers.credit_of(key)
+            for sample in store.samples(key):
+                answer = sample.problem.problem_id, sample.response.repeat
+                by_problem.setdefault(answer[0], []).append((seed, sample, credit.get(answer, ())))
+        if not by_problem:
+            return []
+        before = {} if row.id == self.answers.baseline else self._before(column.id)
+        pictures = self._pictures(keys[0], list(by_problem))
+        is_repeated = any(sample.response.repeat for of_one in by_problem.values() for _, sample, _ in of_one)
+        names = _names(row.id, column.id)
+        parts: list[Part] = []
+        problems: list[Markup] = []
+        counts: Counter[str] = Counter()
+        size = 0
+        for position, (problem_id, of_problem) in enumerate(by_problem.items(), start=1):
+            views = [
+                _view(f"{seed}repeat {sample.response.repeat}" if is_repeated or seed else "", sample, tokens, before)
+                for seed, sample, tokens in of_problem
+            ]
+            problem = of_problem[0][1].problem
+            fragment = Markup(  # the template has escaped every value in it
+                self.problem.render(
+                    position=position,
+                    problem=problem,
+                    kinds=sorted({kind for view in views for kind in view.kinds}),
+                    pictures=pictures.get(problem_id, ()),
+                    answers=views,
+                    marks=MARKS,
+                    texts=FILTERS,
+                )
+            )
+            if problems and size + len(fragment) > PART_BYTES:
+                parts.append(Part(next(names), counts, tuple(problems)))
+                problems, counts, size = [], Counter(), 0
+            problems.append(fragment)
+            size += len(fragment)
+            counts.update(["all"] * len(views), **Counter(kind for view in views for kind in view.kinds))
+        parts.append(Part(next(names), counts, tuple(problems)))
+        return parts
+
+    def page(
+        self, row: Row, column: Column, cell: Cell, parts: Sequence[Part], number: int, filters: Sequence[Filter]
+    ) -> str:
+        part = parts[number - 1]
+        return render_page(
+            "samples.html.j2",
+            pictures=True,
+            table=self.table,
+            row=row,
+            column=column,
+            cell=cell,
+            part=part,
+            parts=parts,
+            number=number,
+            filters=filters,
+            kinds=list(FILTERS),
+            total=sum(item.counts["all"] for item in parts),
+            is_shaded=any('class="c' in problem for problem in part.problems),
+            has_baseline=row.id != self.answers.baseline,
+        )
+
+    def _before(self, column: str) -> dict[tuple[str, int], bool]:
+        if column not in self.before:
+            keys = self.answers.cell_keys.get((self.answers.baseline, column), ())
+            samples = [sample for key in keys[:1] for sample in self.answers.store.samples(key)]
+            self.before[column] = {
+                (sample.problem.problem_id, sample.response.repeat): sample.score == 1.0
+                for sample in samples
+                if sample.score is not None
+            }
+        return self.before[column]
+
+    def _pictures(self, key: str, problem_ids: Sequence[str]) -> Pictures:
+        cell = self.answers.store.cell(key)
+        assert cell is not None
+        name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
+        if name not in self.pictures:
+            self.pictures[name] = pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
+        return self.pictures[name]
+
+
+def _view(place: str, sample: Sample, tokens: Tokens, before: Mapping[tuple[str, int], bool]) -> AnswerView:
+    grade, response = sample.grade, sample.response
+    state = grade.state if grade else "ungraded"
+    others = [f"{response.num_tokens} tokens"]
+    return AnswerView(
+        place=place,
+        text=response.text,
+        pieces=shaded(tokens),
+        state=state,
+        kinds=tuple(_kinds(state, sample, before.get((sample.problem.problem_id, response.repeat)))),
+        extracted=grade.extracted if grade else None,
+        score=sample.score,
+        decided=_decided(grade) if grade else "nobody yet",
+        why=grade.why if grade else "",
+        others=tuple(others),
+    )
+
+
+def _kinds(state: str, sample: Sample, was_right: bool | None) -> Iterable[str]:
+    yield state.replace(" ", "-")
+    if sample.response.truncated:
+        yield "truncated"
+    if was_right is not None and sample.score is not None and was_right != (sample.score == 1.0):
+        yield "broken" if was_right else "fixed"
+    if sample.grade is not None and set(opinions(sample.grade)) == {"correct", "wrong"}:
+        yield "disputed"
+
+
+def opinions(grade: Grade) -> tuple[str, str]:
+    """Return what the rules and what the judge said about an answer, "" for who was not heard."""
+    if grade.grader == "judge":
+        return str(grade.details.get("rule", "")), grade.state
+    return grade.state, str(grade.details.get("judge", ""))
+
+
+def _decided(grade: Grade) -> str:
+    """Return who decided, and what the other one said where both were heard."""
+    rule, judge = opinions(grade)
+    if grade.grader == "judge":
+        return f"the judge; the rules said {rule}" if rule else "the judge"
+    return f"rule grader ({grade.grader}); the judge said {judge}" if judge else f"rule grader ({grade.grader})"
+
+
+LEVELS = 6  # of shading above none
+TOP_FRACTION = 0.15  # of the tokens, which the paper calls anchors
+
+
+def shaded(tokens: Tokens) -> tuple[Piece, ...]:
+    """Return the pieces with their shade: none for the least credited token, the darkest for the most.
+
+    The scale is the response's own. Equal credit everywhere is no shade at all: there is nothing to see.
+    """
+    values = [value for _, value in tokens]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if not high > low:
+        return tuple(Piece(text, 0, is_top=False) for text, _ in tokens)
+    top = sorted(values, reverse=True)[max(1, round(TOP_FRACTION * len(values))) - 1]
+    return tuple(
+        Piece(text, round(LEVELS * (value - low) / (high - low)), is_top=value >= top) for text, value in tokens
+    )
+
+
+def _filters(parts: Sequence[Part]) -> tuple[Filter, ...]:
+    return tuple(
+        Filter(
+            kind,
+            text,
+            sum(part.counts[kind] for part in parts),
+            tuple(
+                (number, f"{part.name}#only-{kind}", part.counts[kind])
+                for number, part in enumerate(parts, start=1)
+                if part.counts[kind]
+            ),
+        )
+        for kind, text in FILTERS.items()
+    )
+
+
+def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    """Return the filters that have anything, with addresses as the table's page needs them."""
+    return tuple(
+        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.places))
+        for item in filters
+        if item.count
+    )
+
+
+def file_name(name: str) -> str:
+    """Return the name, or its digest where no file should be called so."""
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and ".." not in name:
+        return name
+    return hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def _names(row: str, column: str) -> Iterator[str]:
+    """Yield the file names of a cell's parts."""
+    name = file_name(f"{row}.{column}")
+    yield f"{name}.html"
+    number = 2
+    while True:
+        yield f"{name}-{number}.html"
+        number += 1
