@@ -1,7 +1,8 @@
 """A table as data: its rows, its columns, what the paper printed and what the paper leaves open (D10).
 
-`reports/tables/<id>.yaml` says what to train and evaluate; `reports/paper/<id>.csv` holds the printed scores and
-nothing else, since differences, averages and bold are computed from them.
+`reports/tables/<id>.yaml` says what to train and evaluate; `reports/paper/<id>.csv` holds the printed scores (`--`
+where the paper prints none) and, in columns `<column>_sd`, the printed standard deviations, and nothing else, since
+differences, averages and bold are computed from them. An ablation is a table whose rows differ in their credit.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -20,6 +23,9 @@ from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice
 
 Schedule = Literal["strict", "minibatch4"]
+AVERAGE = "average"  # the column that no definition lists
+NO_SCORE = "--"
+SD = "_sd"  # ends the CSV column of a column's printed standard deviations
 
 
 class _Settings(BaseModel):
@@ -27,13 +33,18 @@ class _Settings(BaseModel):
 
 
 class ColumnDefinition(_Settings):
-    """One benchmark under one metric."""
+    """One benchmark under one metric; a video benchmark also at a number of frames."""
 
     id: str = Field(description="how the command line calls it")
     label: str = Field(description="how a report prints it")
     subscript: str = Field("", description="small text after the label")
-    task: str = Field(description="a task of `atrl-bench list tasks`")
-    metric: str = Field(pattern=r"^(acc@1|mean@[1-9]\d*)$", description="acc@1, or mean@N over N repeats")
+    task: str = Field(description="a task or a suite of `atrl-bench list tasks`")
+    metric: str = Field(
+        "headline@1",
+        pattern=r"^(acc@1|[a-z][a-z_]*@[1-9]\d*)$",
+        description="acc@1; mean@N over N repeats; S@N, a statistic of the task; headline@N, the task's own number",
+    )
+    frames: int | None = Field(None, gt=0, multiple_of=2, description="frames of a video; none: the profile's")
     footnotes: tuple[str, ...] = ()
 
     @property
@@ -43,10 +54,11 @@ class ColumnDefinition(_Settings):
 
 
 class GroupDefinition(_Settings):
-    """A heading over neighbouring rows."""
+    """A heading over neighbouring rows, which may have a baseline of their own."""
 
     id: str
     label: str
+    baseline: str | None = Field(None, description="the row that this group's differences are taken against")
 
 
 class RowDefinition(_Settings):
@@ -59,12 +71,15 @@ class RowDefinition(_Settings):
         None, description="a recipe of `atrl-bench list recipes`; none: the base model, untrained"
     )
     credit: CreditChoice = Field(CreditChoice(rule="uniform"), description="a credit rule, or {rule, preset, settings}")
+    model: str | None = Field(None, description="base model; none: the table's. The mini model stands for every one")
     data: str | None = Field(None, description="training set; none: the table's")
     schedule: Schedule | None = Field(None, description="updates per rollout; none: the table's")
     not_measured: str | None = Field(None, description="why nothing here can measure this row yet")
     compared_with: str | None = Field(None, description="the row that differs from this one in its credit alone")
     in_paper: bool = Field(True, description="false for rows that the paper does not have")
+    added_by: str = Field("", description="the options of `atrl-bench ablate` that added this row to its ablation")
     footnotes: tuple[str, ...] = ()
+    cell_footnotes: dict[str, tuple[str, ...]] = Field({}, description="footnotes on single printed scores, by column")
 
     @field_validator("credit", mode="before")
     @classmethod
@@ -84,11 +99,16 @@ class TableDefinition(_Settings):
     """One table, complete."""
 
     id: str
+    kind: Literal["table", "ablation"] = Field("table", description="ablations are what `atrl-bench ablate` runs")
     title: str = Field(description="one line, for lists and headings")
     caption: str = Field(description="what the numbers are")
     source: str = Field(description="which table of the paper this is")
     label: str = Field(description="the LaTeX label")
-    baseline: str = Field(description="the row that all differences are taken against")
+    baseline: str = Field(description="the row that differences are taken against, unless a group has its own")
+    point: str | None = Field(None, description="the row that `ablate --set` starts from; ablations have one")
+    average: bool = Field(True, description="whether the last column is the mean of all others")
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="training seeds when the command names none")
+    model: str | None = Field(None, description="base model of the rows that name none; none: the profile's")
     data: str = Field(description="training set of the rows that name none")
     schedule: Schedule = Field(description="schedule of the rows that name none")
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
@@ -103,19 +123,38 @@ class TableDefinition(_Settings):
             double = sorted({name for name in names if names.count(name) > 1})
             if double:
                 raise ValueError(f"{kind} {double[0]} is there twice")
-        if self.baseline not in rows:
-            raise ValueError(f"the baseline {self.baseline} is no row")
+        for name in (self.baseline, self.point, *(group.baseline for group in self.groups)):
+            if name is not None and name not in rows:
+                raise ValueError(f"the {'point' if name == self.point else 'baseline'} {name} is no row")
+        if (self.kind == "ablation") != (self.point is not None):
+            raise ValueError("an ablation names its point, the row that `ablate --set` starts from; a table has none")
         for row in self.rows:
             if row.group is not None and row.group not in groups:
                 raise ValueError(f"row {row.id} is in group {row.group}, which is not defined")
             if row.compared_with is not None and row.compared_with not in rows:
                 raise ValueError(f"row {row.id} is compared with {row.compared_with}, which is no row")
-        references = [(r.id, n) for r in self.rows for n in r.footnotes]
+            for column in row.cell_footnotes:
+                if column not in {AVERAGE, *(c.id for c in self.columns)}:
+                    raise ValueError(f"row {row.id} has a footnote on {column}, which is no column")
+        references = [(r.id, n) for r in self.rows for n in (*r.footnotes, *chain(*r.cell_footnotes.values()))]
         references += [(c.id, n) for c in self.columns for n in c.footnotes]
         for item, name in references:
             if name not in self.footnotes:
                 raise ValueError(f"{item} refers to footnote {name}, which is not defined")
         return self
+
+    def row(self, name: str) -> RowDefinition:
+        """Return the row called `name`."""
+        return next(row for row in self.rows if row.id == name)
+
+    def baseline_of(self, row: RowDefinition) -> str:
+        """Return the row that this one is compared with; rows with one baseline compete with each other."""
+        of_group = {group.id: group.baseline for group in self.groups}
+        return of_group.get(row.group or "") or self.baseline
+
+    def model_of(self, row: RowDefinition) -> str | None:
+        """Return the row's base model, None for the profile's."""
+        return row.model or self.model
 
     def recipe_fields(self, row: RowDefinition) -> dict[str, Any]:
         """Return what this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`."""
@@ -136,10 +175,16 @@ ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 
 def list_tables() -> list[str]:
-    """Return the names of the known tables."""
+    """Return the names of the known tables, ablations among them."""
     return sorted(path.stem for path in (folder("reports") / "tables").glob("*.yaml"))
 
 
+def list_ablations() -> list[str]:
+    """Return the names of the tables that are ablations."""
+    return [name for name in list_tables() if load_table(name).kind == "ablation"]
+
+
+@cache
 def load_table(table: str) -> TableDefinition:
     """Return the table called `table`."""
     path = folder("reports") / "tables" / f"{table}.yaml"
@@ -157,8 +202,16 @@ def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Deci
     return read_paper_scores(path, definition) if path.is_file() else {}
 
 
-def read_paper_scores(path: Path, definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
-    """Return the scores of one CSV file whose first column names rows and whose header names columns."""
+def load_paper_spreads(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
+    """Return the printed standard deviations over training runs by (row, column), where the paper has any."""
+    path = folder("reports") / "paper" / f"{definition.id}.csv"
+    return read_paper_scores(path, definition, spreads=True) if path.is_file() else {}
+
+
+def read_paper_scores(
+    path: Path, definition: TableDefinition, *, spreads: bool = False
+) -> dict[tuple[str, str], Decimal]:
+    """Return the scores, or spreads, of one CSV file whose first column names rows and whose header names columns."""
     full = load_table(definition.id) if definition.id in list_tables() else definition
     rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
     kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}
@@ -168,13 +221,14 @@ def read_paper_scores(path: Path, definition: TableDefinition) -> dict[tuple[str
         names = reader.fieldnames or []
         _check(path, 1, "the first column", names[0] if names else "", ["row"])
         for name in names[1:]:
-            _check(path, 1, "column", name, columns)
+            _check(path, 1, "column", name, {*columns, *(column + SD for column in columns)})
         for record in reader:
             row = record["row"]
             _check(path, reader.line_num, "row", row, rows)
-            for column in names[1:]:
-                score = _score(path, reader.line_num, column, record[column])
-                if (row, column) in kept:
+            for name in names[1:]:
+                score = _score(path, reader.line_num, name, record[name])
+                column = name if name in columns else name.removesuffix(SD)
+                if (row, column) in kept and score is not None and (column != name) == spreads:
                     scores[row, column] = score
     return scores
 
@@ -187,14 +241,16 @@ def _check(path: Path, line: int, kind: str, name: str, known: Iterable[str]) ->
         )
 
 
-def _score(path: Path, line: int, column: str, text: str | None) -> Decimal:
+def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | None:
+    if text == NO_SCORE:
+        return None
     try:
         score = Decimal(text or "")
         if not 0 <= score <= 100:
             raise InvalidOperation
     except InvalidOperation:
         raise InvalidFileError(
-            f"{path}:{line}: field {column!r}: {text!r} is not a percentage between 0 and 100.",
+            f"{path}:{line}: field {column!r}: {text!r} is not a percentage between 0 and 100, or {NO_SCORE} for none.",
             next_step=f"edit {path} at line {line}",
         ) from None
     return score
