@@ -11,7 +11,7 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.data import describe
-from atrl_bench.training.recipe import Recipe, RolloutRecipe, StepRewards
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
 from atrl_bench.training.steps import ACCURACY_WEIGHT
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
@@ -121,6 +121,37 @@ def batch_arguments(
     at_once = sizes.completions_per_device * num_devices
     accumulation = _divide(sizes.prompts_per_rollout, at_once, "completions_per_device times devices")
     return common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed)
+
+
+def pairs_per_update(recipe: PreferenceRecipe, profile: Profile) -> int:
+    """Return how many pairs one update takes: those of as many responses as an update on rollouts."""
+    sizes = recipe.sizes(profile)
+    return _divide(sizes.prompts_per_rollout * sizes.group_size, 2 * sizes.updates_per_rollout, "pairs of updates")
+
+
+def pair_arguments(
+    recipe: PreferenceRecipe, profile: Profile, *, updates: int, num_devices: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return the DPOConfig fields of a run on `num_devices` devices, without its folder; a pair is two completions."""
+    sizes, pairs = recipe.sizes(profile), pairs_per_update(recipe, profile)
+    at_once = max(1, sizes.completions_per_device // 2)
+    accumulation = _divide(pairs, at_once * num_devices, "half of completions_per_device times devices")
+    common = common_arguments(
+        sizes, updates=updates, accumulation=accumulation, updates_per_save=sizes.updates_per_rollout, seed=seed
+    )
+    return {
+        # Objective
+        "loss_type": "sigmoid",
+        "beta": recipe.beta,
+        "label_smoothing": 0.0,
+        # Data
+        "max_length": None,  # a cut could part images from their places; prompts and responses are limited already
+        "precompute_ref_log_probs": False,  # TRL stores sums, which cannot be weighted any more
+        "train_sampling_strategy": "sequential",  # the pairs come in the order of training/order.py
+        "remove_unused_columns": False,
+        **common,
+        "per_device_train_batch_size": at_once,
+    }
 
 
 def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:

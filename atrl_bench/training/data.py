@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_BAD_FRACTION = 0.01
 STREAM_ROWS = 64
 VIDEO_R1 = "Video-R1/Video-R1-data"
+PAIRS_SUFFIX = ".parquet"  # a training set whose name ends so is a file of preference pairs
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class TrainingSet:
     problem_id: str | None = None
     table: str = "train"  # how the names of its Parquet files begin, or the name of its JSON file
     folder: str = ""  # below the data folder, where that is not its own name
+    rejected: str = ""  # the column of the worse response, in a file of pairs
     media: str = ""  # the column with the path of an image or video, for a set that does not embed them
 
 
@@ -73,7 +75,7 @@ TRAINING_SETS = {
     "r1_vl": TrainingSet("jingyiZ00/R1-VL-10K", 10_000, "solution", media="image_path"),
 }
 # The same set is published with the one or the other name.
-QUESTION_COLUMNS = ("problem", "question")
+QUESTION_COLUMNS = ("problem", "question", "prompt")
 IMAGE_COLUMNS = ("images", "image")
 
 
@@ -92,6 +94,8 @@ class Problem:
     process: str = ""  # the reasoning to imitate, where the set has one
     key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
     section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
+    chosen: str | None = None  # the better response and the worse one, in a file of pairs
+    rejected: str | None = None
 
     def decoded(self) -> list[Image]:
         """Return the images as RGB pictures."""
@@ -102,8 +106,12 @@ class Problem:
         return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
 
     def content(self, template: int) -> list[dict[str, Any]]:
-        """Return the user's turn: places for images and videos, then the question in this template."""
+        """Return the user's turn: places for images and videos, then the question in this template.
+
+        The prompt of a pair is as it stands: its responses were given to that.
+        """
         text = render(self.question, template, "video" if self.videos else "image")
+        text = text if self.rejected is None else self.question
         media = [{"type": "image"} for _ in self.images] + [{"type": "video"} for _ in self.videos]
         return [*media, {"type": "text", "text": text}]
 
@@ -223,7 +231,10 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
 
 
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
-    """Return the rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub."""
+    """Return the rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub.
+
+    A name that ends in `.parquet` is a file of preference pairs: prompt, images, chosen, rejected.
+    """
     described, root = describe(name), _root(name, data_dir)
     table = _read(name, data_dir)
     _check_columns(name, described, table.column_names)
@@ -258,7 +269,7 @@ def data_digest(name: str, data_dir: Path | None) -> str:
     Of images and videos beside the table the name and the size of each are hashed: they are hundreds of gigabytes.
     """
     described = describe(name)
-    if data_dir is None:
+    if data_dir is None and not described.rejected:
         return f"hub:{described.hub_id}"
     digest = hashlib.sha256()
     for path in _files(name, data_dir):
@@ -275,9 +286,24 @@ def data_digest(name: str, data_dir: Path | None) -> str:
 
 def describe(name: str) -> TrainingSet:
     """Return where training set `name` is and what its columns are called."""
+    if name.endswith(PAIRS_SUFFIX):
+        return _describe_pairs(Path(name))
     if name not in TRAINING_SETS:
         raise UnknownNameError("training set", name, TRAINING_SETS)
     return TRAINING_SETS[name]
+
+
+def _describe_pairs(path: Path) -> TrainingSet:
+    import pyarrow.parquet
+
+    if not path.is_file():
+        raise MissingDataError(
+            f"There is no file {path}.",
+            why="`data` that ends in .parquet is a file of pairs: prompt, images, chosen, rejected.",
+            next_step="name a file on this machine",
+        )
+    num_rows = pyarrow.parquet.read_metadata(path).num_rows
+    return TrainingSet(str(path), num_rows, answer="chosen", rejected="rejected")
 
 
 def _root(name: str, data_dir: Path | None) -> Path:
@@ -285,8 +311,10 @@ def _root(name: str, data_dir: Path | None) -> Path:
     return (data_dir or Path()) / (describe(name).folder or name)
 
 
-def _files(name: str, data_dir: Path) -> list[Path]:
+def _files(name: str, data_dir: Path | None) -> list[Path]:
     root, described = _root(name, data_dir), describe(name)
+    if described.rejected:
+        return [Path(name)]
     files = sorted(root.glob(f"{described.table}*.parquet")) or sorted(root.glob(f"{described.table}.json"))
     if not files:
         raise MissingDataError(
@@ -305,7 +333,7 @@ def _read(name: str, data_dir: Path | None) -> pyarrow.Table:
     import pyarrow.parquet
 
     described = describe(name)
-    if data_dir is None:
+    if data_dir is None and not described.rejected:
         if described.media:
             raise MissingDataError(
                 f"{name} can only be read from a folder.",
@@ -334,7 +362,8 @@ def _read_hub(hub_id: str) -> pyarrow.Table:
 
 
 def _check_columns(name: str, described: TrainingSet, known: Sequence[str]) -> None:
-    for columns in (QUESTION_COLUMNS, (described.media,) if described.media else IMAGE_COLUMNS, (described.answer,)):
+    media = (described.media,) if described.media else IMAGE_COLUMNS
+    for columns in (QUESTION_COLUMNS, media, (described.answer,), (described.rejected or described.answer,)):
         if not set(columns) & set(known):
             raise MissingDataError(
                 f"Training set {name} has no column {' or '.join(columns)}.",
@@ -361,6 +390,8 @@ def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path
         process=row.get("process") or (solution if marks.answer in solution else ""),
         key_steps=read_key_steps(row.get("key_steps")),
         section_marks=marks,
+        chosen=str(row[described.answer]) if described.rejected else None,
+        rejected=str(row[described.rejected]) if described.rejected else None,
     )
 
 

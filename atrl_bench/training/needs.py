@@ -1,7 +1,7 @@
 """What a run needs: devices, memory, hours, disk. Estimates from stated formulae, made without loading anything.
 
 Memory of a device, with everything sharded evenly over N devices (accelerate, FSDP2):
-    full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term) bytes per parameter / N
+    full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term or DPO) bytes per parameter / N
     lora:  2 bytes per parameter / N; adapters and their Adam state are below a hundredth of that
     + activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one layer's own
     + RESERVED for the runtime, the sampler's keys and values, and fragmentation
@@ -20,8 +20,9 @@ from typing import Any
 
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import PACKAGE
-from atrl_bench.training.arguments import batch_arguments, num_rollouts, trl_arguments
-from atrl_bench.training.recipe import Recipe, RolloutRecipe
+from atrl_bench.training.arguments import CHECKPOINTING_TOKENS, batch_arguments, num_rollouts, trl_arguments
+from atrl_bench.training.data import describe
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 
 GB = 1e9
 DEVICE_GB = 80.0  # one A100 or H100
@@ -81,7 +82,7 @@ def estimate(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     response = USED_FRACTION * sizes.max_response_tokens
     tokens = completions * (USED_FRACTION * sizes.max_prompt_tokens + response)
     checkpointing = trl_arguments(recipe, profile, rollouts=rollouts)["gradient_checkpointing"]
-    passes = (8 if checkpointing else 6) + 2 + (2 if recipe.kl_coef else 0)
+    passes = (8 if checkpointing else 6) + 2 + (2 if recipe.kl_coef else 0) + (2 if recipe.critic else 0)
     compute = passes * shape.num_parameters * tokens
     decoding = shape.num_parameters * completions * response
     return {**counts, **_resources(recipe, sizes, shape, compute, decoding, reference=bool(recipe.kl_coef))}
@@ -100,6 +101,31 @@ def estimate_batches(recipe: Recipe, profile: Profile) -> dict[str, Any]:
     checkpointing = batch_arguments(recipe, profile, batches=batches)["gradient_checkpointing"]
     compute = (8 if checkpointing else 6) * shape.num_parameters * tokens
     return {**counts, **_resources(recipe, sizes, shape, compute, 0.0, reference=False)}
+
+
+def estimate_pairs(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
+    """Return the same for a run on preference pairs, with as many of them as there could be at most.
+
+    A pair is two responses; each goes through the policy forward and backward, through the reference, and once more
+    where there is a credit.
+    """
+    sizes = recipe.sizes(profile)
+    if recipe.pairs is None:
+        counts = {"pairs": describe(recipe.data).num_rows}
+        sampled = 0
+    else:
+        problems = min(num_rollouts(recipe, profile) * sizes.prompts_per_rollout, describe(recipe.data).num_rows)
+        sampled = problems * sizes.group_size
+        counts = {"responses": sampled, "pairs": problems * recipe.pairs.max_pairs_per_problem}
+    shape = model_shape(profile.model)
+    if shape is None:
+        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
+    response = USED_FRACTION * sizes.max_response_tokens
+    tokens = 2 * recipe.num_epochs * counts["pairs"] * (USED_FRACTION * sizes.max_prompt_tokens + response)
+    checkpointing = sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
+    passes = (8 if checkpointing else 6) + 2 + (0 if recipe.credit.rule == "uniform" else 2)
+    compute, decoding = passes * shape.num_parameters * tokens, shape.num_parameters * sampled * response
+    return {**counts, **_resources(recipe, sizes, shape, compute, decoding, reference=True)}
 
 
 def _resources(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.data import TrainingData, data_digest, describe, load_training_data
+from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.start import Start
 
@@ -77,7 +77,9 @@ def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
         },
         "data": {
             "name": recipe.data,
-            "source": "the generated mini world" if profile.generated_data else describe(recipe.data).hub_id,
+            "source": "the generated mini world"
+            if profile.generated_data and recipe.data in TRAINING_SETS
+            else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
         **_method(recipe).describe(recipe, profile),

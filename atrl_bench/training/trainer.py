@@ -5,8 +5,8 @@ Where this differs from TRL:
    dynamic sampling replaces them, token credit skips them. TRL's own method then finds both ready.
 2. Token credit: attention rows are recorded in the pass that computes the old log-probabilities or, with one update a
    rollout, where TRL has no such pass, in the training pass (the same policy). Advantages become (B, T).
-3. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens: two inputs of the loss are set
-   after its forward pass.
+3. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens: two inputs of the loss are
+   set after its forward pass.
 4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
 6. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.

@@ -1,0 +1,115 @@
+"""TRL's DPOTrainer with a credit for each token of both responses; its loss is used as it is.
+
+With the credit c of a response's own tokens, mean one over the response, the loss is
+
+    -log sigma( beta ( sum_t c^w_t log pi(y^w_t) / pi_ref(y^w_t) - sum_t c^l_t log pi(y^l_t) / pi_ref(y^l_t) ) ).
+
+The paper writes one c_t for both responses, whose tokens do not correspond and whose lengths differ; here each has its
+own. TRL sums what the models return, so the log-probabilities of both are multiplied where they are returned.
+
+Shapes: B sequences (the better responses, then the worse), T positions from the first response token on, S positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from accelerate.utils import is_peft_model
+from torch import Tensor, nn
+from trl import DPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import use_adapter
+
+from atrl_bench.training.data import TrainingData
+from atrl_bench.training.recipe import PreferenceRecipe
+from atrl_bench.training.resumable import Resumable
+from atrl_bench.training.token_weights import TokenWeights
+
+
+class CreditDPOTrainer(Resumable, DPOTrainer):
+    """DPOTrainer on pairs about a TrainingData, with token credit and resumable updates."""
+
+    def __init__(self, *, recipe: PreferenceRecipe, data: TrainingData, run_seed: int, **trl: Any) -> None:
+        super().__init__(**trl)
+        self.prepare_run(data=data)
+        self.recipe = recipe
+        self.token_weights = None
+        if recipe.credit.rule != "uniform":
+            self.token_weights = TokenWeights(recipe.credit, self._looking_model(), self._tokenizer, run_seed)
+
+    def _looking_model(self) -> nn.Module:
+        """Return the model whose attention gives the credit; the policy at the start is the reference."""
+        from_start = self.recipe.credit_from == "start" and self.ref_model is not None
+        model: nn.Module = self.ref_model if from_start else self.model
+        return model
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+        if self.token_weights is None:
+            return super()._compute_loss(model, inputs, return_outputs)
+        with self.clock.phase("credit"):
+            weights_BT = self._credit(inputs, self.token_weights)
+        models = [self.accelerator.unwrap_model(self.model)] + ([self.ref_model] if self.ref_model is not None else [])
+        with multiplied_logprobs(models, weights_BT):
+            return super()._compute_loss(model, inputs, return_outputs)
+
+    def _credit(self, inputs: dict[str, Any], token_weights: TokenWeights) -> Tensor:
+        """Return weights_BT: the credit of each response token, one elsewhere, from one more scoring pass."""
+        input_ids, mask_BS = inputs["input_ids"], inputs["completion_mask"]
+        num_tokens = input_ids.shape[1] - int(mask_BS.argmax(1).min())
+        fields = {name: value for name, value in inputs.items() if name != "completion_mask"}
+        with (
+            token_weights.record(num_tokens) as recording,
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+            self._adapters_as_at_the_start(),
+            self.accelerator.autocast(),
+        ):
+            output = self._looking_model()(
+                **fields, use_cache=False, labels=input_ids.masked_fill(mask_BS == 0, -100), fused_lm_head=True
+            )
+        visual = inputs.get("mm_token_type_ids")
+        weights_BT = token_weights.weights(
+            recording,
+            attention_mask_BS=inputs["attention_mask"],
+            visual_BS=torch.zeros_like(input_ids) if visual is None else visual != 0,
+            response_ids_BT=input_ids[:, -num_tokens:],
+            response_mask_BT=mask_BS[:, -num_tokens:],
+            entropy_BT=None if output.entropy is None else output.entropy[:, -num_tokens:],
+            needed_B=[True] * len(input_ids),
+            transcriptions=[None] * len(input_ids),
+        )
+        for name, value in token_weights.pop_diagnostics().items():
+            self._note(name, value)
+        return weights_BT
+
+    def _adapters_as_at_the_start(self) -> AbstractContextManager[Any]:
+        """Return a context without the adapters, where the credit is the start's and there is one model for both."""
+        if self.recipe.credit_from == "start" and is_peft_model(self.model):
+            context: AbstractContextManager[Any] = use_adapter(self.accelerator.unwrap_model(self.model), None)
+            return context
+        return nullcontext()
+
+    def release(self) -> None:
+        """Give the model its own attention function back, before it is saved."""
+        if self.token_weights is not None:
+            self.token_weights.remove()
+
+
+@contextmanager
+def multiplied_logprobs(models: Sequence[nn.Module], weights_BT: Tensor) -> Iterator[None]:
+    """Multiply the log-probabilities that the models return inside the block; weights are of the last T positions."""
+
+    def multiply(_module: nn.Module, _arguments: Any, output: Any) -> Any:
+        before = output.log_probs.shape[1] - weights_BT.shape[1]
+        output.log_probs = output.log_probs * nn.functional.pad(weights_BT, (before, 0), value=1.0)
+        return output
+
+    handles = [model.register_forward_hook(multiply) for model in models]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

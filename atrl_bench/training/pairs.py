@@ -1,0 +1,198 @@
+"""Preference pairs from graded answers of the base model: of one problem, a right answer and a wrong one.
+
+Answers are sampled as the rollouts of every other method are, and stored as they come: a killed run goes on after its
+last stored part, and trains on the pairs that it would have had.
+
+Shapes: P prompts, G answers each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.decoding import Sampling
+from atrl_bench.evaluation.grading import GradingPool
+from atrl_bench.profiles import TrainingSizes
+from atrl_bench.training.data import TrainingData
+from atrl_bench.training.order import generator
+from atrl_bench.training.recipe import PairSampling
+from atrl_bench.training.rewards import AccuracyReward
+from atrl_bench.training.rollout import sample_groups
+from atrl_bench.training.visual import read_prompt, token_types, with_media
+
+PAIRS_FILE = "pairs.parquet"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A graded answer to the problem in this row of the training data."""
+
+    row: int
+    text: str
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A better and a worse answer to the problem in this row of the training data."""
+
+    row: int
+    chosen: str
+    rejected: str
+
+
+def pairs_of(answers: Sequence[Answer], max_per_problem: int, run_seed: int) -> tuple[list[Pair], dict[str, int]]:
+    """Return the pairs, problem by problem, and how many problems gave none for which reason.
+
+    Equal answers count once. Of all pairs of a right and a wrong one `max_per_problem` are drawn, by the seed and the
+    problem alone.
+    """
+    pairs, without = [], Counter[str]()
+    for row, group in groupby(sorted(answers, key=lambda answer: answer.row), key=lambda answer: answer.row):
+        found = list(group)
+        right = list(dict.fromkeys(answer.text for answer in found if answer.correct))
+        wrong = list(dict.fromkeys(answer.text for answer in found if not answer.correct))
+        if not right or not wrong:
+            without["all answers right" if right else "all answers wrong"] += 1
+            continue
+        possible = list(product(right, wrong))
+        order = generator("pairs", run_seed, row).permutation(len(possible))
+        pairs += [Pair(row, *possible[place]) for place in order[:max_per_problem]]
+    return pairs, dict(without)
+
+
+def sampled_pairs(
+    settings: PairSampling,
+    sizes: TrainingSizes,
+    rows: Sequence[int],
+    *,
+    data: TrainingData,
+    model: Any,
+    processor: Any,
+    run_seed: int,
+    folder: Path,
+) -> tuple[list[Pair], dict[str, int]]:
+    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from `folder`.
+
+    Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
+    each `prompts_per_rollout` problems and process.
+    """
+    state = PartialState()
+    path = folder / PAIRS_FILE
+    if not path.is_file():
+        parts = folder / "resume" / "answers"
+        parts.mkdir(parents=True, exist_ok=True)
+        files = [
+            [parts / f"{start}-{process}-of-{state.num_processes}.parquet" for process in range(state.num_processes)]
+            for start in range(0, len(rows), sizes.prompts_per_rollout)
+        ]
+        with GradingPool() as pool:
+            for number, of_processes in enumerate(files):
+                if not of_processes[state.process_index].is_file():
+                    part = rows[number * sizes.prompts_per_rollout :][: sizes.prompts_per_rollout]
+                    mine = part[state.process_index :: state.num_processes]
+                    answers = _sampled(mine, data, model.to(state.device), processor, sizes, run_seed, pool)
+                    _write(answers, of_processes[state.process_index], {})
+        state.wait_for_everyone()
+        if state.is_main_process:
+            stored = [Answer(**row) for part in files for file in part for row in _read(file)[0]]
+            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, run_seed)
+            _write(pairs, path, without)
+        state.wait_for_everyone()
+    found, counts = _read(path)
+    if not found:
+        raise MissingDataError(
+            f"{len(rows)} problems gave no pair of a right and a wrong answer.",
+            why=", ".join(f"{count} with {reason}" for reason, count in counts.items()),
+            next_step="take a base model that solves some of its problems, or more answers a problem (group_size)",
+        )
+    return [Pair(**row) for row in found], counts
+
+
+def given_pairs(data: TrainingData) -> list[Pair]:
+    """Return the pairs of a file that holds them."""
+    return [Pair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)]
+
+
+def refuse_videos(data: TrainingData) -> None:
+    """Raise if the data has videos, which TRL's collator for preferences does not know."""
+    if any(problem.videos for problem in data.problems):
+        raise InvalidFileError(
+            f"{data.name} has videos, and TRL's DPOTrainer is handed images alone.",
+            next_step="take a training set of images",
+        )
+
+
+def _sampled(
+    rows: Sequence[int],
+    data: TrainingData,
+    model: Any,
+    processor: Any,
+    sizes: TrainingSizes,
+    run_seed: int,
+    pool: GradingPool,
+) -> list[Answer]:
+    """Return a group of graded answers to each problem."""
+    if not rows:
+        return []
+    examples = [data.example(row, run_seed) for row in rows]
+    prompts = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    read = [read_prompt(processor, prompt, model.dtype) for prompt in prompts]
+    image_id, video_id = (getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video"))
+    types_P = [token_types(torch.tensor(ids), image_id, video_id).tolist() for ids, _ in read]
+    ends = model.generation_config.eos_token_id
+    training, _ = model.training, model.eval()
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
+        token_ids = sample_groups(
+            model,
+            [ids for ids, _ in read],
+            {"mm_token_type_ids": types_P},
+            [visual for _, visual in read],
+            [f"pairs:{row}" for row in rows],
+            group_size=sizes.group_size,
+            sampling=Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed),
+            pad_id=processor.tokenizer.pad_token_id,
+            eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
+            forbidden_ids=[token_id for token_id in (image_id, video_id) if token_id is not None],
+        )
+    model.train(training)
+    texts = processor.batch_decode(token_ids, skip_special_tokens=True)
+    rows_of = [row for row in rows for _ in range(sizes.group_size)]
+    golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
+    rewards = AccuracyReward(pool)([[{"role": "assistant", "content": text}] for text in texts], golds)
+    return [Answer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
+
+
+def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:
+    """Write a table under another name and rename it when it is whole; counts travel in its metadata."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist([asdict(item) for item in items])
+    metadata = {f"without: {reason}": str(count) for reason, count in counts.items()}
+    temporary = path.with_suffix(f".{os.getpid()}")
+    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), temporary)
+    os.replace(temporary, path)
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    return table.to_pylist(), dict(_counts(table.schema.metadata or {}))
+
+
+def _counts(metadata: dict[bytes, bytes]) -> Iterator[tuple[str, int]]:
+    for name, value in metadata.items():
+        if name.startswith(b"without: "):
+            yield name.decode().removeprefix("without: "), int(value)
