@@ -80,8 +80,8 @@ def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
             yield dict(zip(sweep.vary, values, strict=True))
         return
     yield {}
-    for field, values in sweep.vary.items():
-        yield from ({field: value} for value in values)
+    for field, alone in sweep.vary.items():
+        yield from ({field: value} for value in alone)
 
 
 def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Recipe:

@@ -1,0 +1,96 @@
+"""Every credit rule with every base objective, through the one field: each is a recipe whose trainer can be made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atrl_bench.credit import RULES
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.arguments import trl_arguments
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rollouts import trainer_class
+from atrl_bench.training.token_weights import TokenWeights, credit_config
+
+# Every recipe that trains on images by rollouts, and so may have any credit.
+BASES = (
+    "grpo",
+    "dapo",
+    "gspo",
+    "sapo",
+    "ft_rl",
+    "vppo",
+    "grpo_kl_free",
+    "grpo_entropy_bonus",
+    "reinforce",
+    "step_grpo",
+)
+PAPER = load_profile("paper")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("base", BASES)
+def test_each_rule_is_one_changed_field_of_each_objective(base, rule):
+    plain, recipe = load_recipe(base).model_dump(), load_recipe(base, credit=rule)
+    changed = {field for field, value in recipe.model_dump().items() if value != plain[field]}
+    assert changed == (set() if rule == "uniform" else {"credit"})
+    assert credit_config(recipe.credit) == credit_config(load_recipe("grpo", credit="atrl").credit)
+    # The objective never sees the rule: but for GSPO's token form TRL's arguments are those of the plain method.
+    arguments, usual = (trl_arguments(made, PAPER, rollouts=1) for made in (recipe, load_recipe(base)))
+    different = {name for name in usual if arguments[name] != usual[name]}
+    assert different == ({"importance_sampling_level"} if base == "gspo" and rule != "uniform" else set())
+
+
+@pytest.fixture
+def start(base_folder, data_dir, profile, tmp_path):
+    """A run about to be built, whose recipe is still to be chosen; the model is loaded once."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from atrl_bench.training.data import load_training_data
+    from atrl_bench.training.start import Start
+
+    model = AutoModelForImageTextToText.from_pretrained(base_folder)
+    processor = AutoProcessor.from_pretrained(base_folder, padding_side="left")
+    data = load_training_data("geometry3k", data_dir)
+    data = replace(data, problems=[replace(problem, key_steps=(("7",),)) for problem in data.problems])
+    return Start(None, profile, tmp_path, model, processor, data, None, 0)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_trainer_is_made_for_every_rule(start, base):
+    from atrl_bench.training.rollouts import build
+
+    for rule in RULES:
+        recipe = load_recipe(base, credit=rule)
+        with build(replace(start, recipe=recipe)) as trainer:
+            assert type(trainer) is trainer_class(recipe)
+            weights = trainer.token_weights
+            assert weights is None if rule == "uniform" else isinstance(weights, TokenWeights)
+            assert weights is None or weights.rule == rule
+            trainer.release()
+
+
+# The ablation tables, row by row: what the paper calls it, and the credit that says it.
+ROWS = {
+    "GRPO (Uniform weighting)": "uniform",
+    "Random weighted": "random",
+    "Reverse weighted": "reverse",
+    "Hard truncation (top 5%)": {"rule": "hard_truncation", "settings": {"kept_fraction": 0.05}},
+    "Hard truncation (top 75%)": {"rule": "hard_truncation", "settings": {"kept_fraction": 0.75}},
+    "only low-connectivity tokens": "bottom_truncation",
+    "AT-RL w/o Bias Correction": "without_bias_correction",
+    "w/o Grouping (Raw Attention Score)": "raw_attention",
+    "Grouping Only (Base METIS)": "grouping_only",
+    "w/o Neighborhood Expansion": "without_expansion",
+    "w/o Cluster Refinement": "without_refinement",
+    "FT-RL's selection as a credit": "high_entropy",
+    "Full AT-RL": "atrl",
+    "AT-RL as written": {"rule": "atrl", "preset": "literal"},
+}
+
+
+def test_every_row_of_the_ablation_tables_is_a_credit():
+    credits = [load_recipe("grpo", credit=credit).credit for credit in ROWS.values()]
+    assert len({credit.model_dump_json() for credit in credits}) == len(ROWS)
+    assert {credit.rule for credit in credits} == set(RULES), "and every rule is a row"
