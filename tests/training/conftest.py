@@ -100,3 +100,58 @@ def make_trainer(tmp_path, base_folder, data_dir, profile, coin_grader):
     yield make
     for context in opened:
         context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def video_dir(tmp_path_factory):
+    """Sixteen rows of each of Video-R1's two tables with their images and videos, generated."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
+
+    folder = tmp_path_factory.mktemp("videos")
+    for seed, dataset in enumerate((VIDEO_R1, VIDEO_R1_COT)):
+        rows = dataset.rows(16, np.random.default_rng(seed))
+        for path, content in dataset.files(rows):
+            (folder / dataset.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / dataset.folder / path).write_bytes(content)
+        table = pyarrow.Table.from_pylist(rows, schema=dataset.features().arrow_schema)
+        pyarrow.parquet.write_table(table, folder / dataset.folder / f"{dataset.split}-00000-of-00001.parquet")
+    return folder
+
+
+class CoinReward:
+    """Half of the responses are right, by a hash of their text."""
+
+    __name__ = "accuracy"
+
+    def __init__(self, pool):
+        pass
+
+    def __call__(self, completions, **_):
+        return [float(zlib.crc32(completion[0]["content"].encode()) % 2) for completion in completions]
+
+
+@pytest.fixture
+def coin_rewards(coin_grader, monkeypatch):
+    monkeypatch.setattr("atrl_bench.training.typed_rewards.TypedReward", CoinReward)
+
+
+@pytest.fixture
+def make_video_trainer(tmp_path, base_folder, video_dir, profile, coin_rewards):
+    """Return a factory of trainers on the rows about videos and images."""
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import _build
+
+    opened = []
+
+    def make(name="t_grpo", **overrides):
+        recipe = load_recipe(name, **overrides)
+        context = _build(tmp_path / f"run{len(opened)}", recipe, profile, str(base_folder), video_dir, 0)
+        opened.append(context)
+        return context.__enter__()
+
+    yield make
+    for context in opened:
+        context.__exit__(None, None, None)

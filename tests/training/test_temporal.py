@@ -1,0 +1,254 @@
+"""T-GRPO: its two rewards by hand, what is shuffled and what is trained on, and runs that are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
+from atrl_bench.training.temporal import length_bonus, shuffled_order, temporal_bonus
+
+SETTINGS = load_recipe("t_grpo").temporal
+
+
+@pytest.mark.parametrize(
+    ("in_order", "shuffled", "bonus"),
+    [
+        # p = 0.5 and 0.8 * 0.5 = 0.4: order helps, and the right ones earn it.
+        ([1, 1, 0, 0], [1, 0], [0.3, 0.3, 0, 0]),
+        # p = 0.25 and 0.8 * 0.5 = 0.4: shuffled does better.
+        ([1, 0, 0, 0], [1, 0], [0, 0, 0, 0]),
+        # p = 0.75 < 0.8 * 1.
+        ([1, 1, 1, 0], [1, 1], [0, 0, 0, 0]),
+        # Equality counts: p = 0.8 and 0.8 * 1.
+        ([1, 1, 1, 1, 0], [1, 1], [0.3, 0.3, 0.3, 0.3, 0]),
+        # Nobody is right: p = p_shuffled = 0, and there is none to reward.
+        ([0, 0, 0, 0], [0, 0], [0, 0, 0, 0]),
+        # Parts of a point count in the means, and as right above 0.1: p = 0.3 and 0.8 * 0.2.
+        ([0.9, 0.1, 0.2, 0.0], [0.4, 0.0], [0.3, 0, 0.3, 0]),
+    ],
+)
+def test_the_bonus_for_order(in_order, shuffled, bonus):
+    found = temporal_bonus(torch.tensor(in_order).float(), torch.tensor(shuffled).float(), SETTINGS)
+    assert found.tolist() == pytest.approx(bonus)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "lengths", "bonus"),
+    [
+        # Of 768 tokens: 320 to 512.
+        ([1, 1, 1, 1], [319, 320, 512, 513], [0, 0.2, 0.2, 0]),
+        ([1, 1, 0, 0.1], [400, 400, 400, 400], [0.2, 0.2, 0, 0]),
+        # One right response alone earns nothing.
+        ([1, 0, 0, 0], [400, 400, 400, 400], [0, 0, 0, 0]),
+        # The second right one need not be in the range.
+        ([1, 1, 0, 0], [400, 10, 400, 400], [0.2, 0, 0, 0]),
+    ],
+)
+def test_the_bonus_for_length(accuracy, lengths, bonus):
+    found = length_bonus(torch.tensor(accuracy).float(), torch.tensor(lengths), 768, SETTINGS)
+    assert found.tolist() == pytest.approx(bonus)
+
+
+def test_frames_are_shuffled_the_same_way_every_time_and_never_into_their_own_order():
+    orders = [shuffled_order(2, 0, f"0:0:{place}") for place in range(20)]
+    assert orders == [[1, 0]] * 20
+    orders = {tuple(shuffled_order(8, 0, f"0:0:{place}")) for place in range(20)}
+    assert len(orders) == 20
+    assert all(sorted(order) == list(range(8)) for order in orders)
+    assert shuffled_order(8, 0, "0:0:7") == shuffled_order(8, 0, "0:0:7") != shuffled_order(8, 1, "0:0:7")
+
+
+def test_temporal_rewards_need_accuracies_from_zero_to_one():
+    with pytest.raises(InvalidFileError, match="rewards 'typed'"):
+        load_recipe("t_grpo", rewards="accuracy")
+
+
+def rows_about(trainer, medium, count):
+    """Return the first rows about videos, or about images."""
+    problems = trainer.data.problems
+    return [row for row, problem in enumerate(problems) if bool(problem.videos) == (medium == "video")][:count]
+
+
+def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_what_is_read(make_video_trainer):
+    trainer = make_video_trainer()
+    rows = rows_about(trainer, "video", 1)
+    [group] = trainer._generate_groups(rows, "0:0")
+    prompt = trainer._shuffled_prompt(group, "0:0")
+    ids, visual = trainer._read_prompts([prompt])[0], trainer._visuals_P[0]
+    assert ids == group.generated[0][0]
+    assert set(visual) == set(group.visual) == {"pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
+    assert torch.equal(visual["second_per_grid_ts"], group.visual["second_per_grid_ts"])
+    before, after = (value["pixel_values_videos"] for value in (group.visual, visual))
+    assert not torch.equal(before, after)
+    frames = group.inputs[0]["videos"][0].frames
+    [shown] = [part["video"] for part in prompt[0]["content"] if part["type"] == "video"]
+    assert sorted(frame.tobytes() for frame in shown.frames) == sorted(frame.tobytes() for frame in frames)
+    ids_1S = torch.tensor([ids])
+    inputs = {"input_ids": ids_1S, "attention_mask": torch.ones_like(ids_1S)}
+    inputs["mm_token_type_ids"] = trainer._token_types(ids_1S)
+    with torch.no_grad():
+        in_order, shuffled = (trainer.model(**inputs, **seen).logits[0, -1] for seen in (group.visual, visual))
+    assert (in_order - shuffled).abs().max() > 1e-4
+
+
+def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trainer, monkeypatch):
+    trainer = make_video_trainer()
+    # Every shuffled response is wrong, so order helps wherever anyone is right.
+    monkeypatch.setattr(
+        trainer,
+        "_shuffled_accuracies",
+        lambda groups, _: [torch.zeros(2) if g.inputs[0]["videos"] else None for g in groups],
+    )
+    about_video, about_image = rows_about(trainer, "video", 2), rows_about(trainer, "image", 2)
+    groups = trainer._generate_groups(about_video + about_image, "0:0")
+    names = trainer.reward_func_names
+    assert names == ["accuracy", "temporal", "length"]
+    for group in groups:
+        accuracy_G, temporal_G = group.rewards_GF[:, 0], group.rewards_GF[:, 1]
+        assert torch.equal(temporal_G, 0.3 * accuracy_G if group.row in about_video else torch.zeros(4))
+    assert any(group.rewards_GF[:, 1].any() for group in groups)
+
+
+def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is_trained_on(make_video_trainer):
+    trainer = make_video_trainer()
+    drawn = []
+    original = trainer._generate_single_turn
+
+    def remember(prompt_ids, *arguments, **options):
+        drawn.append(original(prompt_ids, *arguments, **options))
+        return drawn[-1]
+
+    trainer._generate_single_turn = remember
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    rows = rows_about(trainer, "video", 3) + rows_about(trainer, "image", 1)
+    batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+    in_order, shuffled = (ids for ids, _ in drawn)
+    assert (len(in_order), len(shuffled)) == (16, 6)
+    found = [
+        ids[mask.bool()].tolist() for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+    ]
+    assert found == in_order
+    assert len(batch["visuals"]) == 16
+
+
+def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
+    trainer = make_video_trainer(credit="atrl")
+    seen = []
+    original = trainer.token_weights.weights
+
+    def remember(recording, **inputs):
+        seen.append((inputs["visual_BS"], inputs["attention_mask_BS"]))
+        return original(recording, **inputs)
+
+    trainer.token_weights.weights = remember
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    rows = rows_about(trainer, "video", 4)
+    batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+    # Eight frames of 84 by 84 pixels: four steps in time of three by three tokens.
+    assert all((visual_BS * mask_BS).sum(1).tolist() == [36] * len(visual_BS) for visual_BS, mask_BS in seen)
+    assert batch["advantages"].shape == batch["completion_mask"].shape
+
+
+# Whole runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(base_folder, video_dir, profile, coin_rewards):
+    def start(out, on_progress=None, **overrides):
+        return train(
+            load_recipe("t_grpo", **overrides),
+            profile=profile,
+            base_model=base_folder,
+            data_dir=video_dir,
+            out=out,
+            seed=0,
+            on_progress=on_progress,
+        )
+
+    return start
+
+
+class PulledPlugError(Exception):
+    pass
+
+
+def pull_the_plug(done, _total):
+    # A rollout is told before its checkpoint is written, so only the first one's is there.
+    if done == 2:
+        raise PulledPlugError
+
+
+def weights_bytes(result):
+    return (result.checkpoint / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("fields", [{}, {"credit": "atrl", "schedule": "strict"}])
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, tmp_path, base_folder, fields):
+    whole = run(tmp_path / "whole", **fields)
+    with pytest.raises(PulledPlugError):
+        run(tmp_path / "killed", on_progress=pull_the_plug, **fields)
+    assert list((tmp_path / "killed").glob("*/resume/checkpoint-*"))
+    assert weights_bytes(run(tmp_path / "killed", **fields)) == weights_bytes(whole)
+    assert weights_bytes(whole) != (base_folder / "model.safetensors").read_bytes()
+
+
+KILLED_RUN = """
+import sys, zlib
+from pathlib import Path
+
+import atrl_bench.training.typed_rewards as typed_rewards
+
+
+class CoinReward:
+    __name__ = "accuracy"
+    def __init__(self, pool): pass
+    def __call__(self, completions, **_):
+        return [float(zlib.crc32(completion[0]["content"].encode()) % 2) for completion in completions]
+
+
+typed_rewards.TypedReward = CoinReward
+from atrl_bench.profiles import Profile
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
+
+if __name__ == "__main__":
+    base, data, out, profile = sys.argv[1:]
+    train(
+        load_recipe("t_grpo", credit="atrl"),
+        profile=Profile.model_validate_json(profile),
+        base_model=base,
+        data_dir=Path(data),
+        out=Path(out),
+        seed=0,
+    )
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
+    run, tmp_path, base_folder, video_dir, profile
+):
+    whole = run(tmp_path / "whole", credit="atrl")
+    out = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED_RUN, base_folder, video_dir, out, profile.model_dump_json()]
+    metrics: Path = out / whole.checkpoint.name / "metrics.jsonl"
+    # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
+    for num_lines, patience in ((1, 0.0), (2, 0.05), (3, 0.0)):
+        process = subprocess.Popen(command)
+        while process.poll() is None and not (metrics.is_file() and len(metrics.read_text().splitlines()) >= num_lines):
+            time.sleep(0.005)
+        time.sleep(patience)
+        process.kill()
+        process.wait()
+    subprocess.run(command, check=True)
+    assert (metrics.parent / "model.safetensors").read_bytes() == weights_bytes(whole)
