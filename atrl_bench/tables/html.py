@@ -11,6 +11,7 @@ from typing import Any
 from atrl_bench.tables import numbers
 from atrl_bench.tables.page import render_page
 from atrl_bench.tables.parts import Row, Table
+from atrl_bench.tables.reproduction import against_paper
 from atrl_bench.tables.samples import Pages
 
 
@@ -46,6 +47,7 @@ def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = No
         "table.html.j2",
         table=table,
         pages=pages or {},
+        against=against_paper(table),
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         chart=_chart(table),
