@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MAX_BAD_FRACTION = 0.01
 STREAM_ROWS = 64
+MAX_HASHED_BYTES = 1 << 30  # of the files beside a table
 VIDEO_R1 = "Video-R1/Video-R1-data"
 PAIRS_SUFFIX = ".parquet"  # a training set whose name ends so is a file of preference pairs
 
@@ -266,7 +267,8 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 def data_digest(name: str, data_dir: Path | None) -> str:
     """Return what identifies the data in a run's key: a hash of the tables, or the hub id.
 
-    Of images and videos beside the table the name and the size of each are hashed: they are hundreds of gigabytes.
+    Images and videos beside the table are hashed too, up to a gigabyte by content. Video-R1's are hundreds: of those
+    the names and sizes are.
     """
     described = describe(name)
     if data_dir is None and not described.rejected:
@@ -278,9 +280,13 @@ def data_digest(name: str, data_dir: Path | None) -> str:
     if (path := _root(name, data_dir) / key_step_file(name)).is_file():
         digest.update(path.read_bytes())
     if described.media:
-        for relative in sorted(set(_read(name, data_dir)[described.media].to_pylist())):
-            path = _root(name, data_dir) / relative
-            digest.update(f"{relative} {path.stat().st_size if path.is_file() else None}\n".encode())
+        root = _root(name, data_dir)
+        names = sorted({path for path in _read(name, data_dir)[described.media].to_pylist() if path})
+        sizes = {name: (root / name).stat().st_size for name in names if (root / name).is_file()}
+        by_content = sum(sizes.values()) <= MAX_HASHED_BYTES
+        for name, size in sizes.items():
+            content = (root / name).read_bytes() if by_content else str(size).encode()
+            digest.update(name.encode() + hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+from dataclasses import replace
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from PIL import Image
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.prompts import choose_template, render
+from atrl_bench.mini.videos import encode
 from atrl_bench.training.data import data_digest, gold_answer, load_training_data
+from atrl_bench.training.visual import read_prompt, with_media
 
 
 def png(size=(56, 56)):
@@ -130,3 +136,108 @@ def test_the_digest_of_the_data_follows_its_bytes(tmp_path):
     digests = [data_digest("geometry3k", folder) for folder in folders]
     assert digests[0] == digests[1] != digests[2]
     assert data_digest("geometry3k", None) == "hub:hiyouga/geometry3k"
+
+
+# Rows about videos ------------------------------------------------------------------------------------------------
+
+ROW = {
+    "problem_id": 7,
+    "problem": "<video>How many?",
+    "data_type": "video",
+    "problem_type": "multiple choice",
+    "options": ["A. two", "B. three"],
+    "process": "<think>I count three.</think>",
+    "solution": "<answer>B</answer>",
+    "path": "./films/a.mp4",
+    "data_source": "test",
+}
+
+
+def film(path, num_frames=8, seed=0):
+    frames = np.random.default_rng(seed).integers(0, 255, (num_frames, 56, 56, 3), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode(frames, 8))
+
+
+def write_json(folder, rows):
+    """Write the table as Video-R1 publishes it: one JSON list."""
+    (folder / "video_r1").mkdir(exist_ok=True)
+    (folder / "video_r1" / "Video-R1-COT-165k.json").write_text(json.dumps(rows), encoding="utf-8")
+    return folder
+
+
+def test_a_row_of_video_r1_is_a_video_with_options_a_chain_and_a_sort_of_answer(tmp_path):
+    film(tmp_path / "video_r1" / "films" / "a.mp4")
+    data = load_training_data("video_r1_cot", write_json(tmp_path, [ROW]))
+    example = replace(data, num_frames=4).example(0, run_seed=0)
+    assert [part["type"] for part in example["prompt"][0]["content"]] == ["video", "text"]
+    question = "How many?\nChoices:\n(A) two\n(B) three"
+    assert example["prompt"][0]["content"][1]["text"] == render(question, choose_template(0, "7"), "video")
+    assert (example["answer"], example["choices"], example["kind"]) == ("B", ["two", "three"], "multiple choice")
+    assert example["process"] == "<think>I count three.</think>"
+    [video] = example["videos"]
+    assert video.frames.shape == (4, 56, 56, 3)
+    assert video.indices == (0, 2, 5, 7)
+
+
+def test_images_of_a_set_with_files_are_opened_when_asked_for(tmp_path):
+    (tmp_path / "video_r1").mkdir()
+    Image.new("RGB", (56, 28), "white").save(tmp_path / "video_r1" / "b.png")
+    row = {**ROW, "data_type": "image", "path": "./b.png"}
+    example = load_training_data("video_r1_cot", write_json(tmp_path, [row])).example(0, run_seed=0)
+    assert [image.size for image in example["images"]] == [(56, 28)]
+    assert example["videos"] == []
+
+
+def test_a_video_that_cannot_be_decoded_gives_way_to_the_next_row_every_time(tmp_path):
+    for number in range(3):
+        film(tmp_path / "video_r1" / f"{number}.mp4", seed=number)
+    (tmp_path / "video_r1" / "1.mp4").write_bytes(b"no video")
+    rows = [{**ROW, "problem_id": number, "path": f"{number}.mp4"} for number in range(3)]
+    data = load_training_data("video_r1_cot", write_json(tmp_path, rows))
+    shown = [data.example(index, 0)["videos"][0].frames.tobytes() for index in (0, 1, 2, 1)]
+    assert shown[1] == shown[2] == shown[3] != shown[0]
+    assert data.unreadable == {1}
+    (tmp_path / "video_r1" / "2.mp4").write_bytes(b"no video either")
+    with pytest.raises(MissingDataError, match="2 rows of video_r1_cot"):
+        data.example(1, 0)
+
+
+def test_rows_whose_file_is_missing_are_left_out_and_too_many_are_an_error(tmp_path):
+    film(tmp_path / "video_r1" / "films" / "a.mp4")
+    gone = {**ROW, "path": "./films/gone.mp4"}
+    data = load_training_data("video_r1_cot", write_json(tmp_path, [ROW] * 200 + [gone]))
+    assert data.left_out == {"no such file": 1}
+    with pytest.raises(MissingDataError, match="1 of 2 rows"):
+        load_training_data("video_r1_cot", write_json(tmp_path, [ROW, gone]))
+
+
+def test_the_length_of_a_prompt_with_a_video_is_counted_at_its_largest(tmp_path, mini_processor):
+    film(tmp_path / "video_r1" / "films" / "a.mp4")
+    data = load_training_data("video_r1_cot", write_json(tmp_path, [ROW]))
+    data = replace(data, num_frames=4, video_max_pixels=56 * 56)  # as large as the film: two steps of four tokens
+    lengths = []
+    for seed in range(20):
+        example = data.example(0, seed)
+        messages = with_media(example["prompt"], [], example["videos"])
+        lengths.append(len(read_prompt(mini_processor, messages, torch.float32)[0]))
+    assert data.without_long_prompts(mini_processor, max(lengths)).left_out == {}
+    with pytest.raises(MissingDataError):
+        data.without_long_prompts(mini_processor, max(lengths) - 1)
+
+
+def test_the_digest_follows_the_videos(tmp_path):
+    film(tmp_path / "video_r1" / "films" / "a.mp4", seed=0)
+    write_json(tmp_path, [ROW])
+    before = data_digest("video_r1_cot", tmp_path)
+    assert data_digest("video_r1_cot", tmp_path) == before
+    film(tmp_path / "video_r1" / "films" / "a.mp4", seed=1)
+    assert data_digest("video_r1_cot", tmp_path) != before
+
+
+def test_video_r1_is_asked_for_in_a_folder(tmp_path):
+    with pytest.raises(MissingDataError, match="only be read from a folder") as caught:
+        load_training_data("video_r1", None)
+    assert "hf download Video-R1/Video-R1-data" in caught.value.next_step
+    with pytest.raises(MissingDataError, match="Video-R1-260k"):
+        load_training_data("video_r1", tmp_path)
