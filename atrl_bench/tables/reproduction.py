@@ -92,24 +92,25 @@ def _claim(table: Table, published: PublishedRow, row: Row, pairs: tuple[Pair, .
     if not both or unfinished:
         missing = ", ".join(unfinished) or "every column"
         return "not comparable", f"Not comparable yet: {missing} is missing or incomplete here."
+    baseline = next((other.label for other in table.rows if other.id == row.baseline), table.baseline)
     if published.scores[-1].score is not None and table.columns[-1].id == "average":
-        return _one(table, "on average", *both[-1][1:])
-    verdicts = [_one(table, f"on {text}", printed, cell) for text, printed, cell in both]
+        return _one(baseline, "on average", *both[-1][1:])
+    verdicts = [_one(baseline, f"on {text}", printed, cell) for text, printed, cell in both]
     kinds = [verdict for verdict, _ in verdicts]
-    worst: Verdict = next(kind for kind in ("not reproduced", "within noise", "reproduced") if kind in kinds)  # type: ignore[assignment]
+    worst: Verdict = next(kind for kind in ("not reproduced", "within noise", "reproduced") if kind in kinds)
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     first = next(sentence for verdict, sentence in verdicts if verdict == worst)
     return worst, f"Of {len(kinds)} columns: {counts}. {first}"
 
 
-def _one(table: Table, where: str, printed: PublishedScore, cell: Cell) -> tuple[Verdict, str]:
+def _one(baseline: str, where: str, printed: PublishedScore, cell: Cell) -> tuple[Verdict, str]:
     assert printed.score is not None
     assert cell.estimate is not None
     if printed.difference is None or cell.difference is None:
         return _score(where, printed.score, cell.estimate)
     gain, claimed = cell.difference.estimate, float(printed.difference) / 100
     noise = _noise(gain)
-    here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {table.baseline} {where}"
+    here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
     said = f"the paper's {numbers.signed(claimed)}"
     if noise is None:
         return "not comparable", f"Not comparable: {here} has no interval."

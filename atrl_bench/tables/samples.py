@@ -7,6 +7,7 @@ a `#` and a name; the style sheet hides the rest, so a filter can be bookmarked 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections import Counter
@@ -16,11 +17,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from atrl_bench.errors import MissingDataError
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.store import Grade, Sample, Store
+from atrl_bench.results.store import Cell as StoredCell
+from atrl_bench.results.store import Grade, Problem, Sample, Store
 from atrl_bench.tables.media import Pictures, pictures_of
 from atrl_bench.tables.page import environment, render_page
 from atrl_bench.tables.parts import Cell, Column, Row, Table
+from atrl_bench.tables.workspace import Workspace
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
 # What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
@@ -144,52 +148,67 @@ class _Writer:
         self.problem = environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
         # What the baseline made of each answer, to tell what a method changed.
-        self.before: dict[str, dict[tuple[str, int], bool]] = {}
+        self.before: dict[tuple[str, str], dict[tuple[str, str, int], bool]] = {}
+        self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
+        self.labels = {row.id: row.label for row in table.rows}
 
     def parts(self, row: Row, column: Column) -> list[Part]:
         store, keys = self.answers.store, self.answers.cell_keys.get((row.id, column.id), ())
-        by_problem: dict[str, list[tuple[str, Sample, Tokens]]] = {}
-        for key in keys:
-            seed = f"seed {row.training_seeds[keys.index(key)]}, " if len(keys) > 1 else ""
-            credit = self.answers.credit_of(key)
-            for sample in store.samples(key):
-                answer = sample.problem.problem_id, sample.response.repeat
-                by_problem.setdefault(answer[0], []).append((seed, sample, credit.get(answer, ())))
-        if not by_problem:
-            return []
-        before = {} if row.id == self.answers.baseline else self._before(column.id)
-        pictures = self._pictures(keys[0], list(by_problem))
-        is_repeated = any(sample.response.repeat for of_one in by_problem.values() for _, sample, _ in of_one)
+        cells = [cell for key in keys if (cell := store.cell(key)) is not None and cell.num_responses]
+        tasks = list(dict.fromkeys(str(cell.spec.get("task", "")) for cell in cells))
+        seeds = {self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
+        before = {} if row.id == self._baseline(row) else self._before(self._baseline(row), column.id)
+        by_problem: dict[tuple[str, str], list[AnswerView]] = {}
+        problems: dict[tuple[str, str], Problem] = {}
+        pictures: dict[tuple[str, str], tuple[str, ...]] = {}
+        for cell in cells:
+            task, seed = str(cell.spec.get("task", "")), self.seeds.get(str(cell.spec.get("model_digest")))
+            credit, samples = self.answers.credit_of(cell.key), store.samples(cell.key)
+            is_repeated = any(sample.response.repeat for sample in samples)
+            for sample in samples:
+                name, repeat = sample.problem.problem_id, sample.response.repeat
+                words = ([f"training seed {seed}"] if len(seeds) > 1 else []) + [f"repeat {repeat}"] * is_repeated
+                tokens, was_right = credit.get((name, repeat), ()), before.get((task, name, repeat))
+                problems.setdefault((task, name), sample.problem)
+                by_problem.setdefault((task, name), []).append(_view(", ".join(words), sample, tokens, was_right))
+            if any(at not in pictures for at in problems if at[0] == task):
+                found = self._pictures(cell, [name for of_task, name in problems if of_task == task])
+                pictures |= {(task, name): files for name, files in found.items()}
+        return list(self._parts(row, column, by_problem, problems, pictures, len(tasks) > 1))
+
+    def _parts(
+        self,
+        row: Row,
+        column: Column,
+        answers: Mapping[tuple[str, str], Sequence[AnswerView]],
+        problems: Mapping[tuple[str, str], Problem],
+        pictures: Mapping[tuple[str, str], tuple[str, ...]],
+        is_suite: bool,
+    ) -> Iterator[Part]:
+        """Yield the problems in files of a bearable size."""
         names = _names(row.id, column.id)
-        parts: list[Part] = []
-        problems: list[Markup] = []
+        fragments: list[Markup] = []
         counts: Counter[str] = Counter()
-        size = 0
-        for position, (problem_id, of_problem) in enumerate(by_problem.items(), start=1):
-            views = [
-                _view(f"{seed}repeat {sample.response.repeat}" if is_repeated or seed else "", sample, tokens, before)
-                for seed, sample, tokens in of_problem
-            ]
-            problem = of_problem[0][1].problem
+        for position, (at, views) in enumerate(answers.items(), start=1):
             fragment = Markup(  # the template has escaped every value in it
                 self.problem.render(
                     position=position,
-                    problem=problem,
+                    task=at[0] if is_suite else "",
+                    problem=problems[at],
                     kinds=sorted({kind for view in views for kind in view.kinds}),
-                    pictures=pictures.get(problem_id, ()),
+                    pictures=pictures.get(at, ()),
                     answers=views,
                     marks=MARKS,
                     texts=FILTERS,
                 )
             )
-            if problems and size + len(fragment) > PART_BYTES:
-                parts.append(Part(next(names), counts, tuple(problems)))
-                problems, counts, size = [], Counter(), 0
-            problems.append(fragment)
-            size += len(fragment)
+            if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
+                yield Part(next(names), counts, tuple(fragments))
+                fragments, counts = [], Counter()
+            fragments.append(fragment)
             counts.update(["all"] * len(views), **Counter(kind for view in views for kind in view.kinds))
-        parts.append(Part(next(names), counts, tuple(problems)))
-        return parts
+        if fragments:
+            yield Part(next(names), counts, tuple(fragments))
 
     def page(
         self, row: Row, column: Column, cell: Cell, parts: Sequence[Part], number: int, filters: Sequence[Filter]
@@ -209,39 +228,44 @@ class _Writer:
             kinds=list(FILTERS),
             total=sum(item.counts["all"] for item in parts),
             is_shaded=any('class="c' in problem for problem in part.problems),
-            has_baseline=row.id != self.answers.baseline,
+            baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
         )
 
-    def _before(self, column: str) -> dict[tuple[str, int], bool]:
-        if column not in self.before:
-            keys = self.answers.cell_keys.get((self.answers.baseline, column), ())
-            samples = [sample for key in keys[:1] for sample in self.answers.store.samples(key)]
-            self.before[column] = {
-                (sample.problem.problem_id, sample.response.repeat): sample.score == 1.0
-                for sample in samples
-                if sample.score is not None
-            }
-        return self.before[column]
+    def _baseline(self, row: Row) -> str:
+        return row.baseline or self.answers.baseline
 
-    def _pictures(self, key: str, problem_ids: Sequence[str]) -> Pictures:
-        cell = self.answers.store.cell(key)
-        assert cell is not None
+    def _before(self, row: str, column: str) -> dict[tuple[str, str, int], bool]:
+        """Return whether the baseline's answers were right, by task, problem and repeat, of its first training seed."""
+        if (row, column) not in self.before:
+            right: dict[tuple[str, str, int], bool] = {}
+            store = self.answers.store
+            cells = [store.cell(key) for key in self.answers.cell_keys.get((row, column), ())]
+            for cell in filter(None, cells):
+                for sample in store.samples(cell.key):
+                    at = str(cell.spec.get("task", "")), sample.problem.problem_id, sample.response.repeat
+                    if sample.score is not None:
+                        right.setdefault(at, sample.score == 1.0)
+            self.before[row, column] = right
+        return self.before[row, column]
+
+    def _pictures(self, cell: StoredCell, problem_ids: Sequence[str]) -> Pictures:
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
-        if name not in self.pictures:
-            self.pictures[name] = pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
-        return self.pictures[name]
+        known = self.pictures.setdefault(name, {})
+        if not known:
+            known |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
+        return known
 
 
-def _view(place: str, sample: Sample, tokens: Tokens, before: Mapping[tuple[str, int], bool]) -> AnswerView:
+def _view(place: str, sample: Sample, tokens: Tokens, was_right: bool | None) -> AnswerView:
     grade, response = sample.grade, sample.response
     state = grade.state if grade else "ungraded"
     others = [f"{response.num_tokens} tokens"]
     return AnswerView(
         place=place,
         text=response.text,
-        pieces=shaded(tokens),
+        pieces=shaded(tokens) if "".join(text for text, _ in tokens) == response.text else (),
         state=state,
-        kinds=tuple(_kinds(state, sample, before.get((sample.problem.problem_id, response.repeat)))),
+        kinds=tuple(_kinds(state, sample, was_right)),
         extracted=grade.extracted if grade else None,
         score=sample.score,
         decided=_decided(grade) if grade else "nobody yet",
@@ -317,6 +341,34 @@ def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
         for item in filters
         if item.count
     )
+
+
+SHADED_PROBLEMS = 2  # of a cell: each shade takes the model another forward pass
+
+
+def shade_some(store: Store, key: str, place: Workspace) -> None:
+    """Compute and remember the credit of a cell's first answers, where its model and its data are here.
+
+    It is done beside the evaluation, so that a report needs no model.
+    """
+    from atrl_bench.tables.token_credit import credit_of_cell
+
+    with contextlib.suppress(MissingDataError):
+        credit_of_cell(store, key, place, num_problems=SHADED_PROBLEMS)
+
+
+def remembered_shades(place: Workspace) -> CreditOf:
+    """Return what gives the credit that was computed before, of any answer of a run folder."""
+
+    def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
+        if not any((place.root / "credit").glob(f"{key}-*.jsonl")):
+            return {}  # and nothing heavy is imported to find that out
+        from atrl_bench.tables.token_credit import remembered_credit
+
+        known = remembered_credit(key, place)
+        return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in known.items()}
+
+    return credit_of
 
 
 def file_name(name: str) -> str:

@@ -160,8 +160,7 @@ def credit_of_cell(
     cell = _cell(store, key)
     wanted = {p.problem_id for p in store.problems(key)[:num_problems]}
     responses = {answer: response for answer, response in store.responses(key).items() if answer[0] in wanted}
-    name = spec_key({"config": dataclasses.asdict(config), "rule": rule, "version": VERSION})
-    path = place.root / "credit" / f"{key}-{name}.jsonl"
+    path = _path(key, place, config, rule)
     known = _remembered(path)
     missing = {answer: response for answer, response in responses.items() if answer not in known}
     if missing:
@@ -175,6 +174,20 @@ def credit_of_cell(
         with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
             write_atomically(path, "".join(_line(answer, known[answer]) for answer in sorted(known)).encode())
     return {answer: known[answer] for answer in responses if answer in known}
+
+
+def remembered_credit(
+    key: str, place: Workspace, config: CreditConfig | None = None, rule: str = "atrl"
+) -> dict[tuple[str, int], TokenCredit]:
+    """Return the credit of those of a cell's answers for which it was computed before; needs no model."""
+    from atrl_bench.credit import CreditConfig
+
+    return _remembered(_path(key, place, CreditConfig() if config is None else config, rule))
+
+
+def _path(key: str, place: Workspace, config: CreditConfig, rule: str) -> Path:
+    name = spec_key({"config": dataclasses.asdict(config), "rule": rule, "version": VERSION})
+    return place.root / "credit" / f"{key}-{name}.jsonl"
 
 
 def _run_seed(cell: Cell) -> int:
