@@ -12,18 +12,30 @@ from typing import Any
 
 from atrl_bench.profiles import Profile
 from atrl_bench.results.statistics import (
+    Answers,
     Difference,
+    Estimate,
+    Maker,
     SeedSpread,
     average_of,
     benjamini_hochberg,
-    clustered_score,
-    paired_difference,
-    problem_scores,
+    difference,
+    parse_metric,
+    score,
     seed_spread,
+    suite_difference,
+    suite_score,
 )
 from atrl_bench.results.store import Cell as StoredCell
 from atrl_bench.results.store import Run, Sample, Store
-from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_paper_scores
+from atrl_bench.tables.definition import (
+    AVERAGE,
+    ColumnDefinition,
+    RowDefinition,
+    TableDefinition,
+    load_paper_scores,
+    load_paper_spreads,
+)
 from atrl_bench.tables.parts import (
     SIGNIFICANCE,
     Cell,
@@ -39,7 +51,6 @@ from atrl_bench.tables.parts import (
     Table,
 )
 
-AVERAGE = "average"
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
 
@@ -67,13 +78,16 @@ TRAINING_FIGURES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The scores behind one (row, column): by problem, over all seeds and for each seed alone."""
+    """The answers behind one (row, column), over all seeds, and each seed's own number.
 
-    first: dict[str, float]
-    all_repeats: dict[str, float]
-    groups: dict[str, str]
-    first_by_seed: dict[int, dict[str, float]]
-    all_by_seed: dict[int, dict[str, float]]
+    `first` is under the column's metric, `all_repeats` under the same with every repeat: one item for a task, one a
+    part for a suite.
+    """
+
+    first: tuple[Answers, ...]
+    all_repeats: tuple[Answers, ...]
+    first_by_seed: dict[int, float]
+    all_by_seed: dict[int, float]
 
 
 def build_table(
@@ -86,14 +100,16 @@ def build_table(
     seeds: Sequence[int] = (0,),
     environment: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    lacking: Mapping[str, str] | None = None,
 ) -> Table:
     """Return the table as far as the store is filled.
 
-    `cell_keys` names the evaluations of each (row, column), one a training seed; `runs` the training runs of each row;
-    `notes` come after those that the numbers ask for.
-    A cell without a key, or with a key the store does not know, is missing and carries the command that fills it.
+    `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training
+    runs of each row; `notes` come after those that the numbers ask for; `lacking` says of columns why nothing here may
+    fill them. A cell without a key, or with a key the store does not know, is missing and carries the command that
+    fills it.
     """
-    builder = _Builder(definition, store, profile, cell_keys, runs, tuple(seeds))
+    builder = _Builder(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {})
     return builder.table(environment or {}, notes)
 
 
@@ -106,29 +122,36 @@ class _Builder:
         cell_keys: Mapping[tuple[str, str], Sequence[str]],
         runs: Mapping[str, Sequence[Run]],
         seeds: tuple[int, ...],
+        lacking: Mapping[str, str],
     ) -> None:
         self.definition, self.store, self.profile = definition, store, profile
-        self.cell_keys, self.runs, self.seeds = cell_keys, runs, seeds
+        self.cell_keys, self.runs, self.seeds, self.lacking = cell_keys, runs, seeds, lacking
         # An evaluation names its model by the checkpoint's folder: that tells which training seed it belongs to.
         self.seed_of_model = {
             PurePosixPath(run.checkpoint).name: run.spec.get("seed", 0) for row in runs.values() for run in row
         }
         self.columns = [column.id for column in definition.columns]
+        self.shown = [*self.columns, *([AVERAGE] if definition.average else [])]
+        self.baselines = {row.id: definition.baseline_of(row) for row in definition.rows}
         self.measured: dict[tuple[str, str], Measured] = {}
+        self.differences: dict[tuple[str, str, str, str], Difference | None] = {}
         self.cells: dict[tuple[str, str], Cell] = {}
 
     def table(self, environment: Mapping[str, str], notes: Sequence[str]) -> Table:
         for row in self.definition.rows:
             for column in self.definition.columns:
-                self.cells[row.id, column.id] = self._cell(row, column.id, column.metric)
-            self.cells[row.id, AVERAGE] = self._average(row)
+                self.cells[row.id, column.id] = self._cell(row, column)
+            if self.definition.average:
+                self.cells[row.id, AVERAGE] = self._average(row)
         self._add_differences()
         ties = self._mark_best()
         scores = load_paper_scores(self.definition)
         # A note on a row that is trained here says how; every other note is about a number that the paper printed.
         trained = [row.footnotes for row in self.definition.rows if row.recipe]
         printed = [column.footnotes for column in self.definition.columns]
-        printed += [row.footnotes for row in self.definition.rows if row.in_paper]
+        for row in self.definition.rows if scores else ():
+            if row.in_paper:
+                printed += [row.footnotes, *(row.cell_footnotes.get(column, ()) for column in self.shown)]
         footnotes = _Footnotes(self.definition, trained)
         published_footnotes = _Footnotes(self.definition, printed if scores else [])
         return Table(
@@ -143,10 +166,10 @@ class _Builder:
             baseline=self._label(self.definition.baseline),
             columns=(
                 *(
-                    Column(c.id, c.label, c.subscript, c.metric, published_footnotes.marks(c.footnotes))
+                    Column(c.id, c.label, c.subscript, c.metric, published_footnotes.marks(c.footnotes), c.frames)
                     for c in self.definition.columns
                 ),
-                Column(AVERAGE, "Average", "", "mean of the columns"),
+                *([Column(AVERAGE, "Average", "", "mean of the columns")] if self.definition.average else []),
             ),
             rows=tuple(self._row(row, footnotes) for row in self.definition.rows),
             published=_published(self.definition, scores, published_footnotes),
@@ -157,40 +180,48 @@ class _Builder:
             published_footnotes=published_footnotes.all(),
             settings=tuple(_flat(self.profile.model_dump(exclude={"name", "title"}))),
             environment=tuple(sorted(environment.items())),
+            has_average=self.definition.average,
         )
 
     # Cells
 
-    def _cell(self, row: RowDefinition, column: str, metric: str) -> Cell:
+    def _cell(self, row: RowDefinition, column: ColumnDefinition) -> Cell:
         if row.not_measured:
             return Cell("not measured", reason=row.not_measured)
         table = f"{self.definition.id} --profile {self.profile.name}"
-        command = f"atrl-bench run-table {table} --rows {row.id} --columns {column}"
-        stored = [cell for key in self.cell_keys.get((row.id, column), ()) if (cell := self.store.cell(key))]
+        command = f"atrl-bench run-table {table} --rows {row.id} --columns {column.id}"
+        if row.added_by:
+            command = f"atrl-bench ablate {table} {row.added_by} --columns {column.id}"
+        stored = [cell for key in self.cell_keys.get((row.id, column.id), ()) if (cell := self.store.cell(key))]
         if not any(cell.num_responses for cell in stored):
             failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
             failures += [cell.reason for cell in stored if cell.state == "failed"]
-            if failures and all(cell.state == "failed" for cell in stored) and self._needs_permission(column):
-                return Cell("not measured", reason=failures[0], command=command)
+            if column.id in self.lacking:
+                return Cell("not measured", reason=self.lacking[column.id], command=command)
             if failures:
                 return Cell("failed", reason=failures[0], command=command)
             return Cell("missing", reason="has not been run yet", command=command)
-        measured, counts, views, num_expected, skipped = self._read(stored, metric)
-        self.measured[row.id, column] = measured
+        parts = _parts_of(column)
         num_seeds = len(self.seeds) if row.recipe else 1
         failed = next((cell.reason for cell in stored if cell.state == "failed"), "")
-        is_whole = len(stored) >= num_seeds and all(cell.state == "done" for cell in stored)
-        reason = "" if is_whole else failed or f"{len(stored)} of {num_seeds} seeds, not all of them finished"
-        means = [100 * _mean(scores.values()) for scores in measured.first_by_seed.values() if scores]
-        estimate = clustered_score(measured.first, measured.groups)
+        is_whole = len(stored) >= num_seeds * len(parts) and all(cell.state == "done" for cell in stored)
+        reason = (
+            "" if is_whole else failed or f"{len(stored) // len(parts)} of {num_seeds} seeds, not all of them finished"
+        )
+        measured, counts, views, num_expected, skipped = self._read(stored, column, parts)
+        found = len(measured.first) == len(parts)
+        if found:
+            self.measured[row.id, column.id] = measured
+        estimate, all_repeats = (_score(of) if found else None for of in (measured.first, measured.all_repeats))
+        by_seed = list(measured.first_by_seed.values())
         return Cell(
             state="failed" if failed else "measured" if is_whole else "partial",
             reason=reason,
             command="" if is_whole else command,
-            estimate=estimate if estimate.num_problems else None,
+            estimate=estimate if estimate and estimate.num_problems else None,
             num_expected=num_expected,
-            seeds=seed_spread([mean / 100 for mean in means]) if row.recipe and means else None,
-            all_repeats=clustered_score(measured.all_repeats, measured.groups) if measured.all_repeats else None,
+            seeds=seed_spread(by_seed) if row.recipe and by_seed else None,
+            all_repeats=all_repeats if all_repeats and all_repeats.num_problems else None,
             num_repeats=_num_repeats(stored[0]),
             counts=counts,
             skipped=tuple(sorted(skipped.items())),
@@ -198,40 +229,34 @@ class _Builder:
             samples=tuple(views),
         )
 
-    def _needs_permission(self, column: str) -> bool:
-        """Return whether the column's task runs programs that a model wrote: a failure then says nothing about it."""
-        from atrl_bench.evaluation.benchmarks import find_task
-        from atrl_bench.evaluation.isolation import CODE_ISOLATION
-
-        task = next(item.task for item in self.definition.columns if item.id == column)
-        return CODE_ISOLATION in find_task(task).needs
-
     def _read(
-        self, stored: Sequence[StoredCell], metric: str
+        self, stored: Sequence[StoredCell], column: ColumnDefinition, parts: Sequence[str]
     ) -> tuple[Measured, Counts, list[SampleView], int, dict[str, str]]:
-        groups: dict[str, str] = {}
-        first_by_seed: dict[int, dict[str, float]] = {}
-        all_by_seed: dict[int, dict[str, float]] = {}
+        of_part: dict[str, dict[int, list[Sample]]] = {part: {} for part in parts}
         states: Counter[str] = Counter()
         skipped: dict[str, str] = {}
         views: list[SampleView] = []
+        num_expected: dict[str, int] = {}
         for position, cell in enumerate(stored):
-            samples = self.store.samples(cell.key)
-            seed = self.seed_of_model.get(cell.spec.get("model_name", ""), position)
-            first_by_seed[seed] = problem_scores(samples, metric)
-            all_by_seed[seed] = problem_scores(samples, f"mean@{_num_repeats(cell)}")
-            groups |= {problem.problem_id: problem.group for problem in self.store.problems(cell.key)}
+            samples, part = self.store.samples(cell.key), cell.spec.get("task", parts[0])
+            seed = self.seed_of_model.get(cell.spec.get("model_name", ""), position // len(parts))
+            of_part[part][seed] = samples
+            num_expected[part] = len(self.store.problems(cell.key))
             states.update(sample.grade.state if sample.grade else "ungraded" for sample in samples)
             states.update(samples=len(samples), truncated=sum(sample.response.truncated for sample in samples))
-            cell_skipped = self.store.skipped(cell.key)
-            skipped |= cell_skipped
+            skipped |= self.store.skipped(cell.key)
             if not views:
                 views = _views(samples)
         counts = Counts(skipped=len(skipped), **{name.replace(" ", "_"): n for name, n in states.items()})
+        num_repeats = _num_repeats(stored[0])
+        first, whole = column.metric, f"{column.metric.partition('@')[0]}@{num_repeats}".replace("acc@", "mean@")
         measured = Measured(
-            _over_seeds(first_by_seed.values()), _over_seeds(all_by_seed.values()), groups, first_by_seed, all_by_seed
+            first=tuple(_answers(part, seeds, first) for part, seeds in of_part.items() if seeds),
+            all_repeats=tuple(_answers(part, seeds, whole) for part, seeds in of_part.items() if seeds),
+            first_by_seed=_by_seed(of_part, first),
+            all_by_seed=_by_seed(of_part, whole),
         )
-        return measured, counts, views, len(groups), skipped
+        return measured, counts, views, sum(num_expected.values()), skipped
 
     def _average(self, row: RowDefinition) -> Cell:
         cells = [self.cells[row.id, column] for column in self.columns]
@@ -256,34 +281,41 @@ class _Builder:
         """Return each seed's average over the columns, for the seeds that have them all."""
         columns = [getattr(self.measured[row, column], which) for column in self.columns]
         common = set.intersection(*(set(column) for column in columns))
-        return {seed: _mean(_mean(column[seed].values()) for column in columns) for seed in sorted(common)}
+        return {seed: _mean(column[seed] for column in columns) for seed in sorted(common)}
 
     # Differences
 
     def _difference(self, row: str, other: str, column: str, which: str = "first") -> Difference | None:
         """Return row minus other in one column, or in the average of all, or None where one of them has no scores."""
-        if column == AVERAGE:
-            parts = [self._difference(row, other, name, which) for name in self.columns]
-            whole = [part for part in parts if part is not None]
-            if len(whole) < len(parts):
-                return None
-            estimate = average_of([part.estimate for part in whole])
-            return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
-        mine, theirs = self.measured.get((row, column)), self.measured.get((other, column))
-        if mine is None or theirs is None:
+        asked = (row, other, column, which)
+        if asked not in self.differences:
+            self.differences[asked] = self._average_difference(*asked) if column == AVERAGE else self._paired(*asked)
+        return self.differences[asked]
+
+    def _average_difference(self, row: str, other: str, column: str, which: str) -> Difference | None:
+        parts = [self._difference(row, other, name, which) for name in self.columns]
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
             return None
-        difference = paired_difference(getattr(mine, which), getattr(theirs, which), mine.groups | theirs.groups)
-        return difference if difference.estimate.num_problems else None
+        estimate = average_of([part.estimate for part in whole])
+        return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
+
+    def _paired(self, row: str, other: str, column: str, which: str) -> Difference | None:
+        both = self.measured.get((row, column)), self.measured.get((other, column))
+        if both[0] is None or both[1] is None:
+            return None
+        mine, theirs = (getattr(measured, which) for measured in both)
+        found = difference(mine[0], theirs[0]) if len(mine) == 1 else suite_difference(mine, theirs)
+        return found if found.estimate.num_problems else None
 
     def _add_differences(self) -> None:
-        baseline = self.definition.baseline
         found: dict[tuple[str, str], Difference] = {}
         for (row, column), cell in self.cells.items():
-            if row != baseline and cell.estimate is not None:
-                difference = self._difference(row, baseline, column)
+            if row != self.baselines[row] and cell.estimate is not None:
+                difference = self._difference(row, self.baselines[row], column)
                 if difference is not None:
                     found[row, column] = difference
-        q_values = self._q_values(found, dict.fromkeys((row.id for row in self.definition.rows), baseline))
+        q_values = self._q_values(found, self.baselines)
         for key, difference in found.items():
             self.cells[key] = replace(self.cells[key], difference=difference, q_value=q_values.get(key))
 
@@ -303,31 +335,38 @@ class _Builder:
         return cell is not None and cell.state == "measured" and cell.estimate is not None
 
     def _mark_best(self) -> list[str]:
-        """Mark the best cell of each column where it differs from every other; return a sentence on the ties."""
+        """Mark the best cell of each column where it differs from every other; return a sentence on the ties.
+
+        Rows compete with those that have the same baseline.
+        """
         ties = []
-        for column in [*self.columns, AVERAGE]:
-            rows = [row.id for row in self.definition.rows if self._is_final(row.id, column)]
-            if len(rows) < 2:
-                continue
-            means = {row: estimate.mean for row in rows if (estimate := self.cells[row, column].estimate)}
-            best = max(means, key=means.__getitem__)
-            others = [row for row in rows if row != best]
-            p_values = [
-                difference.p_value if (difference := self._difference(best, row, column)) else 1.0 for row in others
-            ]
-            tied = [row for row, q in zip(others, _adjusted(p_values), strict=True) if not q < SIGNIFICANCE]
-            if tied:
-                ties.append(f"{self._column_label(column)} ({self._label(best)}; {len(tied)} of {len(others)})")
-            else:
-                self.cells[best, column] = replace(self.cells[best, column], is_best=True)
+        for column in self.shown:
+            for baseline in dict.fromkeys(self.baselines.values()):
+                rows = [row for row, of in self.baselines.items() if of == baseline and self._is_final(row, column)]
+                tied = self._mark_best_of(rows, column) if len(rows) > 1 else None
+                if tied is not None:
+                    best, num_tied = tied
+                    ties.append(f"{self._column_label(column)} ({self._label(best)}; {num_tied} of {len(rows) - 1})")
         if not ties:
             return []
         return [f"Highest, but not bold because other rows cannot be told apart from it: {', '.join(ties)}."]
 
+    def _mark_best_of(self, rows: Sequence[str], column: str) -> tuple[str, int] | None:
+        """Mark the best of these rows, or return it with the number of rows that it cannot be told apart from."""
+        means = {row: estimate.mean for row in rows if (estimate := self.cells[row, column].estimate)}
+        best = max(means, key=means.__getitem__)
+        others = [row for row in rows if row != best]
+        p_values = [found.p_value if (found := self._difference(best, row, column)) else 1.0 for row in others]
+        num_tied = sum(not q < SIGNIFICANCE for q in _adjusted(p_values))
+        if num_tied:
+            return best, num_tied
+        self.cells[best, column] = replace(self.cells[best, column], is_best=True)
+        return None
+
     def _comparisons(self) -> Iterable[Comparison]:
         """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
         pairs = [(row.id, row.compared_with) for row in self.definition.rows if row.compared_with]
-        columns = [*self.columns, AVERAGE]
+        columns = self.shown
         found = {
             (row, column): difference
             for row, other in pairs
@@ -358,20 +397,22 @@ class _Builder:
     def _row(self, row: RowDefinition, footnotes: _Footnotes) -> Row:
         fields = self.definition.recipe_fields(row) if row.recipe else None
         runs = sorted(self.runs.get(row.id, ()), key=lambda run: run.spec.get("seed", 0))
-        cells = tuple(self.cells[row.id, column] for column in [*self.columns, AVERAGE])
+        cells = tuple(self.cells[row.id, column] for column in self.shown)
         return Row(
             id=row.id,
             label=row.label,
             group=self._group(row),
             marks=footnotes.marks(row.footnotes),
             cells=cells,
-            is_best=cells[-1].is_best,
+            is_best=cells[-1].is_best if self.definition.average else all(cell.is_best for cell in cells),
             recipe=row.recipe or "",
             credit=_credit_name(row) if row.recipe else "",
             schedule=fields["schedule"] if fields else "",
             data=fields["data"] if fields else "",
             training_seeds=tuple(run.spec.get("seed", 0) for run in runs if run.state == "done"),
             checkpoints=tuple(run.digest[:16] for run in runs if run.state == "done"),
+            baseline=self.baselines[row.id],
+            in_paper=row.in_paper,
         )
 
     def _figures(self) -> Iterable[Figures]:
@@ -417,9 +458,10 @@ class _Builder:
             "checkpoints."
         )
         yield (
-            f"↑ ↓ percentage points against {self._label(self.definition.baseline)}, paired by problem; * survives "
+            f"↑ ↓ percentage points against {self._baseline_labels()}, paired by problem; * survives "
             f"Benjamini–Hochberg over all differences of this table (false discovery rate {SIGNIFICANCE:.0%}). "
-            "Single binary runs: exact McNemar; otherwise paired t. The average treats the benchmarks as independent."
+            "Single binary runs: exact McNemar; otherwise paired t."
+            + (" The average treats the benchmarks as independent." if self.definition.average else "")
         )
         yield "Bold: highest, and different from every other row by the same tests."
         if any(row.recipe for row in self.definition.rows):
@@ -433,6 +475,12 @@ class _Builder:
                     f"{len(self.seeds)} training seeds ({', '.join(map(str, self.seeds))}): a score is the mean over "
                     "seeds; the spread over seeds stands with each opened number."
                 )
+        models = dict.fromkeys(filter(None, map(self.definition.model_of, self.definition.rows)))
+        if models and self.profile.generated_data:
+            yield f"One model, {self.profile.model}, stands here for {', '.join(models)}."
+        added = [row.label for row in self.definition.rows if row.added_by]
+        if added:
+            yield "Rows that `ablate` added are not in the paper: " + ", ".join(added) + "."
         judges = {value for cell in self.cells.values() for name, value in cell.provenance if name == "judge"}
         if "none" in judges:
             yield "No judge model was used: the rule grader alone decided."
@@ -455,10 +503,71 @@ class _Builder:
         return next((group.label for group in self.definition.groups if group.id == row.group), "")
 
     def _label(self, row: str) -> str:
-        return next((item.label for item in self.definition.rows if item.id == row), row)
+        """Return the row's label, with its group where another row is called the same."""
+        found = next((item for item in self.definition.rows if item.id == row), None)
+        if found is None:
+            return row
+        namesakes = [item for item in self.definition.rows if item.label == found.label]
+        return found.label if len(namesakes) == 1 else f"{found.label}, {self._group(found)}"
+
+    def _baseline_labels(self) -> str:
+        return " or, in its group, ".join(self._label(row) for row in dict.fromkeys(self.baselines.values()))
 
     def _column_label(self, column: str) -> str:
         return next((item.text for item in self.definition.columns if item.id == column), "Average")
+
+
+# The numbers of a cell ----------------------------------------------------------------------------------------------
+
+
+def _parts_of(column: ColumnDefinition) -> list[str]:
+    """Return the task of a column, or the tasks of its suite."""
+    from atrl_bench.evaluation.benchmarks import list_suites
+
+    return list(next((suite.tasks for suite in list_suites() if suite.name == column.task), (column.task,)))
+
+
+def _answers(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> Answers:
+    """Return the answers of all seeds, as if those of further seeds were further repeats of one run."""
+    name, num_repeats, statistics = _parsed(task, metric)
+    samples = [
+        sample
+        if place == 0
+        else replace(sample, response=replace(sample.response, repeat=place * num_repeats + sample.response.repeat))
+        for place, seed in enumerate(sorted(of_seed))
+        for sample in of_seed[seed]
+        if sample.response.repeat < num_repeats
+    ]
+    return Answers(samples, f"{name}@{num_repeats * len(of_seed)}", statistics)
+
+
+def _parsed(task: str, metric: str) -> tuple[str, int, Mapping[str, Maker]]:
+    """Return the statistic that a metric asks for ("mean" for plain ones), its N, and the statistics of the task."""
+    name, _, num_repeats = metric.partition("@")
+    if name in ("acc", "mean"):
+        return "mean", int(num_repeats), {}
+    from atrl_bench.evaluation.benchmarks import find_task
+
+    module = find_task(task).module
+    statistics = getattr(module, "STATISTICS", {})
+    if name == "headline":
+        return getattr(module, "HEADLINE", "mean"), int(num_repeats), statistics
+    return *parse_metric(metric, statistics), statistics
+
+
+def _score(parts: Sequence[Answers], **options: int) -> Estimate:
+    return score(parts[0], **options) if len(parts) == 1 else suite_score(parts, **options)
+
+
+def _by_seed(of_part: Mapping[str, Mapping[int, Sequence[Sample]]], metric: str) -> dict[int, float]:
+    """Return the number of each seed that has all parts."""
+    numbers = {}
+    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in of_part.values()))):
+        answers = [_answers(part, {seed: of_seed[seed]}, metric) for part, of_seed in of_part.items()]
+        estimate = _score(answers, num_resamples=0)
+        if estimate.num_problems:
+            numbers[seed] = estimate.mean
+    return numbers
 
 
 class _Footnotes:
@@ -480,39 +589,62 @@ def _published(
     definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal], footnotes: _Footnotes
 ) -> tuple[PublishedRow, ...]:
     """Return the paper's table with its averages and differences computed from the printed scores."""
-    columns = [column.id for column in definition.columns]
+    columns, spreads = [column.id for column in definition.columns], load_paper_spreads(definition)
+    shown = [*columns, *([AVERAGE] if definition.average else [])]
     values: dict[str, list[Decimal | None]] = {}
     for row in definition.rows:
         printed = [scores.get((row.id, column)) for column in columns]
         present = [score for score in printed if score is not None]
         if present:
             whole = len(present) == len(printed)
-            average = sum(present, Decimal(0)) / len(present)
-            values[row.id] = [*printed, average.quantize(Decimal("0.01"), ROUND_HALF_UP) if whole else None]
-    best = [
-        max((score for score in column if score is not None), default=None)
-        for column in zip(*values.values(), strict=True)
-    ]
-    base = values.get(definition.baseline, [None] * (len(columns) + 1))
+            average = (sum(present, Decimal(0)) / len(present)).quantize(Decimal("0.01"), ROUND_HALF_UP)
+            values[row.id] = [*printed, *([average if whole else None] if definition.average else [])]
     groups = {group.id: group.label for group in definition.groups}
+    labels = {row.id: row.label for row in definition.rows}
     rows = []
     for row in definition.rows:
-        if row.id in values:
-            published = tuple(
-                PublishedScore(
-                    score,
-                    score - zero if score is not None and zero is not None and row.id != definition.baseline else None,
-                    score is not None and score == top,
-                )
-                for score, zero, top in zip(values[row.id], base, best, strict=True)
+        if row.id not in values:
+            continue
+        baseline = definition.baseline_of(row)
+        rivals = [
+            values[other.id]
+            for other in definition.rows
+            if other.id in values and definition.baseline_of(other) == baseline
+        ]
+        best = [max((v for v in of if v is not None), default=None) for of in zip(*rivals, strict=True)]
+        changes = _minus(values[row.id], values.get(baseline if baseline != row.id else ""))
+        scores_of_row = tuple(
+            PublishedScore(
+                value,
+                change,
+                value is not None and value == top,
+                spreads.get((row.id, column)),
+                footnotes.marks(row.cell_footnotes.get(column, ())),
             )
-            marks = footnotes.marks(row.footnotes)
-            rows.append(
-                PublishedRow(
-                    row.id, row.label, groups.get(row.group or "", ""), marks, published, published[-1].is_best
-                )
+            for column, value, change, top in zip(shown, values[row.id], changes, best, strict=True)
+        )
+        other = row.compared_with if row.compared_with in values else None
+        rows.append(
+            PublishedRow(
+                id=row.id,
+                label=row.label,
+                group=groups.get(row.group or "", ""),
+                marks=footnotes.marks(row.footnotes),
+                scores=scores_of_row,
+                is_best=scores_of_row[-1].is_best if definition.average else all(s.is_best for s in scores_of_row),
+                other=labels[other] if other else "",
+                deltas=tuple(_minus(values[row.id], values[other])) if other else (),
             )
+        )
     return tuple(rows)
+
+
+def _minus(values: Sequence[Decimal | None], others: Sequence[Decimal | None] | None) -> list[Decimal | None]:
+    """Return the differences of two rows where both have a score; all None without the other row."""
+    return [
+        None if value is None or other is None else value - other
+        for value, other in zip(values, others or [None] * len(values), strict=True)
+    ]
 
 
 def _views(samples: Sequence[Sample]) -> list[SampleView]:
@@ -577,14 +709,6 @@ def _credit_name(row: RowDefinition) -> str:
 
 def _num_repeats(cell: StoredCell) -> int:
     return int(cell.spec.get("decoding", {}).get("repeats", 1))
-
-
-def _over_seeds(by_seed: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for scores in by_seed:
-        for problem, score in scores.items():
-            values[problem].append(score)
-    return {problem: _mean(scores) for problem, scores in values.items()}
 
 
 def _mean(values: Iterable[float]) -> float:

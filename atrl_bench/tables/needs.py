@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.benchmarks import TaskInfo, find_task, parquet_files
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
@@ -25,12 +25,14 @@ TOKENS_PER_ANSWER = 400
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """Return every job and cell of the plan with its state in the store and what it needs."""
+    from atrl_bench.tables.run import evaluations_of
     from atrl_bench.training.run import resolved_arguments
 
     states = _states(plan)
     jobs, cells = [], []
-    for job in plan.jobs:
-        needs = None if job.recipe is None else resolved_arguments(job.recipe, plan.profile)["needs"]
+    for job in plan.due:
+        profile = plan.workspace.with_model(job.model).profile
+        needs = None if job.recipe is None else resolved_arguments(job.recipe, profile)["needs"]
         state = states.get(("run", job.row.id, job.seed), "to do") if job.recipe else "nothing to train"
         jobs.append({"row": job.row.id, "seed": job.seed, "training": state, "run": job.run_key, "needs": needs})
         for column in plan.definition.columns:
@@ -40,9 +42,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
                     "column": column.id,
                     "seed": job.seed,
                     "state": states.get((job.row.id, column.id, job.seed), "to do"),
-                    "checkpoint": job.run_key or plan.profile.model,
+                    "checkpoint": job.run_key or profile.model,
                     "judge": "none: the rule grader decides",
-                    **_evaluation(find_task(column.task), plan),
+                    **_evaluations([find_task(item.task) for item in evaluations_of(column)], plan),
                 }
             )
     return {
@@ -55,21 +57,23 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _evaluation(info: TaskInfo, plan: Plan) -> dict[str, Any]:
+def _evaluations(parts: Sequence[TaskInfo], plan: Plan) -> dict[str, Any]:
+    """Return what a column's task, or the tasks of its suite, need together."""
     sizes, data_dir = plan.profile.evaluation, plan.workspace.data_dir
-    num_samples = _num_rows(info, plan) * sizes.num_repeats
-    if data_dir is not None:
-        dataset = str(data_dir / info.folder)
-    else:
-        dataset = f"{info.hub_id}, {info.split}" if info.hub_id else "--data-dir (it is not on the hub as one dataset)"
+    num_samples = sum(_num_rows(info, plan) for info in parts) * sizes.num_repeats
+    datasets = [str(data_dir / info.folder) if data_dir is not None else _on_hub(info) for info in parts]
     needs: dict[str, Any] = {
-        "dataset": dataset,
+        "dataset": "; ".join(dict.fromkeys(datasets)),
         "samples": num_samples,
         "tokens_at_most": num_samples * sizes.max_new_tokens,
     }
     if not plan.profile.generated_data:
         needs["gpu_hours_about"] = round(num_samples * TOKENS_PER_ANSWER / TOKENS_PER_GPU_SECOND / 3600, 1)
     return needs
+
+
+def _on_hub(info: TaskInfo) -> str:
+    return f"{info.hub_id}, {info.split}" if info.hub_id else "--data-dir (it is not on the hub as one dataset)"
 
 
 def _num_rows(info: TaskInfo, plan: Plan) -> int:
@@ -92,15 +96,14 @@ def _states(plan: Plan) -> dict[tuple[str, str, int], str]:
             run = store.run(job.run_key) if job.run_key else None
             if run is not None:
                 states["run", job.row.id, job.seed] = run.state
-            try:
-                keys = job_cells(job, plan, store)
-            except MissingDataError:  # the base model or the data is not here yet, so nothing of it can be stored
-                continue
-            for column, key in keys.items():
-                cell = store.cell(key)
-                if cell is not None:
-                    share = "" if cell.state == "done" else f", {cell.num_responses} answers stored"
-                    states[job.row.id, column, job.seed] = cell.state + share
+            for column, keys in job_cells(job, plan, store).items():
+                cells = [cell for key in keys if (cell := store.cell(key)) is not None]
+                if cells:
+                    unfinished = [cell for cell in cells if cell.state != "done"]
+                    answers = sum(cell.num_responses for cell in cells)
+                    state = unfinished[0].state if unfinished else "done" if len(cells) == len(keys) else "pending"
+                    share = "" if state == "done" else f", {answers} answers stored"
+                    states[job.row.id, column, job.seed] = state + share
     return states
 
 

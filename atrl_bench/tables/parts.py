@@ -89,6 +89,7 @@ class Column:
     subscript: str
     metric: str
     marks: str = ""
+    frames: int | None = None
 
     @property
     def text(self) -> str:
@@ -98,7 +99,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the measured table; `cells` follow the table's columns, the average last."""
+    """A row of the measured table; `cells` follow its columns, `baseline` is the id of the row it is set against."""
 
     id: str
     label: str
@@ -112,20 +113,27 @@ class Row:
     data: str
     training_seeds: tuple[int, ...]
     checkpoints: tuple[str, ...]
+    baseline: str = ""
+    in_paper: bool = True
 
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """A printed score, or an average of printed scores, and its difference from the baseline's."""
+    """A printed score, or an average of printed scores, and its difference from the baseline's.
+
+    `sd` is the printed standard deviation over training runs, `marks` the letters of the footnotes on this score alone.
+    """
 
     score: Decimal | None
     difference: Decimal | None
     is_best: bool
+    sd: Decimal | None = None
+    marks: str = ""
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of the paper's table."""
+    """A row of the paper's table; `deltas` are its differences from the row called `other`, where it has one."""
 
     id: str
     label: str
@@ -133,6 +141,8 @@ class PublishedRow:
     marks: str
     scores: tuple[PublishedScore, ...]
     is_best: bool
+    other: str = ""
+    deltas: tuple[Decimal | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,7 @@ class Table:
     published_footnotes: tuple[Footnote, ...]
     settings: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
+    has_average: bool = True  # then the last column is the mean of the others
 
     @property
     def warning(self) -> str:

@@ -18,13 +18,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atrl_bench.digests import spec_key
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
-from atrl_bench.tables.definition import RowDefinition, TableDefinition, load_table
+from atrl_bench.tables.definition import ColumnDefinition, RowDefinition, TableDefinition, load_table
 from atrl_bench.tables.progress import Watch
 from atrl_bench.tables.workspace import Workspace
 
@@ -38,15 +38,23 @@ EVALUATION_SEED = 0
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
+class Evaluation(NamedTuple):
+    """One benchmark as a column asks for it; `frames` of a video, None for the profile's number."""
+
+    task: str
+    frames: int | None
+
+
 @dataclass(frozen=True)
 class Job:
     """One row under one training seed: at most one training, then one evaluation a task."""
 
     row: RowDefinition
     seed: int
-    tasks: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...]
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
+    model: str | None = None  # the base model; None for the profile's
 
     @property
     def run_key(self) -> str | None:
@@ -61,12 +69,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a table needs under one profile."""
+    """What a table needs under one profile; `only` names the rows to carry out where the others are just shown."""
 
     definition: TableDefinition
     workspace: Workspace
     seeds: tuple[int, ...]
     jobs: tuple[Job, ...]
+    only: frozenset[str] | None = None
+
+    @property
+    def due(self) -> tuple[Job, ...]:
+        """The jobs that a run carries out."""
+        return tuple(job for job in self.jobs if self.only is None or job.row.id in self.only)
 
     @property
     def profile(self) -> Profile:
@@ -108,18 +122,39 @@ def plan_table(
     workspace: Path | None = None,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     data_dir: Path | None = None,
 ) -> Plan:
-    """Return the jobs of a table. Loads no model and reads the store only when asked for a cell's state."""
+    """Return the jobs of a table. Loads no model and reads the store only when asked for a cell's state.
+
+    Without `seeds`, rows are trained as often as the table says. Points that `ablate` added to an ablation in this run
+    folder are among its rows.
+    """
+    from atrl_bench.tables.ablation import with_saved_points
+
+    place = Workspace.at(workspace, profile, data_dir)
+    definition = with_saved_points(load_table(table), place).select(rows=rows, columns=columns)
+    return plan_definition(definition, place, seeds)
+
+
+def plan_definition(
+    definition: TableDefinition,
+    place: Workspace,
+    seeds: Sequence[int] | None = None,
+    only: frozenset[str] | None = None,
+) -> Plan:
+    """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
     from atrl_bench.evaluation.benchmarks import find_task
     from atrl_bench.training.recipe import load_recipe
 
-    definition = load_table(table).select(rows=rows, columns=columns)
-    place = Workspace.at(workspace, profile, data_dir)
-    tasks = tuple(dict.fromkeys(column.task for column in definition.columns))
-    place.provide(*(find_task(task).folder for task in tasks))
-    jobs = [Job(row, seeds[0], tasks, None, None) for row in definition.rows if not row.recipe and not row.not_measured]
+    seeds = tuple(seeds or definition.seeds)
+    asked = tuple(dict.fromkeys(item for column in definition.columns for item in evaluations_of(column)))
+    place.provide(*(find_task(evaluation.task).folder for evaluation in asked))
+    jobs = [
+        Job(row, seeds[0], asked, None, None, definition.model_of(row))
+        for row in definition.rows
+        if not row.recipe and not row.not_measured
+    ]
     recipes = {
         row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
     }
@@ -127,9 +162,31 @@ def plan_table(
     for seed in seeds:
         for row in definition.rows:
             if row.id in recipes:
-                spec = training_spec(recipes[row.id], place, seed)
-                jobs.append(Job(row, seed, tasks, recipes[row.id], spec))
-    return Plan(definition, place, tuple(seeds), tuple(jobs))
+                model = definition.model_of(row)
+                spec = training_spec(recipes[row.id], place.with_model(model), seed)
+                jobs.append(Job(row, seed, asked, recipes[row.id], spec, model))
+    return Plan(definition, place, seeds, tuple(jobs), only)
+
+
+def evaluations_of(column: ColumnDefinition) -> tuple[Evaluation, ...]:
+    """Return what a column needs: its task, or the tasks of its suite."""
+    from atrl_bench.evaluation.benchmarks import expand
+
+    return tuple(Evaluation(info.name, column.frames if info.shows_videos else None) for info in expand([column.task]))
+
+
+@cache
+def lacking(task: str) -> str | None:
+    """Return why this machine may not run a task, None where it may; asked once a process."""
+    from atrl_bench.evaluation.benchmarks import find_task
+    from atrl_bench.evaluation.isolation import CODE_ISOLATION, require_isolation
+
+    if CODE_ISOLATION in find_task(task).needs:
+        try:
+            require_isolation()
+        except AtrlBenchError as error:
+            return f"{error.what} {error.next_step[:1].upper()}{error.next_step[1:]}."
+    return None
 
 
 def training_spec(recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]:
@@ -158,34 +215,44 @@ def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[
     return model_digest(base_model), data_digest(data, data_dir)
 
 
-def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, str]:
-    """Return the cell keys of a job by column; none before the checkpoint they depend on exists."""
+def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
+    """Return the cell keys of a job by column, several for a suite; a column that lacks one is left out."""
+    of = evaluation_keys(job, plan, store)
+    needed = {column.id: evaluations_of(column) for column in plan.definition.columns}
+    return {column: tuple(of[item] for item in items) for column, items in needed.items() if of.keys() >= set(items)}
+
+
+def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
+    """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
     from atrl_bench.evaluation.run import cell_spec
 
-    model = _checkpoint(job, plan.workspace, store)
+    place, keys = plan.workspace, {}
+    model = _checkpoint(job, place, store)
     if model is None:
         return {}
-    of_task = {
-        task: spec_key(
-            cell_spec(model, task, profile=plan.profile, data_dir=plan.workspace.data_dir, run_seed=EVALUATION_SEED)
-        )
-        for task in job.tasks
-    }
-    return {column.id: of_task[column.task] for column in plan.definition.columns}
+    for task, frames in job.evaluations:
+        try:
+            spec = cell_spec(
+                model, task, profile=plan.profile, data_dir=place.data_dir, run_seed=EVALUATION_SEED, frames=frames
+            )
+        except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
+            continue
+        keys[Evaluation(task, frames)] = spec_key(spec)
+    return keys
 
 
 def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
-    """Return the keys of each (row, column) over the seeds, as far as the checkpoints they depend on exist."""
+    """Return the keys of each (row, column) over seeds and parts, as far as what they depend on exists."""
     keys: dict[tuple[str, str], list[str]] = {}
     for job in plan.jobs:
-        for column, key in job_cells(job, plan, store).items():
-            keys.setdefault((job.row.id, column), []).append(key)
+        for column, of_column in job_cells(job, plan, store).items():
+            keys.setdefault((job.row.id, column), []).extend(of_column)
     return keys
 
 
 def _checkpoint(job: Job, place: Workspace, store: Store) -> str | Path | None:
     if job.run_key is None:
-        return place.profile.model
+        return place.with_model(job.model).profile.model
     run = store.run(job.run_key)
     folder = place.root / run.checkpoint if run is not None and run.state == "done" else None
     return folder if folder is not None and folder.is_dir() else None
@@ -196,8 +263,11 @@ def _checkpoint(job: Job, place: Workspace, store: Store) -> str | Path | None:
 
 def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Outcome:
     """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
+    from atrl_bench.tables.ablation import save_points
+
+    save_points(plan.definition, plan.workspace)
     with Store.open(plan.workspace.store_path) as store:
-        pending = [job for job in plan.jobs if not _is_done(job, plan, store)]
+        pending = [job for job in plan.due if not _is_done(job, plan, store)]
         if pending:
             plan.workspace.record_environment()
         failures = _carry_out_all(pending, plan, store, jobs=jobs, quiet=quiet) if pending else {}
@@ -230,16 +300,20 @@ def read_table(plan: Plan, store: Store) -> Table:
         seeds=plan.seeds,
         environment=plan.workspace.environment(),
         notes=_overlap_notes(plan),
+        lacking=_lacking(plan),
     )
 
 
 def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
+    from atrl_bench.tables.index import write_index
     from atrl_bench.tables.report import write_report
-    from atrl_bench.tables.samples import Answers
+    from atrl_bench.tables.samples import Answers, remembered_shades
 
-    table = read_table(plan, store)
-    answers = Answers(store, cell_keys(plan, store), plan.workspace.data_dir, plan.definition.baseline)
-    return Outcome(table, tuple(write_report(table, plan.workspace.reports, answers)), num_done_now, failures)
+    table, place = read_table(plan, store), plan.workspace
+    keys, shades = cell_keys(plan, store), remembered_shades(place)
+    answers = Answers(store, keys, place.data_dir, plan.definition.baseline, shades)
+    files = write_report(table, place.reports, answers)
+    return Outcome(table, (*files, write_index(place)), num_done_now, failures)
 
 
 def _training_sets(plan: Plan) -> list[str]:
@@ -247,7 +321,13 @@ def _training_sets(plan: Plan) -> list[str]:
 
 
 def _tasks(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(column.task for column in plan.definition.columns))
+    return list(dict.fromkeys(item.task for column in plan.definition.columns for item in evaluations_of(column)))
+
+
+def _lacking(plan: Plan) -> dict[str, str]:
+    """Return the columns that nothing here may fill, each with the reason."""
+    reasons = {column.id: [lacking(item.task) for item in evaluations_of(column)] for column in plan.definition.columns}
+    return {column: next(filter(None, found)) for column, found in reasons.items() if any(found)}
 
 
 def _overlap_notes(plan: Plan) -> list[str]:
@@ -271,8 +351,9 @@ def _look_for_overlap(plan: Plan) -> None:
 
 
 def _is_done(job: Job, plan: Plan, store: Store) -> bool:
-    cells = [store.cell(key) for key in job_cells(job, plan, store).values()]
-    return bool(cells) and all(cell is not None and cell.state == "done" for cell in cells)
+    keys = evaluation_keys(job, plan, store)
+    cells = [store.cell(key) for item, key in keys.items() if lacking(item.task) is None]
+    return len(keys) == len(job.evaluations) and all(cell is not None and cell.state == "done" for cell in cells)
 
 
 def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | None, quiet: bool) -> dict[str, str]:
@@ -328,13 +409,28 @@ def start_worker(parent: int) -> None:
 
 
 def carry_out(job: Job, place: Workspace) -> None:
-    """Train the job's row if it has a recipe, then evaluate its tasks; whatever is stored already is not done again."""
+    """Train the job's row if it has a recipe, then evaluate it; whatever is stored already is not done again.
+
+    A benchmark that fails does not keep the others from being answered; the first failure is raised after them.
+    """
+    from atrl_bench.tables.samples import shade_some
+
+    place = place.with_model(job.model)
+    failed: list[Exception] = []
     with Store.open(place.store_path) as store:
         model: str | Path = place.profile.model
         if job.recipe is not None:
             model = train_into(store, job.recipe, job.run_spec or {}, place=place, seed=job.seed)
-        for task in job.tasks:
-            evaluate_into(store, model, task, place=place, run_seed=EVALUATION_SEED)
+        for task, frames in job.evaluations:
+            if lacking(task):
+                continue
+            try:
+                key = evaluate_into(store, model, task, place=place, run_seed=EVALUATION_SEED, frames=frames)
+                shade_some(store, key, place)
+            except Exception as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, place: Workspace, seed: int) -> Path:

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -58,6 +58,12 @@ class Workspace:
         from atrl_bench.mini import write_world
 
         return write_world(self.root / "data", self.profile, folders)
+
+    def with_model(self, model: str | None) -> Workspace:
+        """Return this folder with another base model; on generated data the profile's own stands for every model."""
+        if model is None or self.profile.generated_data:
+            return self
+        return replace(self, profile=self.profile.model_copy(update={"model": model}))
 
     @property
     def base_model(self) -> Path | str:

@@ -1,0 +1,236 @@
+"""Points of an ablation: rows for any value of any field of the credit, beside the rows of the paper.
+
+A point starts from the row that the ablation names (`point`) and changes fields of its `CreditConfig`, its credit rule
+or its preset. A point that the paper has is that row of the table; any other becomes a row of its own, after the row
+with the next smaller value where there is one, and stays with the run folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
+from atrl_bench.tables.definition import RowDefinition, TableDefinition, list_ablations, load_table
+from atrl_bench.tables.workspace import Workspace
+from atrl_bench.training.recipe import CreditChoice
+
+if TYPE_CHECKING:
+    from atrl_bench.tables.run import Plan
+
+# The paper's symbols, which are shorter than the fields' names.
+SYMBOLS = {
+    "L": "num_layers",
+    "lambda_exp": "exp_weight",
+    "gamma": "exp_decay",
+    "lambda_cos": "cosine_weight",
+    "tau_sim": "min_edge_similarity",
+    "tau_cen": "min_centroid_similarity",
+    "alpha": "outlier_scale",
+    "q": "hub_fraction",
+    "R": "num_neighbours",
+    "lambda_sim": "similarity_weight",
+    "lambda_imp": "importance_weight",
+    "tau_nb": "min_neighbour_score",
+    "topk": "kept_fraction",
+}
+# Fields that the full rule does not read bring along the rule that does.
+RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
+CHOICE = ("rule", "preset")  # what a point may change beside the fields of CreditConfig
+
+Setting = float | int | str | bool | None
+
+
+def ablate_plan(
+    name: str,
+    topk: str | float | None = None,
+    settings: Sequence[str] = (),
+    *,
+    profile: Profile,
+    workspace: Path | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    data_dir: Path | None = None,
+) -> Plan:
+    """Return the jobs of an ablation, or, with `topk` or `settings`, of these points and what they are set against.
+
+    `topk=0.15` is short for the setting `topk=0.15`, which keeps that share of the tokens by hard truncation. A setting
+    is `field=value` or `field=value,value,...`; several settings make every combination.
+    """
+    from atrl_bench.tables.run import plan_definition, plan_table
+
+    if name not in list_ablations():
+        raise UnknownNameError("ablation", name, list_ablations(), next_step="atrl-bench list ablations")
+    given = [*([f"topk={topk}"] if topk is not None else []), *settings]
+    if not given:
+        options: dict[str, Any] = {"rows": rows, "columns": columns, "seeds": seeds, "data_dir": data_dir}
+        return plan_table(name, profile=profile, workspace=workspace, **options)
+    place = Workspace.at(workspace, profile, data_dir)
+    definition, asked = with_points(with_saved_points(load_table(name), place), given)
+    needed = {name for row in asked for name in (row.id, definition.baseline_of(row), row.compared_with) if name}
+    return plan_definition(definition.select(rows=rows, columns=columns), place, seeds, frozenset(needed))
+
+
+def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
+    """Return the ablation with the points that these settings ask for, and the rows that those points are."""
+    values = [_values(assignment) for assignment in assignments]
+    asked = []
+    for combination in itertools.product(*([(name, value) for value in of] for name, of in values)):
+        row = _point(definition, dict(combination))
+        if not any(_is_same(definition, other, row) for other in definition.rows):
+            definition = definition.model_copy(update={"rows": _inserted(definition, row)})
+        asked.append(next(other for other in definition.rows if _is_same(definition, other, row)))
+    return definition, asked
+
+
+# Reading settings -----------------------------------------------------------------------------------------------------
+
+
+def _values(assignment: str) -> tuple[str, list[Setting]]:
+    """Return the field's own name and its values."""
+    from atrl_bench.credit import CreditConfig
+
+    name, equals, text = (part.strip() for part in assignment.partition("="))
+    if not equals or not text:
+        raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
+    field = SYMBOLS.get(name, name)
+    known = [item.name for item in dataclasses.fields(CreditConfig)]
+    if field not in known and field not in CHOICE:
+        raise UnknownNameError(
+            "field of the credit", name, [*known, *CHOICE, *SYMBOLS], next_step="read docs/method.md"
+        )
+    return field, [_value(part.strip()) for part in text.split(",")]
+
+
+def _value(text: str) -> Setting:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    return value if isinstance(value, (float, int, str, bool)) or value is None else text
+
+
+def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
+    """Return the row that differs from the ablation's point in these fields."""
+    from atrl_bench.credit import RULES
+
+    start = definition.row(definition.point or "")
+    implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
+    choice = {"rule": changes.get("rule", implied), "preset": changes.get("preset", start.credit.preset)}
+    if choice["rule"] not in RULES:
+        raise UnknownNameError("credit rule", str(choice["rule"]), RULES, next_step="atrl-bench list credit")
+    fields = {name: value for name, value in changes.items() if name not in CHOICE}
+    try:
+        credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
+        _config(credit)
+    except (ValueError, TypeError) as error:
+        shown = " ".join(f"{name}={value}" for name, value in changes.items())
+        raise InvalidFileError(
+            f"--set {shown} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
+        ) from None
+    return RowDefinition(
+        id="__".join(f"{name}_{value}" for name, value in changes.items()),
+        label=_label(start, changes),
+        recipe=start.recipe,
+        credit=credit,
+        model=start.model,
+        data=start.data,
+        schedule=start.schedule,
+        in_paper=False,
+        added_by=" ".join(f"--set {name}={value}" for name, value in changes.items()),
+    )
+
+
+def _config(credit: CreditChoice) -> Any:
+    """Return the settings as the credit computes with them: two choices of one config are one point."""
+    from atrl_bench.credit import CreditConfig
+
+    return CreditConfig.preset(credit.preset).replace(**credit.settings)
+
+
+def _label(start: RowDefinition, changes: Mapping[str, Setting]) -> str:
+    if set(changes) == {"kept_fraction"}:
+        return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
+    shown = ", ".join(f"{name}={value}" for name, value in changes.items())
+    return f"{start.label.partition(' (')[0]}, {shown}"
+
+
+# Placing rows ---------------------------------------------------------------------------------------------------------
+
+
+def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
+    """Return whether two rows are one training, however their credits are written down."""
+
+    def training(row: RowDefinition) -> list[Any]:
+        fields = definition.recipe_fields(row)
+        return [row.recipe, row.credit.rule, _config(row.credit), fields["data"], definition.model_of(row)]
+
+    return training(one) == training(other)
+
+
+def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefinition, ...]:
+    """Return the rows with this one in its place: along the curve it is a point of, else after the ablation's point."""
+    rows, mine = definition.rows, dataclasses.asdict(_config(row.credit))
+    of_field: dict[str, list[tuple[float, RowDefinition]]] = defaultdict(list)
+    for other in rows:
+        if (other.recipe, other.credit.rule) == (row.recipe, row.credit.rule) and other.id != definition.point:
+            theirs = dataclasses.asdict(_config(other.credit))
+            differing = [name for name in mine if mine[name] != theirs[name]]
+            if len(differing) == 1 and all(_is_number(of[differing[0]]) for of in (mine, theirs)):
+                of_field[differing[0]].append((theirs[differing[0]], other))
+    start = definition.row(definition.point or "")
+    neighbour, place = start, rows.index(start) + 1
+    if of_field:
+        field, curve = max(of_field.items(), key=lambda item: len(item[1]))
+        below = [(value, other) for value, other in curve if value < mine[field]]
+        if below:
+            neighbour = max(below, key=lambda item: item[0])[1]
+            place = rows.index(neighbour) + 1
+        else:
+            neighbour = min(curve, key=lambda item: item[0])[1]
+            place = rows.index(neighbour)
+    other_row = neighbour.compared_with if neighbour is not start else start.id
+    changes = {"group": neighbour.group, "compared_with": None if other_row == definition.baseline else other_row}
+    return (*rows[:place], row.model_copy(update=changes), *rows[place:])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# In the run folder ----------------------------------------------------------------------------------------------------
+
+
+def with_saved_points(definition: TableDefinition, place: Workspace) -> TableDefinition:
+    """Return the ablation with the points that were run in this folder before."""
+    for assignments in _saved(definition, place) if definition.kind == "ablation" else []:
+        definition, _ = with_points(definition, assignments)
+    return definition
+
+
+def save_points(definition: TableDefinition, place: Workspace) -> None:
+    """Write down which rows of the ablation are no rows of its file, so that later reports show them too."""
+    added = [row.added_by.removeprefix("--set ").split(" --set ") for row in definition.rows if row.added_by]
+    known = _saved(definition, place)
+    if any(point not in known for point in added):
+        content = known + [point for point in added if point not in known]
+        write_atomically(_path(definition, place), (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _saved(definition: TableDefinition, place: Workspace) -> list[list[str]]:
+    path = _path(definition, place)
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
+def _path(definition: TableDefinition, place: Workspace) -> Path:
+    return place.root / "points" / f"{definition.id}.json"
