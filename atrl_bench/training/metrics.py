@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -65,9 +66,15 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     rollouts = [line for line in lines if "reward" in line]
     first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]
     summary: dict[str, Any] = {"num_rollouts": len(rollouts), "num_updates": len(lines)}
-    for name in ("accuracy", "completions/mean_length", "frac_reward_zero_std"):
+    rewards = {name for line in rollouts for name in line if re.fullmatch("rewards/.+/mean", name)}
+    others = sorted(rewards - {"rewards/accuracy/mean"})  # which `accuracy` says in plainer words
+    for name in ("accuracy", *others, "completions/mean_length", "frac_reward_zero_std"):
         summary[f"first {name}"], summary[f"last {name}"] = _mean(first, name), _mean(last, name)
-    for name in ("kl", "entropy", "clip_ratio/region_mean"):
+    # The last two are DPO's: how far apart policy and reference see right and wrong, and how often the right way round.
+    for name in (
+        *("kl", "entropy", "clip_ratio/region_mean", "critic/explained_variance"),
+        *("rewards/margins", "rewards/accuracies"),
+    ):
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
     names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/"))}
     summary |= {name: _mean(lines, name) for name in sorted(names)}

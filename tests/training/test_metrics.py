@@ -55,3 +55,18 @@ def test_a_phase_inside_another_counts_for_itself_only(monkeypatch):
         clock.add("elsewhere", 0.5)
     assert clock.pop() == {"outer": 8.0, "inner": 1.5, "elsewhere": 0.5}
     assert clock.pop() == {}
+
+
+def test_a_summary_follows_every_reward_but_the_one_that_accuracy_says_already(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, 1, first_step=0)
+    for step, validity in enumerate((0.0, 0.5), 1):
+        rewards = {
+            "rewards/chain_validity/mean": validity,
+            "rewards/chain_validity/std": 0.1,
+            "rewards/accuracy/mean": 0.2,
+        }
+        log(file, step, loss=0.0, reward=1.0, accuracy=0.6, **rewards)
+    summary = summarise(path, 1)
+    assert (summary["first rewards/chain_validity/mean"], summary["last rewards/chain_validity/mean"]) == (0.0, 0.5)
+    assert not [name for name in summary if "std" in name or "accuracy/mean" in name]

@@ -222,3 +222,8 @@ def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
     assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
     logged = {name for line in trainer.state.log_history for name in line}
     assert {"vppo/dependency", "vppo/max_scale", "vppo/kept_dependency", "seconds/dependency"} <= logged
+
+
+def test_a_rollout_that_is_made_again_has_the_same_scale_for_every_token(make_trainer):
+    first, second = (scored_batch(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
+    assert torch.equal(first["token_scale"], second["token_scale"])
