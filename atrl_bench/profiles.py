@@ -30,6 +30,7 @@ class TrainingSizes(_Settings):
     completions_per_device: int = Field(gt=0, description="responses in one forward and backward pass of one device")
     max_prompt_tokens: int = Field(gt=0, description="longer prompts are left out and counted")
     max_response_tokens: int = Field(gt=0, description="a response is cut here")
+    rewarded_lengths: tuple[int, int] = Field(description="shortest and longest response with T-GRPO's length bonus")
     min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
     max_pixels: int = Field(gt=0, description="larger images are reduced to this")
     num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")

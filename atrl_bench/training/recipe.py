@@ -78,8 +78,7 @@ class Temporal(_Settings):
     )
     shuffled_fraction: float = Field(gt=0, le=1, description="responses on shuffled frames, as a share of the group")
     right_above: float = Field(ge=0, lt=1, description="a response is right if its accuracy reward is larger than this")
-    length_bonus: float = Field(ge=0, description="omega, added to each right response whose length is in the range")
-    length_range: tuple[float, float] = Field(description="shortest and longest, as shares of the longest response")
+    length_bonus: float = Field(ge=0, description="omega, added to each right response of one of the rewarded lengths")
 
 
 class Recipe(_Settings):
@@ -168,6 +167,8 @@ class RolloutRecipe(Recipe):
             raise ValueError("step_rewards are weighed against a right answer, not against T-GRPO's rewards")
         if self.objective == "reinforce" and self.schedule != "strict":
             raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
+        if len([field for field in (self.critic, self.vppo, self.temporal) if field is not None]) > 1:
+            raise ValueError("critic, vppo and temporal are methods of their own: choose one")
         if self.temporal is not None and self.rewards != "typed":
             raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:

@@ -89,6 +89,7 @@ def build(start: Start[RolloutRecipe]) -> Iterator[CreditTrainer]:
         yield trainer_class(recipe)(
             recipe=recipe,
             data=data,
+            sizes=sizes,
             run_seed=start.seed,
             updates_per_rollout=recipe.updates_per_rollout(sizes),
             model=start.model,
@@ -116,9 +117,12 @@ def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     if recipe.format_reward:
         rewards["format"] = f"+{recipe.format_reward:g} in <think> and <answer> tags"
     if (temporal := recipe.temporal) is not None:
-        shortest, longest = (round(share * sizes.max_response_tokens) for share in temporal.length_range)
+        shortest, longest = sizes.rewarded_lengths
         shuffled = max(1, round(temporal.shuffled_fraction * sizes.group_size))
-        rewards["temporal"] = f"+{temporal.bonus:g} if right, where {shuffled} on shuffled frames do not do better"
+        rewards["temporal"] = (
+            f"+{temporal.bonus:g} if right, where the group is right at least {temporal.tolerance:g} times as often as "
+            f"{shuffled} responses to shuffled frames"
+        )
         rewards["length"] = f"+{temporal.length_bonus:g} if right and of {shortest} to {longest} tokens"
     if recipe.step_rewards is not None:
         rewards["key_step_match"] = "the share of the problem's key steps that the chain takes, 0 to 1"

@@ -9,7 +9,6 @@ Where this differs from the official code (tulerfeng/Video-R1, 59d65c3):
 2. A video that cannot be decoded gives way to the next problem; there the question is asked without it.
 3. Rewards are typed problem by problem; there a batch is taken to be of one type.
 4. The order of the frames is drawn from (run seed, rollout, problem), so a resumed run shuffles alike.
-5. Lengths are shares of the longest response: 320 and 512 tokens of 768.
 
 Shapes: G responses in order, H on shuffled frames, P problems.
 """
@@ -41,18 +40,14 @@ def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Te
     return settings.bonus * (helps & (accuracy_G > settings.right_above)).float()
 
 
-def length_bonus(accuracy_G: Tensor, lengths_G: Tensor, max_length: int, settings: Temporal) -> Tensor:
-    """Return omega for each right response whose length is in the range, if at least two of the group are right."""
+def length_bonus(
+    accuracy_G: Tensor, lengths_G: Tensor, rewarded_lengths: tuple[int, int], settings: Temporal
+) -> Tensor:
+    """Return omega for each right response whose length is rewarded, if at least two of the group are right."""
     right_G = accuracy_G > settings.right_above
-    shortest, longest = length_limits(max_length, settings)
+    shortest, longest = rewarded_lengths
     in_range_G = (lengths_G >= shortest) & (lengths_G <= longest)
     return settings.length_bonus * (right_G & in_range_G & (right_G.sum() >= 2)).float()
-
-
-def length_limits(max_length: int, settings: Temporal) -> tuple[int, int]:
-    """Return the shortest and the longest length that is rewarded, in tokens."""
-    shortest, longest = (round(share * max_length) for share in settings.length_range)
-    return shortest, longest
 
 
 def shuffled_order(num_frames: int, run_seed: int, key: str) -> list[int]:
@@ -95,7 +90,9 @@ class TemporalTrainer(CreditTrainer):
                 in_order.append(accuracy_G.mean().item())
                 helped.append(float(group.rewards_GF[:, temporal].any()))
             lengths_G = torch.tensor([len(ids) for ids in group.generated[1] or ()], device=accuracy_G.device)
-            group.rewards_GF[:, length] = length_bonus(accuracy_G, lengths_G, self.max_completion_length, self.settings)
+            group.rewards_GF[:, length] = length_bonus(
+                accuracy_G, lengths_G, self.sizes.rewarded_lengths, self.settings
+            )
         shuffled = [accuracy_H.mean().item() for accuracy_H in shuffled_P if accuracy_H is not None]
         if shuffled:
             self._note("temporal/accuracy_in_order", float(np.mean(in_order)))

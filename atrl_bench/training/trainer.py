@@ -34,6 +34,7 @@ from atrl_bench.credit import Recording
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.evaluation.positions import put_words_after_videos
+from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
@@ -69,6 +70,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         *,
         recipe: RolloutRecipe,
         data: TrainingData,
+        sizes: TrainingSizes,
         run_seed: int,
         updates_per_rollout: int,
         trim_padding: bool = True,
@@ -76,7 +78,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> None:
         super().__init__(**trl)
         self.prepare_run(data=data, updates_per_rollout=updates_per_rollout)
-        self.recipe = recipe
+        self.recipe, self.sizes = recipe, sizes
         self.run_seed = run_seed
         self.trim_padding = trim_padding
         self._groups: list[Group] | None = None

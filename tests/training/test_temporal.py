@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 from atrl_bench.training.temporal import length_bonus, shuffled_order, temporal_bonus
@@ -43,7 +44,7 @@ def test_the_bonus_for_order(in_order, shuffled, bonus):
 @pytest.mark.parametrize(
     ("accuracy", "lengths", "bonus"),
     [
-        # Of 768 tokens: 320 to 512.
+        # From 320 to 512 tokens.
         ([1, 1, 1, 1], [319, 320, 512, 513], [0, 0.2, 0.2, 0]),
         ([1, 1, 0, 0.1], [400, 400, 400, 400], [0.2, 0.2, 0, 0]),
         # One right response alone earns nothing.
@@ -53,7 +54,7 @@ def test_the_bonus_for_order(in_order, shuffled, bonus):
     ],
 )
 def test_the_bonus_for_length(accuracy, lengths, bonus):
-    found = length_bonus(torch.tensor(accuracy).float(), torch.tensor(lengths), 768, SETTINGS)
+    found = length_bonus(torch.tensor(accuracy).float(), torch.tensor(lengths), (320, 512), SETTINGS)
     assert found.tolist() == pytest.approx(bonus)
 
 
@@ -64,6 +65,10 @@ def test_frames_are_shuffled_the_same_way_every_time_and_never_into_their_own_or
     assert len(orders) == 20
     assert all(sorted(order) == list(range(8)) for order in orders)
     assert shuffled_order(8, 0, "0:0:7") == shuffled_order(8, 0, "0:0:7") != shuffled_order(8, 1, "0:0:7")
+
+
+def test_the_papers_lengths_are_video_r1s():
+    assert load_profile("paper").training.rewarded_lengths == (320, 512)
 
 
 def test_temporal_rewards_need_accuracies_from_zero_to_one():
@@ -138,6 +143,19 @@ def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is
     ]
     assert found == in_order
     assert len(batch["visuals"]) == 16
+
+
+def test_where_trl_samples_images_are_asked_too_so_that_devices_stay_in_step(make_video_trainer):
+    trainer = make_video_trainer()
+    trainer._from_one_prefill = False  # as for a model that is sharded over devices
+    trainer.model.train()
+    rows = rows_about(trainer, "video", 1) + rows_about(trainer, "image", 1)
+    groups = trainer._generate_groups(rows, "0:0")
+    assert [len(group.generated[1]) for group in groups] == [4, 4]
+    found = trainer._shuffled_accuracies(groups, "0:0")
+    assert found[0].shape == (2,)
+    assert found[1] is None
+    assert len(trainer._visuals_P) == 2
 
 
 def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
