@@ -152,6 +152,65 @@ def train(
 
 
 @app.command()
+def sweep(
+    name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of every point; repeatable")] = None,
+    profile: ProfileOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="training seed")] = 0,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train every point of a sweep over a recipe's fields.
+
+    The same command again resumes; points that are trained already are not trained twice.
+    """
+    from atrl_bench.tables import single
+
+    overrides = single.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
+    settings = _profile(profile, quiet=as_json)
+    results = single.train_sweep(
+        name, overrides, profile=settings, seed=seed, workspace=out, data_dir=data_dir, quiet=as_json
+    )
+    _show(results, single.sweep_text(results), as_json)
+
+
+@app.command()
+def key_steps(
+    data: Annotated[str, typer.Argument(help="a training set, such as virl39k")],
+    model: Annotated[str, typer.Option("--model", help="the name under which the model is served")],
+    base_url: Annotated[str, typer.Option("--base-url", help="OpenAI-compatible URL that serves it")],
+    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time")] = 8,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the key")
+    ] = "OPENAI_API_KEY",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems")] = None,
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a served model extract the key steps of a training set.
+
+    StepGRPO rewards them. The same command again asks only for what is missing.
+    """
+    from atrl_bench.evaluation.endpoint_client import EndpointConfig
+    from atrl_bench.tables import single
+
+    endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+    found = single.key_steps(
+        data,
+        endpoint,
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        data_dir=data_dir,
+        limit=limit,
+        quiet=as_json,
+    )
+    _show(found, "\n".join(f"{name}: {value}" for name, value in found.items()), as_json)
+
+
+@app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
     tasks: Annotated[str, typer.Option("--tasks", help="tasks of `atrl-bench list tasks`, separated by commas")],
@@ -301,11 +360,11 @@ def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOp
 
 @app.command("list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="tables, recipes, tasks, credit or profiles; default: all")] = None,
+    kind: Annotated[str | None, typer.Argument(help="tables, recipes, sweeps, tasks, credit or profiles")] = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tables, recipes, tasks, credit rules and profiles."""
+    """List the tables, recipes, sweeps, tasks, credit rules and profiles."""
     from atrl_bench.tables import catalogue
 
     known = catalogue.read(kind, data_dir)

@@ -1,4 +1,4 @@
-"""What there is to run: tables, recipes, tasks, credit rules and profiles, each with a line of text.
+"""What there is to run: tables, recipes, sweeps, tasks, credit rules and profiles, each with a line of text.
 
 A task's line says more: its split and size, how it is scored, what it needs, and whether this machine has its rows.
 """
@@ -24,6 +24,12 @@ def _recipes() -> Entries:
     from atrl_bench.training.recipe import list_recipes, load_recipe
 
     return {name: load_recipe(name).title for name in list_recipes()}
+
+
+def _sweeps() -> Entries:
+    from atrl_bench.training.sweep import list_sweeps, load_sweep
+
+    return {name: load_sweep(name).title for name in list_sweeps()}
 
 
 def _tasks(data_dir: Path | None = None) -> Entries:
@@ -64,6 +70,7 @@ def _profiles() -> Entries:
 KINDS: dict[str, Callable[[], Entries]] = {
     "tables": _tables,
     "recipes": _recipes,
+    "sweeps": _sweeps,
     "tasks": _tasks,
     "credit": _credit,
     "profiles": _profiles,

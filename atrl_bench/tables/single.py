@@ -1,18 +1,23 @@
-"""One row's training outside any table: what `train` does."""
+"""Trainings outside any table: what `train`, `sweep` and `key-steps` do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables.progress import Watch, duration
 from atrl_bench.tables.workspace import Workspace
+
+if TYPE_CHECKING:
+    from atrl_bench.evaluation.endpoint_client import EndpointConfig
+    from atrl_bench.training.recipe import Recipe
 
 
 def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: Sequence[str]) -> dict[str, Any]:
@@ -48,18 +53,74 @@ def train_recipe(
     """Return folder, digest, seconds and last figures of the recipe's checkpoint, trained now unless it is there."""
     if recipe == "mini_base":
         return _rebuild_mini_base(workspace, quiet=quiet)
-    from atrl_bench.tables.run import train_into, training_spec
     from atrl_bench.training.recipe import load_recipe
 
     profile = profile if model is None else profile.model_copy(update={"model": model})
     place = Workspace.at(workspace, profile, data_dir)
-    chosen = load_recipe(recipe, **overrides)
-    spec = training_spec(chosen, place, seed)
     with Store.open(place.store_path) as store, Watch(store, 1, noun="trainings", quiet=quiet):
-        checkpoint = train_into(store, chosen, spec, place=place, seed=seed)
-        run = store.run(store.add_run(spec))
+        return _trained(store, load_recipe(recipe, **overrides), place, seed)
+
+
+def train_sweep(
+    sweep: str,
+    overrides: dict[str, Any],
+    *,
+    profile: Profile,
+    seed: int,
+    workspace: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """Return what `train_recipe` returns for each point of a sweep, with its name; points that are there are kept."""
+    from atrl_bench.training.sweep import expand, load_sweep
+
+    recipes, place = expand(load_sweep(sweep), **overrides), Workspace.at(workspace, profile, data_dir)
+    results = []
+    with Store.open(place.store_path) as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
+        for recipe in recipes:
+            results.append({"name": recipe.name, **_trained(store, recipe, place, seed)})
+            watch.num_done += 1
+    return results
+
+
+def _trained(store: Store, recipe: Recipe, place: Workspace, seed: int) -> dict[str, Any]:
+    from atrl_bench.tables.run import train_into, training_spec
+
+    spec = training_spec(recipe, place, seed)
+    checkpoint = train_into(store, recipe, spec, place=place, seed=seed)
+    run = store.run(store.add_run(spec))
     assert run is not None
     return {"checkpoint": str(checkpoint), "digest": run.digest, "seconds": run.seconds, "summary": run.summary}
+
+
+def key_steps(
+    data: str,
+    endpoint: EndpointConfig,
+    *,
+    profile: Profile,
+    workspace: Path | None,
+    data_dir: Path | None,
+    limit: int | None,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Return the file with a training set's key steps and what is in it, asked of a served model."""
+    from atrl_bench.training.data import describe
+    from atrl_bench.training.key_steps import extract_key_steps
+
+    place = Workspace.at(workspace, profile, data_dir)
+    folder = place.provide(describe(data).folder or data)
+    if folder is None:
+        raise MissingDataError(
+            f"Key steps are written beside the table of {data}, and it is not in a folder here.",
+            next_step=f"hf download --repo-type dataset {describe(data).hub_id}, and give its folder as --data-dir",
+        )
+
+    def show(done: int, total: int) -> None:
+        if not quiet and (done == total or done % 20 == 0):
+            print(f"key steps: {done} of {total} problems", flush=True)
+
+    found = extract_key_steps(data, folder, endpoint, max_problems=limit, on_progress=show)
+    return {**asdict(found), "path": str(found.path)}
 
 
 def _rebuild_mini_base(workspace: Path | None, *, quiet: bool) -> dict[str, Any]:
@@ -80,6 +141,17 @@ def result_text(result: dict[str, Any]) -> str:
         lines.append(f"Trained in {duration(result['seconds'])}, digest {result['digest']}")
         lines += [f"  {name}: {value:.4g}" for name, value in sorted(result["summary"].items())]
         lines.append(f"Next: atrl-bench evaluate {result['checkpoint']} --tasks geoqa_test")
+    return "\n".join(lines)
+
+
+def sweep_text(results: Sequence[dict[str, Any]]) -> str:
+    """Return a finished sweep as a person reads it: a line a point."""
+    width = max((len(result["name"]) for result in results), default=0)
+    lines = [f"{'':<{width}}  accuracy, first and last rollouts"]
+    for result in results:
+        ends = (result["summary"].get(f"{end} accuracy") for end in ("first", "last"))
+        first, last = (f"{100 * end:5.1f} %" if end is not None else "      -" for end in ends)
+        lines.append(f"{result['name']:<{width}}  {first} {last}  {result['checkpoint']}")
     return "\n".join(lines)
 
 
