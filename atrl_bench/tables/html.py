@@ -30,8 +30,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """The averages of all rows with their intervals."""
+    """One column of all rows with its intervals."""
 
+    title: str
     bars: tuple[Bar, ...]
     ticks: tuple[tuple[float, str], ...]
     baseline: float | None
@@ -46,11 +47,13 @@ def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = No
     return render_page(
         "table.html.j2",
         table=table,
+        labels={row.id: row.label for row in table.rows},
+        spans=spans(table),
         pages=pages or {},
         against=against_paper(table),
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
-        chart=_chart(table),
+        charts=_charts(table),
     )
 
 
@@ -59,9 +62,28 @@ def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
     return [(label, list(members)) for label, members in groupby(rows, key=lambda row: row.group)]
 
 
-def _chart(table: Table) -> Chart | None:
-    """Return where each row's average and its interval lie on a common scale, or None with fewer than two averages."""
-    rows = [(row, estimate) for row in table.rows if (estimate := row.cells[-1].estimate) is not None]
+def spans(table: Table) -> list[tuple[str, int]]:
+    """Return the headings over neighbouring columns, each with its width: how many frames of a video; or none."""
+    shown = [f"{column.frames} frames" if column.frames else "" for column in table.columns]
+    return [(text, len(list(members))) for text, members in groupby(shown)] if len(set(shown) - {""}) > 1 else []
+
+
+MAX_CHARTS = 3  # of a table without an average; more are drawn nowhere
+
+
+def _charts(table: Table) -> list[Chart]:
+    """Return a chart of the averages, or of each column where there are none and few columns."""
+    if table.has_average:
+        shown = [len(table.columns) - 1]
+    else:
+        shown = list(range(len(table.columns))) if len(table.columns) <= MAX_CHARTS else []
+    charts = [_chart(table, place) for place in shown]
+    return [chart for chart in charts if chart is not None]
+
+
+def _chart(table: Table, place: int) -> Chart | None:
+    """Return where each row's score and its interval lie on a common scale, or None with fewer than two scores."""
+    rows = [(row, estimate) for row in table.rows if (estimate := row.cells[place].estimate) is not None]
     rows = [(row, estimate) for row, estimate in rows if not math.isnan(estimate.stderr)]
     if len(rows) < 2:
         return None
@@ -74,7 +96,7 @@ def _chart(table: Table) -> Chart | None:
         return round(left + (100 * share / step - first) / max(last - first, 1) * (right - left), 2)
 
     def bar(index: int, row: Row) -> Bar:
-        estimate = row.cells[-1].estimate
+        estimate = row.cells[place].estimate
         assert estimate is not None
         low, high = estimate.interval()
         text = f"{numbers.percent(estimate.mean)} ±{numbers.half_width(estimate)}"
@@ -84,4 +106,5 @@ def _chart(table: Table) -> Chart | None:
     bars = tuple(bar(index, row) for index, (row, _) in enumerate(rows))
     ticks = tuple((x(i * step / 100), f"{i * step:g}") for i in range(first, last + 1))
     baseline = next((bar.middle for bar in bars if bar.is_baseline), None)
-    return Chart(bars, ticks, baseline, right + 110, left, right, top + pitch * len(bars) + 10)
+    title = table.columns[place].text
+    return Chart(title, bars, ticks, baseline, right + 110, left, right, top + pitch * len(bars) + 10)

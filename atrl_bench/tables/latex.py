@@ -13,8 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from atrl_bench.resources import folder
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import Tex, latex
-from atrl_bench.tables.html import by_group
+from atrl_bench.tables.html import by_group, spans
 from atrl_bench.tables.parts import Table
+from atrl_bench.tables.reproduction import against_paper
 
 _ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
 _COLOURS = {1: Tex("ForestGreen"), -1: Tex("red"), 0: Tex("black")}
@@ -46,12 +47,24 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         arrows=_ARROWS,
         colours=_COLOURS,
         label=Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
-        columns=Tex("l|" + "c" * (len(table.columns) - 1) + "|c"),
+        columns=_columns(table),
+        spans=spans(table),
+        claims=[row for row in table.published if row.deltas],
+        verdicts=against_paper(table) if table.is_comparable else (),
         num_columns=len(table.columns) + 1,
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         unmeasured=[row for row in table.rows if row.cells[0].state == "not measured"],
     )
+
+
+def _columns(table: Table) -> Tex:
+    """Return the column types, with lines where the paper has them: after the names, before an average, at frames."""
+    if table.has_average:
+        widths = [len(table.columns) - 1, 1]
+    else:
+        widths = [width for _, width in spans(table)] or [len(table.columns)]
+    return Tex("|".join(["l", *("c" * width for width in widths)]))
 
 
 def _finalize(value: Any) -> Any:

@@ -30,9 +30,9 @@ def interval(estimate: Estimate) -> str:
 def points(share: float | Decimal, digits: int = 2) -> str:
     """Return the size of a difference in percentage points, without its direction.
 
-    A `Decimal` is a published difference and already in points.
+    A `Decimal` is a published difference: already in points, and written with the digits that were printed.
     """
-    return f"{abs(share):.{digits}f}" if isinstance(share, Decimal) else f"{abs(100 * share):.{digits}f}"
+    return f"{abs(share):f}" if isinstance(share, Decimal) else f"{abs(100 * share):.{digits}f}"
 
 
 def direction(share: float | Decimal, digits: int = 2) -> int:

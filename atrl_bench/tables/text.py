@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import markdown, one_line, spreadsheet
 from atrl_bench.tables.parts import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.tables.reproduction import against_paper
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _SHORT = {"missing": "not run", "not measured": "not measured", "failed": "failed", "partial": "partial"}
+WIDTH, MIN_NAME = 80, 12  # of a terminal, and of a row's name
 _STYLES = {1: "green", -1: "red", 0: ""}
 
 
@@ -65,7 +67,25 @@ def render_markdown(table: Table) -> str:
         blocks.append(
             "\n".join(f"- {markdown(note.mark)}: {markdown(note.text)}" for note in table.published_footnotes)
         )
+        claims = [row for row in table.published if row.deltas]
+        if claims:
+            rows = (
+                [
+                    f"{markdown(row.label)} − {markdown(row.other)}",
+                    *("–" if d is None else _change(d, None) for d in row.deltas),
+                ]
+                for row in claims
+            )
+            blocks += ["## What the paper says the credit gains", _grid(["Difference", *head[1:]], rows)]
+        blocks += ["## Published and measured", _verdicts(table)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _verdicts(table: Table) -> str:
+    """Return what became of each row of the paper, in words; one sentence where nothing can be compared."""
+    if not table.is_comparable:
+        return f"Not comparable, all rows of the paper: {markdown(table.warning)}"
+    return "\n".join(f"- {markdown(item.label)}: {markdown(item.sentence)}" for item in against_paper(table))
 
 
 def render_csv(table: Table) -> str:
@@ -137,6 +157,7 @@ def _records(table: Table) -> Iterator[dict[str, Any]]:
                     "column": column.id,
                     "score": item.score,
                 }
+                record |= {"seed_sd": "" if item.sd is None else item.sd}
                 yield record | {"difference": "" if item.difference is None else item.difference}
 
 
@@ -146,7 +167,8 @@ def _number(value: float, scale: int = 100) -> str | float:
 
 def render_json(table: Table) -> str:
     """Return everything the report knows, samples included; scores are shares, published ones percent."""
-    return json.dumps(_plain(asdict(table)), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    document = asdict(table) | {"against_paper": [asdict(verdict) for verdict in against_paper(table)]}
+    return json.dumps(_plain(document), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -168,18 +190,31 @@ def print_table(table: Table) -> None:
 
 
 def terminal_text(table: Table) -> Text:
-    """Return the measured table in lines of at most eighty columns: score and error bar, below them the difference."""
+    """Return the measured table in lines of at most eighty columns: score and error bar, below them the difference.
+
+    A table that is wider is shown in parts, one below the other.
+    """
     from rich.text import Text
 
-    width = max((len(column.text) for column in table.columns), default=8)
-    width = min(max(width, 10), 11)
-    name_width = max(12, 80 - (width + 1) * len(table.columns))
+    width = min(max((len(column.text) for column in table.columns), default=10), 11)
+    width = max(width, 10)
     text = Text(f"{one_line(table.title)}\n", style="bold")
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
-    text.append(
-        " " * name_width + "".join(f" {one_line(column.text)[:width]:>{width}}" for column in table.columns) + "\n"
-    )
-    text.append("─" * (name_width + (width + 1) * len(table.columns)) + "\n")
+    num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
+    per_part = math.ceil(len(table.columns) / num_parts)
+    for start in range(0, len(table.columns), per_part):
+        _append_part(text, table, slice(start, start + per_part), width)
+        text.append("\n")
+    for note in table.notes:
+        text.append("\n".join(_wrap(f"· {one_line(note)}", WIDTH)) + "\n", style="dim")
+    return text
+
+
+def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
+    columns = table.columns[part]
+    name_width = WIDTH - (width + 1) * len(columns)
+    text.append(" " * name_width + "".join(f" {one_line(column.text)[:width]:>{width}}" for column in columns) + "\n")
+    text.append("─" * WIDTH + "\n")
     group = ""
     for row in table.rows:
         if row.group != group:
@@ -189,16 +224,12 @@ def terminal_text(table: Table) -> Text:
         if row.cells[0].state == "not measured":
             text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
             continue
-        lines = [[_score_line(cell) for cell in row.cells], [_change_line(cell) for cell in row.cells]]
-        for i in range(max(len(lines) if any(part for part, _ in lines[1]) else 1, len(names))):
+        lines = [[_score_line(cell) for cell in row.cells[part]], [_change_line(cell) for cell in row.cells[part]]]
+        for i in range(max(len(lines) if any(line for line, _ in lines[1]) else 1, len(names))):
             text.append(f"{names[i] if i < len(names) else '':<{name_width}}", style="bold" if row.is_best else "")
-            for part, style in lines[i] if i < len(lines) else []:
-                text.append(f" {part:>{width}}", style=style)
+            for line, style in lines[i] if i < len(lines) else []:
+                text.append(f" {line:>{width}}", style=style)
             text.append("\n")
-    text.append("\n")
-    for note in table.notes:
-        text.append("\n".join(_wrap(f"· {one_line(note)}", 80)) + "\n", style="dim")
-    return text
 
 
 def _score_line(cell: Cell) -> tuple[str, str]:
@@ -254,4 +285,6 @@ def _markdown_published(item: PublishedScore) -> str:
     if item.score is None:
         return "–"
     text = _bold(str(item.score), item.is_best)
+    text += "" if item.sd is None else f" ± {item.sd}"
+    text += f" ({markdown(item.marks)})" if item.marks else ""
     return text if item.difference is None else f"{text} ({_change(item.difference, None)})"
