@@ -122,7 +122,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         batch["advantages"] = self._advantages(batch, groups)
         if self.token_weights is not None:
             if self._weights_BT is not None:
-                batch["advantages"] = _per_token(batch["advantages"]) * self._weights_BT
+                batch["advantages"] = per_token(batch["advantages"]) * self._weights_BT
                 self._weights_BT = None
                 self._log_credit(self.token_weights)
             else:  # no scoring pass under this schedule: `_compute_loss` will record the training pass
@@ -287,7 +287,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             size = batch_size or len(input_ids)
         else:
             weigher = self.token_weights if "transcription" in inputs else None
-            needed = _per_token(inputs["advantages"]).any(1).tolist() if weigher else []
+            needed = per_token(inputs["advantages"]).any(1).tolist() if weigher else []
             transcriptions = inputs.get("transcription", [])
             size = self._training_part(len(input_ids))
         batch = {"input_ids": input_ids, "attention_mask": attention_mask} | {
@@ -342,7 +342,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _set_loss_inputs(self, inputs: dict[str, Any], logprobs_BT: Tensor, weights_BT: Tensor | None) -> None:
         """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
         if self.token_weights is not None and weights_BT is not None:
-            inputs["advantages"] = _per_token(inputs["advantages"]) * weights_BT
+            inputs["advantages"] = per_token(inputs["advantages"]) * weights_BT
             self._log_credit(self.token_weights)
         if self.recipe.objective == "reinforce":
             num_responses = len(logprobs_BT) * self.accelerator.num_processes
@@ -413,7 +413,7 @@ def _visuals_of(groups: Sequence[Group]) -> list[Visual]:
     return [group.visual for group in groups if group.visual is not None for _ in group.inputs]
 
 
-def _per_token(advantages: Tensor) -> Tensor:
+def per_token(advantages: Tensor) -> Tensor:
     """Return advantages of responses as a column, those of tokens as they are."""
     return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
 

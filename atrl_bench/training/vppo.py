@@ -29,7 +29,7 @@ from atrl_bench.credit import anchor_auc, transcribed_tokens
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
-from atrl_bench.training.trainer import CreditTrainer
+from atrl_bench.training.trainer import CreditTrainer, per_token
 
 MAX_LOG_RATIO = 20.0
 MAX_DEPENDENCY = 10.0
@@ -51,7 +51,7 @@ def token_dependency(blackened_logprobs_BT: Tensor, logprobs_BT: Tensor) -> Tens
     The k3 estimate, from the one sampled token, of the KL divergence the paper defines; d is held within 20 of zero and
     S within 10, as in the official code.
     """
-    d_BT = (blackened_logprobs_BT - logprobs_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    d_BT = (blackened_logprobs_BT.float() - logprobs_BT.float()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (d_BT.exp() - d_BT - 1).clamp(0.0, MAX_DEPENDENCY)
 
 
@@ -84,6 +84,12 @@ class VPPOTrainer(CreditTrainer):
         super().__init__(**arguments)
         assert self.recipe.vppo is not None
         self.settings: VPPO = self.recipe.vppo
+        if any(problem.videos for problem in self.data.problems):
+            raise InvalidFileError(
+                f"Recipe {self.recipe.name} has vppo, and {self.recipe.data} has videos.",
+                why="A video is not blackened, in the official code either: its tokens would depend on nothing.",
+                next_step="set data to a training set of images",
+            )
         self._black = _black_patch(self.processing_class.image_processor)
         self._transcriptions_B: list[str | None] = []
         self._logprobs_BT: Tensor | None = None
@@ -133,8 +139,7 @@ class VPPOTrainer(CreditTrainer):
 
     def _set_loss_inputs(self, inputs: dict[str, Any], logprobs_BT: Tensor, weights_BT: Tensor | None) -> None:
         super()._set_loss_inputs(inputs, logprobs_BT, weights_BT)
-        advantages = inputs["advantages"]
-        inputs["advantages"] = (advantages if advantages.ndim == 2 else advantages[:, None]) * inputs["token_scale"]
+        inputs["advantages"] = per_token(inputs["advantages"]) * inputs["token_scale"]
         self._logprobs_BT = logprobs_BT
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:

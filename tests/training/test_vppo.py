@@ -136,6 +136,19 @@ def test_tokens_are_picked_where_a_response_has_a_ratio_for_each_only():
         load_recipe("gspo", vppo=load_recipe("vppo").vppo)
 
 
+def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, profile):
+    from atrl_bench.mini import write_world
+    from atrl_bench.training.run import _build
+
+    world = write_world(tmp_path / "world", load_profile("smoke"), ["video_r1"])
+    recipe = load_recipe("vppo", data="video_r1")
+    with (
+        pytest.raises(InvalidFileError, match="has vppo, and video_r1 has videos"),
+        _build(tmp_path / "run", recipe, profile, str(base_folder), world, 0),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
 def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_one(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, **WITHOUT_REFILLING)
