@@ -27,7 +27,7 @@ from atrl_bench.training.recipe import CreditChoice
 if TYPE_CHECKING:
     from atrl_bench.tables.run import Plan
 
-# The paper's symbols, which are shorter than the fields' names.
+# The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
 SYMBOLS = {
     "L": "num_layers",
     "lambda_exp": "exp_weight",
@@ -42,6 +42,20 @@ SYMBOLS = {
     "lambda_imp": "importance_weight",
     "tau_nb": "min_neighbour_score",
     "topk": "kept_fraction",
+}
+PRINTED = {
+    "num_layers": "L",
+    "exp_weight": "λ_exp",
+    "exp_decay": "γ",
+    "cosine_weight": "λ_cos",
+    "min_edge_similarity": "τ_sim",
+    "min_centroid_similarity": "τ_cen",
+    "outlier_scale": "α",
+    "hub_fraction": "q",
+    "num_neighbours": "R",
+    "similarity_weight": "λ_sim",
+    "importance_weight": "λ_imp",
+    "min_neighbour_score": "τ_nb",
 }
 # Fields that the full rule does not read bring along the rule that does.
 RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
@@ -140,7 +154,7 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         ) from None
     return RowDefinition(
         id="__".join(f"{name}_{value}" for name, value in changes.items()),
-        label=_label(start, changes),
+        label=_label(changes),
         recipe=start.recipe,
         credit=credit,
         model=start.model,
@@ -158,11 +172,11 @@ def _config(credit: CreditChoice) -> Any:
     return CreditConfig.preset(credit.preset).replace(**credit.settings)
 
 
-def _label(start: RowDefinition, changes: Mapping[str, Setting]) -> str:
+def _label(changes: Mapping[str, Setting]) -> str:
     if set(changes) == {"kept_fraction"}:
         return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
-    shown = ", ".join(f"{name}={value}" for name, value in changes.items())
-    return f"{start.label.partition(' (')[0]}, {shown}"
+    shown = [f"{PRINTED.get(name, name)}={value}" for name, value in changes.items()]
+    return ", ".join(shown if "rule" in changes else ["AT-RL", *shown])
 
 
 # Placing rows ---------------------------------------------------------------------------------------------------------

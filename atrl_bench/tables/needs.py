@@ -42,7 +42,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
                     "column": column.id,
                     "seed": job.seed,
                     "state": states.get((job.row.id, column.id, job.seed), "to do"),
-                    "checkpoint": job.run_key or profile.model,
+                    "checkpoint": job.run_key or job.model,
                     "judge": "none: the rule grader decides",
                     **_evaluations([find_task(item.task) for item in evaluations_of(column)], plan),
                 }

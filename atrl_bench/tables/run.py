@@ -54,7 +54,7 @@ class Job:
     evaluations: tuple[Evaluation, ...]
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
-    model: str | None = None  # the base model; None for the profile's
+    model: str  # the base model
 
     @property
     def run_key(self) -> str | None:
@@ -151,7 +151,7 @@ def plan_definition(
     asked = tuple(dict.fromkeys(item for column in definition.columns for item in evaluations_of(column)))
     place.provide(*(find_task(evaluation.task).folder for evaluation in asked))
     jobs = [
-        Job(row, seeds[0], asked, None, None, definition.model_of(row))
+        Job(row, seeds[0], asked, None, None, place.with_model(definition.model_of(row)).profile.model)
         for row in definition.rows
         if not row.recipe and not row.not_measured
     ]
@@ -162,9 +162,9 @@ def plan_definition(
     for seed in seeds:
         for row in definition.rows:
             if row.id in recipes:
-                model = definition.model_of(row)
-                spec = training_spec(recipes[row.id], place.with_model(model), seed)
-                jobs.append(Job(row, seed, asked, recipes[row.id], spec, model))
+                own = place.with_model(definition.model_of(row))
+                spec = training_spec(recipes[row.id], own, seed)
+                jobs.append(Job(row, seed, asked, recipes[row.id], spec, own.profile.model))
     return Plan(definition, place, seeds, tuple(jobs), only)
 
 
@@ -252,7 +252,7 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
 
 def _checkpoint(job: Job, place: Workspace, store: Store) -> str | Path | None:
     if job.run_key is None:
-        return place.with_model(job.model).profile.model
+        return job.model
     run = store.run(job.run_key)
     folder = place.root / run.checkpoint if run is not None and run.state == "done" else None
     return folder if folder is not None and folder.is_dir() else None
@@ -267,7 +267,9 @@ def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Ou
 
     save_points(plan.definition, plan.workspace)
     with Store.open(plan.workspace.store_path) as store:
-        pending = [job for job in plan.due if not _is_done(job, plan, store)]
+        # Rows that are one and the same, such as two base models that the mini model stands for, are one job.
+        due = {(job.run_key, job.model): job for job in reversed(plan.due)}
+        pending = [job for job in plan.due if due[job.run_key, job.model] is job and not _is_done(job, plan, store)]
         if pending:
             plan.workspace.record_environment()
         failures = _carry_out_all(pending, plan, store, jobs=jobs, quiet=quiet) if pending else {}
@@ -418,7 +420,7 @@ def carry_out(job: Job, place: Workspace) -> None:
     place = place.with_model(job.model)
     failed: list[Exception] = []
     with Store.open(place.store_path) as store:
-        model: str | Path = place.profile.model
+        model: str | Path = job.model
         if job.recipe is not None:
             model = train_into(store, job.recipe, job.run_spec or {}, place=place, seed=job.seed)
         for task, frames in job.evaluations:

@@ -1,0 +1,105 @@
+"""`run-table all`: every table and ablation, one after the other, in one run folder.
+
+Rows that two tables have in common are trained and evaluated once, since the store knows them by what they are made of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.profiles import Profile
+from atrl_bench.tables.definition import list_tables
+from atrl_bench.tables.parts import Table
+from atrl_bench.tables.progress import duration
+from atrl_bench.tables.run import Outcome, plan_table, run_table
+
+FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
+
+
+@dataclass(frozen=True)
+class Everything:
+    """What became of every table: its outcome, or why there is none; `seconds` is how long each took."""
+
+    outcomes: dict[str, Outcome]
+    errors: dict[str, str]
+    seconds: dict[str, float]
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether anything is missing that should be there."""
+        return bool(self.errors) or any(outcome.failures for outcome in self.outcomes.values())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a record for each table: its cells by state, its page, what failed."""
+        return [
+            {
+                "table": name,
+                "seconds": round(self.seconds[name], 1),
+                "cells": _states(self.outcomes[name].table) if name in self.outcomes else {},
+                "report": next((str(path) for path in self.outcomes[name].files if path.suffix == ".html"), "")
+                if name in self.outcomes
+                else "",
+                "failures": self.outcomes[name].failures if name in self.outcomes else {name: self.errors[name]},
+            }
+            for name in self.seconds
+        ]
+
+    def summary(self) -> str:
+        """Return a line for each table, eighty columns wide, then what failed."""
+        lines = []
+        for record in self.records():
+            cells = ", ".join(f"{count} {state}" for state, count in record["cells"].items()) or "failed"
+            lines.append(f"{record['table']:<24} {duration(record['seconds']):>8}  {cells}")
+        lines += [
+            f"Failed: {record['table']}: {name}: {reason}" if name != record["table"] else f"Failed: {name}: {reason}"
+            for record in self.records()
+            for name, reason in record["failures"].items()
+        ]
+        if self.has_failures:
+            lines.append("The same command again does what is missing.")
+        folders = {path.parent for outcome in self.outcomes.values() for path in outcome.files}
+        return "\n".join([*lines, *(f"Reports: {folder}" for folder in sorted(folders))])
+
+
+def run_all(
+    *,
+    profile: Profile,
+    workspace: Path | None = None,
+    tables: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    data_dir: Path | None = None,
+    jobs: int | None = None,
+    quiet: bool = False,
+    on_table: Callable[[int, int, str], None] | None = None,
+) -> Everything:
+    """Return every table after running what the store lacks; a table that fails does not stop the others.
+
+    `on_table(number, how many, name)` is called before each.
+    """
+    names = sorted(tables or list_tables(), key=lambda name: (name != FIRST, name))
+    everything = Everything({}, {}, {})
+    for number, name in enumerate(names, start=1):
+        if on_table is not None:
+            on_table(number, len(names), name)
+        started = time.monotonic()
+        try:
+            plan = plan_table(name, profile=profile, workspace=workspace, seeds=seeds, data_dir=data_dir)
+            everything.outcomes[name] = run_table(plan, jobs=jobs, quiet=quiet)
+        except AtrlBenchError as error:
+            everything.errors[name] = error.what
+        except Exception as error:
+            everything.errors[name] = f"{type(error).__name__}: {error}"
+        everything.seconds[name] = time.monotonic() - started
+    return everything
+
+
+def _states(table: Table) -> dict[str, int]:
+    """Return how many cells are in each state; averages are no cells of their own."""
+    columns = len(table.columns) - table.has_average
+    states = [cell.state for row in table.rows for cell in row.cells[:columns]]
+    return {state: states.count(state) for state in sorted(set(states), key=("measured", *states).index)}
