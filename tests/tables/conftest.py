@@ -38,6 +38,36 @@ SUMMARY = {
 
 Decorate = Callable[[str], str]
 
+# What a model, a dataset or a file name may hold: nothing of it may ever be more than text.
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    "</style></title></pre></details><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)',
+    "</code></li></ol></article><svg onload=alert(1)><iframe src=javascript:alert(1)>",
+    "<a href='https://example.com/'>x</a><link rel=stylesheet href=//example.com/a.css><meta http-equiv=refresh content=0>",
+    "{{ 7*7 }}{% raw %}<< 7*7 >>",
+    "\\input{/etc/passwd}\\write18{id}$x^2_3$ 100% & # ~ {unbalanced",
+    '=HYPERLINK("http://example.com","x")',
+    "+1+cmd|' /C calc'!A0",
+    "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "a\u202eb\u2066c\u200bd\ufeff",
+    "| cell | **bold** [link](javascript:alert(1)) `code`\n# heading",
+    "nul\0and \ud800 surrogate",
+    "ζ ≥ 0.7 数学 🎉",
+)
+
+
+@pytest.fixture(scope="session")
+def payloads() -> tuple[str, ...]:
+    return PAYLOADS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes a `payload`, and lists none itself, on all of them."""
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "payload" in metafunc.fixturenames and "payload" not in own:
+        metafunc.parametrize("payload", PAYLOADS)
+
 
 def fill(
     store: Store,

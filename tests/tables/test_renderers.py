@@ -25,22 +25,6 @@ from atrl_bench.tables.latex import render_latex
 from atrl_bench.tables.report import write_report
 from atrl_bench.tables.text import render_csv, render_json, render_markdown, terminal_text
 
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    "</style></title></pre></details><img src=x onerror=alert(1)>",
-    '" onmouseover="alert(1)',
-    "{{ 7*7 }}{% raw %}<< 7*7 >>",
-    "\\input{/etc/passwd}\\write18{id}$x^2_3$ 100% & # ~ {unbalanced",
-    '=HYPERLINK("http://example.com","x")',
-    "+1+cmd|' /C calc'!A0",
-    "\x1b[2J\x1b]0;title\x07\x9b31m",
-    "a\u202eb\u2066c\u200bd\ufeff",
-    "| cell | **bold** [link](javascript:alert(1)) `code`\n# heading",
-    "nul\0and \ud800 surrogate",
-    "ζ ≥ 0.7 数学 🎉",
-]
-
-
 class Page(HTMLParser):
     """Collects what a browser would act on."""
 
@@ -90,7 +74,6 @@ def tiny(make_table):
 # Harmless
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_text_becomes_markup_in_the_page(tiny, payload):
     clean, page = Page(render_html(tiny)), Page(render_html(poisoned(tiny, payload)))
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in clean.tags]
@@ -99,7 +82,6 @@ def test_no_text_becomes_markup_in_the_page(tiny, payload):
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.text)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_text_becomes_a_command_in_latex(tiny, payload):
     source = render_latex(poisoned(tiny, payload))
     for command in (r"\input", r"\write", r"\immediate", r"\catcode", r"\def"):
@@ -119,7 +101,6 @@ def commands(source: str) -> set[str]:
     return set(re.findall(r"\\([a-zA-Z]+)", source))
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_text_becomes_a_formula_in_a_spreadsheet(tiny, payload):
     records = list(csv.DictReader(io.StringIO(render_csv(poisoned(tiny, payload)))))
     assert len(records) == len(list(csv.DictReader(io.StringIO(render_csv(tiny)))))
@@ -128,7 +109,6 @@ def test_no_text_becomes_a_formula_in_a_spreadsheet(tiny, payload):
             assert not record[name].startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_text_becomes_markup_in_markdown(tiny, payload):
     clean, text = render_markdown(tiny), render_markdown(poisoned(tiny, payload))
     assert len(text.splitlines()) == len(clean.splitlines())
@@ -137,20 +117,18 @@ def test_no_text_becomes_markup_in_markdown(tiny, payload):
     assert unescaped == [line.count("|") for line in clean.splitlines()]
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_text_moves_the_cursor_of_a_terminal(tiny, payload):
     text = terminal_text(poisoned(tiny, payload)).plain
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 def test_json_keeps_every_text_as_it_is(tiny, payload):
     document = json.loads(render_json(poisoned(tiny, payload)))
     assert document["title"] == payload + tiny.title
 
 
-@pytest.mark.parametrize("payload", ["".join(PAYLOADS), PAYLOADS[1]])
-def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path, payload):
+def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path, payloads):
+    payload = "".join(payloads)
     table = make_table(problems=3, decorate=lambda text: payload + text, rows=["zero_shot", "grpo"])
     assert len(write_report(table, tmp_path)) == 6
     assert not Page((tmp_path / "main_7b.html").read_text()).all("script")
@@ -242,8 +220,9 @@ def test_a_full_page_stays_below_two_megabytes(make_table):
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-@pytest.mark.parametrize("payload", ["", *("".join(PAYLOADS[i::3]) for i in range(3))])
-def test_the_latex_document_compiles(tiny, tmp_path, payload):
+@pytest.mark.parametrize("third", [None, 0, 1, 2])
+def test_the_latex_document_compiles(tiny, tmp_path, payloads, third):
+    payload = "" if third is None else "".join(payloads[third::3])
     (tmp_path / "t.tex").write_text(render_latex(poisoned(tiny, payload) if payload else tiny, standalone=True))
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
