@@ -50,7 +50,9 @@ def _item(
 def label(kind: str, spec: dict[str, Any]) -> str:
     """Return the name of a run or a cell, from its spec."""
     if kind == "run":
-        return f"train {short_label(kind, spec)}, schedule {spec['recipe']['schedule']}, seed {spec['seed']}"
+        schedule = spec["recipe"].get("schedule")  # only training on rollouts has one
+        with_schedule = f", schedule {schedule}" if schedule else ""
+        return f"train {short_label(kind, spec)}{with_schedule}, seed {spec['seed']}"
     return f"evaluate {spec['model_name']} on {spec['task']}"
 
 
@@ -59,9 +61,10 @@ def short_label(kind: str, spec: dict[str, Any]) -> str:
     if kind == "cell":
         return str(spec["task"]).split("_")[0]
     recipe = spec["recipe"]
-    credit = recipe["credit"]
-    words = [recipe["objective"] if recipe["entropy_fraction"] is None else "ft_rl"]
-    if credit["rule"] != "uniform":
+    credit = recipe.get("credit")  # supervised training has none
+    usual = recipe.get("objective") or recipe["method"]
+    words = ["ft_rl" if recipe.get("entropy_fraction") is not None else usual]
+    if credit is not None and credit["rule"] != "uniform":
         words.append(credit["rule"] + ("" if credit["preset"] == "default" else f" {credit['preset']}"))
     return "+".join(words)
 

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import PartialState
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.evaluation.decoding import Sampling
-from atrl_bench.evaluation.grading import GradingPool
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import generator
@@ -29,6 +28,9 @@ from atrl_bench.training.recipe import PairSampling
 from atrl_bench.training.rewards import AccuracyReward
 from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.visual import read_prompt, token_types, with_media
+
+if TYPE_CHECKING:
+    from atrl_bench.evaluation.grading import GradingPool
 
 PAIRS_FILE = "pairs.parquet"
 
@@ -87,6 +89,8 @@ def sampled_pairs(
     Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
     each `prompts_per_rollout` problems and process.
     """
+    from atrl_bench.evaluation.grading import GradingPool
+
     state = PartialState()
     path = folder / PAIRS_FILE
     if not path.is_file():

@@ -15,6 +15,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.critic import Critic, generalised_advantages, value_losses, whitened
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import Critic as Settings
+from atrl_bench.training.run import train
 from atrl_bench.training.token_weights import TokenWeights
 
 
@@ -85,10 +86,10 @@ def test_a_clipped_critic_moves_little_in_one_rollout_and_far_in_many(toy):
     losses = {}
     for clip in (None, 0.05):
         critic = Critic(Settings(updates_per_rollout=50, value_clip=clip, learning_rate=1e-2), 8, run_seed=0)
-        losses[clip] = [critic.fit(features, returns, critic.values(features), mask)[0] for _ in range(20)]
+        losses[clip] = [critic.fit(features, returns, critic.values(features), mask)[0] for _ in range(10)]
     assert losses[None][0] == losses[0.05][0]
     assert losses[0.05][1] > 3 * losses[None][1]
-    assert losses[0.05][19] < 0.1 * losses[0.05][0]
+    assert losses[0.05][9] < 0.2 * losses[0.05][0]
 
 
 def test_a_critic_that_was_saved_and_read_learns_on_as_if_it_had_not_been(toy, tmp_path):
@@ -196,3 +197,31 @@ def test_the_head_is_in_resume_checkpoints_and_not_in_the_model(make_trainer, ba
     assert load_file(checkpoint / "model.safetensors").keys() == load_file(base_folder / "model.safetensors").keys()
     lines = [line for line in trainer.state.log_history if "loss" in line]
     assert all("critic/loss" in line and "seconds/critic" in line for line in lines)
+
+
+class PulledPlugError(Exception):
+    pass
+
+
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
+    base_folder, data_dir, profile, coin_grader, tmp_path
+):
+    def run(out, on_progress=None):
+        recipe = load_recipe("actor_critic", data="geometry3k", credit="atrl", critic={"updates_per_rollout": 2})
+        return train(
+            recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=out, seed=0, on_progress=on_progress
+        )
+
+    def pull_the_plug(done, _total):
+        if done == 2:
+            raise PulledPlugError
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(PulledPlugError):
+        run(tmp_path / "killed", on_progress=pull_the_plug)
+    (checkpoint,) = (tmp_path / "killed").glob("*/resume/checkpoint-*")
+    assert (checkpoint / "critic.safetensors").is_file()
+    resumed = run(tmp_path / "killed")
+    models = [(result.checkpoint / "model.safetensors").read_bytes() for result in (whole, resumed)]
+    assert models[0] == models[1]
+    assert whole.summary["last critic/explained_variance"] == resumed.summary["last critic/explained_variance"]

@@ -1,0 +1,110 @@
+"""Preference pairs: which answers make one, how many a problem gives, and files of one's own."""
+
+from __future__ import annotations
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.data import data_digest, load_training_data
+from atrl_bench.training.pairs import Answer, Pair, given_pairs, pairs_of
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import resolved_arguments
+
+
+def answers(row, right, wrong):
+    return [Answer(row, text, True) for text in right] + [Answer(row, text, False) for text in wrong]
+
+
+def test_a_right_and_a_wrong_answer_make_a_pair_and_problems_of_one_kind_make_none():
+    found, without = pairs_of(
+        answers(0, ["7"], ["8"]) + answers(1, ["1", "2"], []) + answers(2, [], ["5"]) + answers(3, [], ["6"]), 4, 0
+    )
+    assert found == [Pair(0, "7", "8")]
+    assert without == {"all answers right": 1, "all answers wrong": 2}
+
+
+def test_equal_answers_count_once():
+    found, _ = pairs_of(answers(0, ["7", "7", "7"], ["8", "8"]), 4, 0)
+    assert found == [Pair(0, "7", "8")]
+
+
+def test_at_most_so_many_pairs_a_problem_are_drawn_by_seed_and_problem():
+    six = answers(5, ["a", "b"], ["x", "y", "z"])
+    found, _ = pairs_of(six, 4, 0)
+    assert len(found) == len(set(found)) == 4
+    assert pairs_of(six, 4, 0)[0] == found
+    assert any(pairs_of(six, 4, seed)[0] != found for seed in range(1, 6))
+    assert len(pairs_of(six, 100, 0)[0]) == 6
+
+
+graded = st.builds(Answer, st.integers(0, 3), st.sampled_from("abcd"), st.booleans())
+
+
+@given(st.lists(graded, max_size=24).map(lambda found: {(a.row, a.text): a for a in found}), st.integers(1, 5))
+def test_every_pair_is_right_before_wrong_of_one_problem_in_whatever_order_they_came(by_text, most):
+    given_answers = list(by_text.values())
+    found, without = pairs_of(given_answers, most, 0)
+    for pair in found:
+        assert by_text[pair.row, pair.chosen].correct
+        assert not by_text[pair.row, pair.rejected].correct
+    problems = {answer.row for answer in given_answers}
+    assert len({pair.row for pair in found}) + sum(without.values()) == len(problems)
+    assert all(sum(pair.row == row for pair in found) <= most for row in problems)
+
+
+@pytest.fixture
+def own_file(tmp_path, data_dir):
+    """Three pairs in a file, with the images of the training set."""
+    (source,) = (data_dir / "geometry3k").glob("*.parquet")
+    rows = pyarrow.parquet.read_table(source).to_pylist()[:3]
+    table = [
+        {"prompt": f"Read {place}.", "images": row["images"], "chosen": f"It is {place}.", "rejected": ""}
+        for place, row in enumerate(rows)
+    ]
+    path = tmp_path / "mine.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table), path)
+    return path
+
+
+def test_a_file_of_pairs_is_data_and_its_prompts_stay_as_they_are(own_file):
+    data = load_training_data(str(own_file), None)
+    assert given_pairs(data) == [Pair(place, f"It is {place}.", "") for place in range(3)]
+    (turn,) = data.example(1, run_seed=0)["prompt"]
+    assert turn["content"] == [{"type": "image"}, {"type": "text", "text": "Read 1."}]
+
+
+def test_the_content_of_a_file_of_pairs_names_the_run(own_file):
+    before = data_digest(str(own_file), None)
+    table = pyarrow.parquet.read_table(own_file)
+    pyarrow.parquet.write_table(table.slice(1), own_file)
+    assert len(before) == 16
+    assert data_digest(str(own_file), None) != before
+
+
+def test_a_dry_run_counts_the_pairs_of_a_file(own_file):
+    resolved = resolved_arguments(load_recipe("dpo", data=str(own_file), pairs=None), load_profile("smoke"))
+    assert resolved["needs"]["pairs"] == 3
+    assert resolved["data"]["source"] == str(own_file)
+    assert resolved["trl"]["max_steps"] == 1
+
+
+def test_a_file_that_is_not_there_or_lacks_a_column_is_named(tmp_path, own_file):
+    with pytest.raises(MissingDataError, match="no file"):
+        load_training_data(str(tmp_path / "other.parquet"), None)
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(own_file).drop_columns(["rejected"]), own_file)
+    with pytest.raises(MissingDataError, match="no column rejected"):
+        load_training_data(str(own_file), None)
+
+
+def test_a_training_set_needs_to_know_how_pairs_are_made_and_a_file_does_not_read_it(own_file):
+    with pytest.raises(InvalidFileError, match="needs `pairs`"):
+        load_recipe("dpo", pairs=None)
+    with pytest.raises(InvalidFileError, match="does not read it"):
+        load_recipe("dpo", data=str(own_file))
+    with pytest.raises(InvalidFileError, match="no training set"):
+        load_recipe("dpo", data="nothing")
