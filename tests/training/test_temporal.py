@@ -7,10 +7,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.evaluation.models import Prompt, limit_pixels, model_inputs
+from atrl_bench.evaluation.positions import put_words_after_videos
+from atrl_bench.evaluation.video import Video, spaced
+from atrl_bench.mini import BASE, build_processor
+from atrl_bench.mini.problems import READING_PREFIX
+from atrl_bench.mini.videos import FRAMES_PER_SECOND, draw_scene
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
@@ -269,3 +278,50 @@ def test_kill_9_in_each_rollout_and_the_same_call_again_give_the_same_bytes(
         process.wait()
     subprocess.run(command, check=True)
     assert (metrics.parent / "model.safetensors").read_bytes() == weights_bytes(whole)
+
+
+# What a model that has learned the order reads --------------------------------------------------------------------
+
+
+def shown(processor, scenes, orders):
+    """Return the inputs for "The image shows 3 1 4 7" after each scene, its eight frames in this order."""
+    prompts = []
+    for scene, order in zip(scenes, orders, strict=True):
+        frames = scene.frames()
+        places = spaced(len(frames), 8)
+        video = Video(frames[list(places)], places, len(frames), FRAMES_PER_SECOND)
+        prompts.append(Prompt("", [], [], (video.reordered(order),)))
+    texts = [f"<|video_pad|>{READING_PREFIX} {' '.join(map(str, scene.readings))}" for scene in scenes]
+    return model_inputs(processor, texts, prompts, torch.float32)
+
+
+def digit_logits(model, inputs):
+    """Return the logits before each of the four digits, which stand at every second place from the end."""
+    return model(**inputs).logits[:, -8:-1:2]
+
+
+@pytest.mark.slow
+def test_shuffled_frames_cost_a_model_that_has_learned_their_order_most_of_its_accuracy():
+    processor = build_processor()  # its own: the limits are set on it
+    model = put_words_after_videos(AutoModelForImageTextToText.from_pretrained(BASE, dtype=torch.float32))
+    limit_pixels(processor, 56 * 56, 224 * 224, 112 * 112)
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98))
+    for _ in range(50):
+        scenes = [draw_scene("passing", "train", rng) for _ in range(16)]
+        inputs = shown(processor, scenes, [range(8)] * 16)
+        loss = cross_entropy(digit_logits(model, inputs).flatten(0, 1), inputs["input_ids"][:, -7::2].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    scenes = [draw_scene("passing", "test", rng) for _ in range(64)]
+    accuracies = []
+    for orders in ([range(8)] * 64, [shuffled_order(8, 0, str(place)) for place in range(64)]):
+        inputs = shown(processor, scenes, orders)
+        with torch.no_grad():
+            read = digit_logits(model, inputs).argmax(-1)
+        accuracies.append((read == inputs["input_ids"][:, -7::2]).float().mean().item())
+    in_order, shuffled = accuracies
+    assert in_order > 0.4
+    assert shuffled < 0.3  # of four different digits, one in four by chance
