@@ -227,7 +227,7 @@ class _Writer:
             filters=filters,
             kinds=list(FILTERS),
             total=sum(item.counts["all"] for item in parts),
-            is_shaded=any('class="c' in problem for problem in part.problems),
+            is_shaded=any('<span class="c' in problem for problem in part.problems),
             baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
         )
 

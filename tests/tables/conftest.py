@@ -11,8 +11,12 @@ import pytest
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
 from atrl_bench.tables.definition import TableDefinition, load_table
+from atrl_bench.tables.index import write_index
 from atrl_bench.tables.model import build_table
 from atrl_bench.tables.parts import Table
+from atrl_bench.tables.report import write_report
+from atrl_bench.tables.samples import Answers, CreditOf
+from atrl_bench.tables.workspace import Workspace
 
 SKILLS = {
     "zero_shot": 0.42,
@@ -44,7 +48,8 @@ PAYLOADS = (
     "</style></title></pre></details><img src=x onerror=alert(1)>",
     '" onmouseover="alert(1)',
     "</code></li></ol></article><svg onload=alert(1)><iframe src=javascript:alert(1)>",
-    "<a href='https://example.com/'>x</a><link rel=stylesheet href=//example.com/a.css><meta http-equiv=refresh content=0>",
+    "<a href='https://example.com/'>x</a><link rel=stylesheet href=//example.com/a.css>",
+    "<meta http-equiv=refresh content='0;url=https://example.com/'><base href=//example.com/>",
     "{{ 7*7 }}{% raw %}<< 7*7 >>",
     "\\input{/etc/passwd}\\write18{id}$x^2_3$ 100% & # ~ {unbalanced",
     '=HYPERLINK("http://example.com","x")',
@@ -85,7 +90,9 @@ def fill(
         for seed in range(seeds if row.recipe else 1):
             digest, model = f"{r:02d}{seed}" * 8, "mini"
             if row.recipe:
-                run = store.add_run({"recipe": {"name": row.recipe}, "row": row.id, "seed": seed})
+                recipe = {"name": row.recipe, "objective": row.recipe, "entropy_fraction": None, "schedule": "strict"}
+                recipe["credit"] = row.credit.model_dump()
+                run = store.add_run({"recipe": recipe, "row": row.id, "seed": seed})
                 summary = {name: value + 0.01 * seed for name, value in SUMMARY.items()}
                 store.finish_run(run, checkpoint=f"checkpoints/{run}", digest=digest, seconds=60.0, summary=summary)
                 runs.setdefault(row.id, []).append(store.run(run))
@@ -173,6 +180,35 @@ def make_table(tmp_path_factory):
                 seeds=range(seeds),
                 environment={"python": "3.11", "torch": "2.9"},
             )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_report():
+    """Return a function that fills a new store and writes the whole report of it, pages of answers included."""
+
+    def make(
+        out: Path,
+        *,
+        seeds: int = 1,
+        problems: int = 12,
+        leave_out: set[tuple[str, str]] = frozenset(),
+        decorate: Decorate = str,
+        rows: tuple[str, ...] = ("zero_shot", "grpo", "grpo_atrl"),
+        columns: tuple[str, ...] = ("geoqa_test", "wemath_testmini"),
+        credit_of: CreditOf = lambda _: {},
+    ) -> Workspace:
+        place = Workspace(out, load_profile("mini"))
+        out.mkdir(parents=True, exist_ok=True)
+        definition = load_table("main_7b").select(rows=list(rows), columns=list(columns))
+        with Store.open(place.store_path) as store:
+            store._connection.execute("PRAGMA synchronous = OFF")
+            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            table = build_table(definition, store, profile=place.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
+            write_report(table, place.reports, Answers(store, keys, None, definition.baseline, credit_of))
+        write_index(place)
+        return place
 
     return make
 

@@ -25,6 +25,7 @@ from atrl_bench.tables.latex import render_latex
 from atrl_bench.tables.report import write_report
 from atrl_bench.tables.text import render_csv, render_json, render_markdown, terminal_text
 
+
 class Page(HTMLParser):
     """Collects what a browser would act on."""
 
