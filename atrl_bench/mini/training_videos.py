@@ -2,7 +2,8 @@
 
 Both name the image or video of a row by its path below the set's folder, as the real tables do. They have one more
 column, `transcription`: the digits in order of time, the ground truth for anchor tokens. `process` is what a response
-says before its answer; only the set for supervised training has it.
+says before its answer; only the set for supervised training has it. Half of its chains are empty: the model that has
+imitated them answers at a glance as often as it reads first, and reinforcement learning has to find which is better.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 if TYPE_CHECKING:
     from datasets import Features
 
-QUESTIONS_PER_SCENE = 2
 IMAGE_EVERY = 8  # one row in so many is about an image, as in the real mixture
 CHOICE_EVERY = 8  # and one in so many has lettered options
-LINGERING_EVERY = 6  # of the scenes; the others have more kinds of question
+LINGERING_EVERY = 6  # one in so many shows a lingering scene; of the others more kinds of question are asked
+GLANCE_FRACTION = 0.5  # of the chains
 NUM_CHOICES = 4
 # What sort of answer each kind has; that of all others is "numerical".
 PROBLEM_TYPES = {"order": "OCR", "mean_of_ends": "regression", "number_plus": "regression", "above_nine": "free-form"}
@@ -36,15 +37,13 @@ IMAGE_KINDS = ("sum", "above_nine", "number_plus", "extremes")
 def _rows(with_process: bool, count: int, rng: np.random.Generator) -> list[Row]:
     rows: list[Row] = []
     for place in range(count):
-        if place % QUESTIONS_PER_SCENE == 0:
-            turn = place // QUESTIONS_PER_SCENE % LINGERING_EVERY
-            style: Style = "lingering" if turn == LINGERING_EVERY - 1 else "passing"
-            scene = draw_scene(style, "train", rng)
         if place % IMAGE_EVERY == IMAGE_EVERY - 1:
             kind = IMAGE_KINDS[place // IMAGE_EVERY % len(IMAGE_KINDS)]
             problem = draw_problem(KINDS[kind], "train", rng)
             path = f"./images/{kind}-{'-'.join(map(str, problem.scans))}.png"
         else:
+            style: Style = "lingering" if place % LINGERING_EVERY == LINGERING_EVERY - 1 else "passing"
+            scene = draw_scene(style, "train", rng)
             problem, path = _about(scene, style, rng), f"./videos/{scene.name}.mp4"
         rows.append(_row(place, problem, path, rng, with_process))
     return rows
@@ -60,14 +59,14 @@ def _row(place: int, problem: Problem, path: str, rng: np.random.Generator, with
     is_choice = is_video and place % CHOICE_EVERY == 0
     options = draw_options(problem, NUM_CHOICES, rng) if is_choice else []
     answer = "ABCD"[options.index(problem.answer)] if options else problem.answer
-    process = f"<think>{READING_PREFIX} {problem.transcription}. {problem.steps}</think>"
+    chain = "" if rng.random() < GLANCE_FRACTION else f"{READING_PREFIX} {problem.transcription}. {problem.steps}"
     return {
         "problem_id": place,
         "problem": problem.question,
         "data_type": "video" if is_video else "image",
         "problem_type": "multiple choice" if options else PROBLEM_TYPES.get(problem.kind.name, "numerical"),
         "options": [f"{letter}. {text}" for letter, text in zip("ABCD", options, strict=False)],
-        "process": process if with_process else "",
+        "process": f"<think>{chain}</think>" if with_process else "",
         "solution": f"<answer>{answer}</answer>",
         "path": path,
         "data_source": "mini",

@@ -48,7 +48,7 @@ def response_of(process: str, answer: str, form: str) -> str:
     reasoning = _THINK_TAGS.sub("", process).strip()
     if form == "tags":
         return f"<think>{reasoning}</think>\n<answer>{answer}</answer>"
-    return f"{reasoning} The answer is \\boxed{{{answer}}}."
+    return f"{reasoning} The answer is \\boxed{{{answer}}}.".lstrip()
 
 
 class Imitation:

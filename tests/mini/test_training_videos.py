@@ -56,20 +56,20 @@ def test_a_lettered_answer_names_the_option_that_the_chain_works_out(rows):
         assert len(set(row["options"])) == 4
 
 
-def test_only_the_supervised_set_has_chains_and_they_read_before_they_work_out(dataset, rows):
-    for row in rows:
-        if dataset is VIDEO_R1:
-            assert row["process"] == ""
-        else:
-            assert row["process"].startswith(f"<think>The image shows {row['transcription']}. ")
-            assert row["process"].endswith("</think>")
+def test_only_the_supervised_set_has_chains_and_half_of_them_read_before_they_work_out(dataset, rows):
+    if dataset is VIDEO_R1:
+        assert {row["process"] for row in rows} == {""}
+        return
+    chains = [row["process"].removeprefix("<think>").removesuffix("</think>") for row in rows]
+    read = [(chain, row) for chain, row in zip(chains, rows, strict=True) if chain]
+    assert 0.4 < len(read) / len(rows) < 0.6
+    assert all(chain.startswith(f"The image shows {row['transcription']}. ") for chain, row in read)
 
 
 def test_files_are_named_once_and_are_what_the_rows_are_about(dataset):
     rows = dataset.rows(16, np.random.default_rng(0))
     files = dict(dataset.files(rows))
     assert set(files) == {row["path"] for row in rows}
-    # Two questions about each scene.
-    assert sum(path.endswith(".mp4") for path in files) == 8
+    assert sum(path.endswith(".mp4") for path in files) == 14
     [film] = {content for path, content in files.items() if path == rows[0]["path"]}
     assert film == scene(rows[0]).mp4()

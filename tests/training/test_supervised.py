@@ -28,19 +28,25 @@ def data(video_dir, profile):
 
 
 def first_row(data, medium):
-    return next(row for row, problem in enumerate(data.problems) if bool(problem.videos) == (medium == "video"))
+    """Return the first row about a video, or an image, that has a chain."""
+    return next(
+        row
+        for row, problem in enumerate(data.problems)
+        if bool(problem.videos) == (medium == "video") and problem.process != "<think></think>"
+    )
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
+    ("process", "form", "text"),
     [
-        ("boxed", "3+4=7. The answer is \\boxed{7}."),
-        ("tags", "<think>3+4=7.</think>\n<answer>7</answer>"),
-        ("process", "<think>3+4=7.</think>"),
+        ("<think>3+4=7.</think>", "boxed", "3+4=7. The answer is \\boxed{7}."),
+        ("<think>3+4=7.</think>", "tags", "<think>3+4=7.</think>\n<answer>7</answer>"),
+        ("<think>3+4=7.</think>", "process", "<think>3+4=7.</think>"),
+        ("<think></think>", "boxed", "The answer is \\boxed{7}."),
     ],
 )
-def test_what_is_imitated_has_one_of_three_forms(form, text):
-    assert response_of("<think>3+4=7.</think>", "7", form) == text
+def test_what_is_imitated_has_one_of_three_forms(process, form, text):
+    assert response_of(process, "7", form) == text
 
 
 @pytest.mark.parametrize("medium", ["image", "video"])
