@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from atrl_bench.results.statistics import Estimate
 from atrl_bench.tables import numbers
 from atrl_bench.tables.page import render_page
 from atrl_bench.tables.parts import Row, Table
@@ -87,7 +88,7 @@ def _chart(table: Table, place: int) -> Chart | None:
     rows = [(row, estimate) for row, estimate in rows if not math.isnan(estimate.stderr)]
     if len(rows) < 2:
         return None
-    ends = [100 * end for _, estimate in rows for end in estimate.interval()]
+    ends = [100 * end for _, estimate in rows for end in _possible(estimate)]
     step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (max(ends) - min(ends)) / step <= 8)
     first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
     left, right, top, pitch = 178.0, 700.0, 26.0, 26.0
@@ -98,7 +99,7 @@ def _chart(table: Table, place: int) -> Chart | None:
     def bar(index: int, row: Row) -> Bar:
         estimate = row.cells[place].estimate
         assert estimate is not None
-        low, high = estimate.interval()
+        low, high = _possible(estimate)
         text = f"{numbers.percent(estimate.mean)} ±{numbers.half_width(estimate)}"
         y = top + pitch * index
         return Bar(row.label, y, x(low), x(estimate.mean), x(high), text, row.label == table.baseline)
@@ -108,3 +109,9 @@ def _chart(table: Table, place: int) -> Chart | None:
     baseline = next((bar.middle for bar in bars if bar.is_baseline), None)
     title = table.columns[place].text
     return Chart(title, bars, ticks, baseline, right + 110, left, right, top + pitch * len(bars) + 10)
+
+
+def _possible(estimate: Estimate) -> tuple[float, float]:
+    """Return the interval, cut off where no score can be."""
+    low, high = estimate.interval()
+    return max(low, min(0.0, estimate.mean)), min(high, max(1.0, estimate.mean))

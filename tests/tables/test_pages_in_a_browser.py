@@ -1,0 +1,132 @@
+"""In headless Chromium: no script runs, no request leaves the page, nothing is wider than a phone.
+
+The scripts of the last two tests are put into copies of the pages, whose policy lets just these run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html as html_module
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars --disable-sync"
+FLAGS += " --disable-background-networking --disable-component-update --disable-default-apps"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+PROBE = """
+addEventListener("load", () => {
+  const inside = (e) => e.closest(".scroll, .hidden") !== null;
+  const wide = [...document.querySelectorAll("body *")].filter(
+    (e) => !inside(e) && e.getBoundingClientRect().right > innerWidth + 1);
+  parent.postMessage(JSON.stringify({
+    width: document.documentElement.scrollWidth,
+    window: innerWidth,
+    wide: wide.slice(0, 5).map((e) => e.outerHTML.slice(0, 120)),
+    pictures: [...document.images].filter((e) => e.complete && e.naturalWidth).length,
+    shown: [...document.querySelectorAll(".a")].filter((e) => e.getBoundingClientRect().height > 0).length,
+  }), "*");
+});
+"""
+# A window cannot be narrower than about 500 pixels, a frame can.
+FRAME = """<!doctype html><body><script>addEventListener("message", (e) => document.body.textContent = e.data)</script>
+<iframe width="{width}" height="900" src="{address}"></iframe>"""
+
+
+def browse(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+
+def probed(page: Path, tmp_path: Path, fragment: str = "", width: int = 1280) -> dict:
+    """Return what the probe says of a copy of the page, at this width, after its pictures have loaded."""
+    html = page.read_text(encoding="utf-8").replace(' loading="lazy"', "")
+    digest = base64.b64encode(hashlib.sha256(PROBE.encode()).digest()).decode()
+    none = "default-src &#39;none&#39;;"
+    assert none in html
+    html = html.replace(none, f"{none} script-src 'sha256-{digest}';", 1)
+    copy, frame = page.with_name(f"probe-{page.name}"), page.with_name(f"frame-{page.name}")
+    try:
+        copy.write_text(html.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+        frame.write_text(FRAME.format(width=width, address=copy.name + fragment), encoding="utf-8")
+        done = browse(tmp_path, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri())
+    finally:
+        copy.unlink()
+        frame.unlink()
+    found = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
+    assert found, done.stdout[-500:] + done.stderr[-500:]
+    return json.loads(html_module.unescape(found[1]))
+
+
+def pages_of(place) -> list[Path]:
+    reports = place.reports
+    return [reports / "index.html", reports / "main_7b.html", reports / "samples/main_7b/grpo.geoqa_test.html"]
+
+
+@pytest.fixture(scope="module")
+def hostile(make_report, tmp_path_factory, payloads):
+    text = "".join(payloads)
+    return make_report(tmp_path_factory.mktemp("hostile"), problems=3, decorate=lambda own: text + own)
+
+
+def test_hostile_pages_run_no_script_and_ask_for_nothing(hostile, tmp_path):
+    for number, page in enumerate(pages_of(hostile)):
+        log = tmp_path / f"net{number}.json"
+        done = browse(tmp_path, f"--log-net-log={log}", "--enable-logging=stderr", "--dump-dom", page.as_uri())
+        assert "<h1>" in done.stdout, done.stderr[-500:]
+        # What a script would have left, and what a blocked one would have been reported as.
+        assert "<script" not in done.stdout
+        assert "Content Security Policy" not in done.stderr
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        asked = {
+            url for url in re.findall(r'"url":"([^"]+)"', text) if not url.startswith(("file:", "data:", "chrome"))
+        }
+        assert not [url for url in asked if "example.com" in url], asked
+
+
+def test_no_page_scrolls_sideways_on_a_phone(make_report, tmp_path):
+    place = make_report(tmp_path / "report")
+    for page in pages_of(place):
+        found = probed(page, tmp_path, width=375)
+        assert found["window"] == 375
+        assert found["width"] <= 375, (page.name, found["wide"])
+        assert not found["wide"], page.name
+
+
+def test_even_hostile_texts_stay_inside_a_phone(hostile, tmp_path):
+    for page in pages_of(hostile):
+        found = probed(page, tmp_path, width=375)
+        assert found["width"] <= 375, (page.name, found["wide"])
+
+
+def test_a_filter_hides_all_other_answers_without_any_script(make_report, tmp_path):
+    place = make_report(tmp_path / "report")
+    page = pages_of(place)[2]
+    total = page.read_text().count('<li class="a ')
+    wrong = page.read_text().count('<li class="a s-wrong')
+    assert probed(page, tmp_path)["shown"] == total
+    assert probed(page, tmp_path, "#only-wrong")["shown"] == wrong
+    assert 0 < wrong < total
+
+
+def test_pictures_beside_the_page_are_allowed_by_its_policy(make_report, tmp_path, monkeypatch):
+    from PIL import Image
+
+    from atrl_bench.tables import samples
+
+    def pictures(spec, names, out, data_dir):
+        out.mkdir(exist_ok=True, parents=True)
+        Image.new("RGB", (40, 30), "red").save(out / "one.png")
+        return dict.fromkeys(names, ("one.png",))
+
+    monkeypatch.setattr(samples, "pictures_of", pictures)
+    place = make_report(tmp_path / "report", problems=4)
+    assert probed(pages_of(place)[2], tmp_path)["pictures"] == 4
