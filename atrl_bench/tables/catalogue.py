@@ -1,4 +1,4 @@
-"""What there is to run: tables, recipes, sweeps, tasks, credit rules and profiles, each with a line of text.
+"""What there is to run: tables, ablations, recipes, sweeps, tasks, credit rules and profiles, each with a line of text.
 
 A task's line says more: its split and size, how it is scored, what it needs, and whether this machine has its rows.
 """
@@ -15,9 +15,18 @@ Entries = dict[str, Any]
 
 
 def _tables() -> Entries:
+    return _of_kind("table")
+
+
+def _ablations() -> Entries:
+    return _of_kind("ablation")
+
+
+def _of_kind(kind: str) -> Entries:
     from atrl_bench.tables.definition import list_tables, load_table
 
-    return {name: load_table(name).title for name in list_tables()}
+    tables = [load_table(name) for name in list_tables()]
+    return {table.id: table.title for table in tables if table.kind == kind}
 
 
 def _recipes() -> Entries:
@@ -69,6 +78,7 @@ def _profiles() -> Entries:
 
 KINDS: dict[str, Callable[[], Entries]] = {
     "tables": _tables,
+    "ablations": _ablations,
     "recipes": _recipes,
     "sweeps": _sweeps,
     "tasks": _tasks,

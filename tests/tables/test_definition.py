@@ -1,28 +1,26 @@
-"""What a table says, and that every number the paper prints follows from the scores in the CSV."""
+"""What a table says, and where a mistake in it is found."""
 
 from __future__ import annotations
 
-import re
-from decimal import ROUND_HALF_UP, Decimal
-from pathlib import Path
+from decimal import Decimal
 
 import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.evaluation.benchmarks import expand
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
+from atrl_bench.results.statistics import parse_metric
 from atrl_bench.tables.definition import (
     TableDefinition,
+    list_ablations,
     list_tables,
     load_paper_scores,
+    load_paper_spreads,
     load_table,
     read_paper_scores,
 )
 from atrl_bench.training.recipe import load_recipe
-
-PAPER = Path(__file__).parents[3] / "shared" / "paper" / "at_rl.tex"
-CELL = re.compile(r"(\d+\.\d+)(?:\{\\scriptsize\\textcolor\{(ForestGreen|red)\}\{\$\\(up|down)arrow\$(\d+\.\d+)\}\})?")
-CENT = Decimal("0.01")
 
 SMALL = """\
 title: t
@@ -49,70 +47,71 @@ def small(tmp_path):
     return read
 
 
-def latex_table(label: str) -> dict[str, list[tuple[Decimal, Decimal | None, bool]]]:
-    """Return (score, signed arrow, bold) for every cell of the paper's table, by the row's printed name."""
-    source = PAPER.read_text()
-    start = source.index(f"\\label{{{label}}}")
-    rows = {}
-    for line in source[start : source.index("\\bottomrule", start)].splitlines():
-        name, *cells = line.strip().rstrip("\\").split("&")
-        if cells and CELL.search(cells[0]):
-            parsed = []
-            for cell in cells:
-                score, _, direction, arrow = CELL.search(cell).groups()
-                sign = {"up": 1, "down": -1, None: 0}[direction]
-                parsed.append((Decimal(score), sign * Decimal(arrow) if arrow else None, "\\textbf" in cell))
-            rows[re.sub(r"\\textbf\{(.*)\}", r"\1", name.strip())] = parsed
-    return rows
+@pytest.mark.parametrize("name", list_tables())
+def test_the_csv_holds_scores_for_every_row_of_the_paper_and_for_no_other(name):
+    table = load_table(name)
+    assert {row for row, _ in load_paper_scores(table)} == {row.id for row in table.rows if row.in_paper}
+    assert {column for _, column in load_paper_scores(table)} == {column.id for column in table.columns}
 
 
-@pytest.mark.skipif(not PAPER.is_file(), reason="the paper's source is not beside this checkout")
-def test_every_printed_score_arrow_average_and_bold_of_the_paper_follows_from_the_csv():
-    table = load_table("main_7b")
-    scores = load_paper_scores(table)
-    printed = latex_table("tab:main_results_7b")
-    rows = [row for row in table.rows if row.in_paper]
-    assert list(printed) == [row.label for row in rows]
-
-    def with_average(row: str) -> list[Decimal]:
-        values = [scores[row, column.id] for column in table.columns]
-        return [*values, (sum(values) / len(values)).quantize(CENT, ROUND_HALF_UP)]
-
-    base = with_average(table.baseline)
-    best = [max(column) for column in zip(*(with_average(row.id) for row in rows), strict=True)]
-    for row in rows:
-        computed = with_average(row.id)
-        assert [cell[0] for cell in printed[row.label]] == computed
-        if row.id != table.baseline:
-            assert [cell[1] for cell in printed[row.label]] == [a - b for a, b in zip(computed, base, strict=True)]
-        assert [cell[2] for cell in printed[row.label]] == [a == b for a, b in zip(computed, best, strict=True)]
+def test_scores_keep_their_digits_and_spreads_stand_apart():
+    assert str(load_paper_scores(load_table("main_7b"))["gspo", "mathvista_testmini"]) == "66.40"
+    grouping = load_table("grouping")
+    assert load_paper_scores(grouping)["grpo", "mathverse_testmini"] == Decimal("41.48")
+    assert load_paper_spreads(grouping)["grpo", "mathverse_testmini"] == Decimal("0.18")
+    assert ("zero_shot", "mathverse_testmini") not in load_paper_spreads(grouping)
 
 
-def test_the_csv_holds_a_score_for_every_row_of_the_paper_and_for_no_other():
-    table = load_table("main_7b")
-    expected = {(row.id, column.id) for row in table.rows if row.in_paper for column in table.columns}
-    assert set(load_paper_scores(table)) == expected
-    assert load_paper_scores(table)["gspo", "mathvista_testmini"] == Decimal("66.40")
+def test_a_score_the_paper_does_not_print_is_no_score():
+    scores = load_paper_scores(load_table("scale_32b"))
+    assert ("instruct", "infovqa") not in scores
+    assert len(scores) == 8 * 11 - 9
 
 
-def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings():
-    table = load_table("main_7b")
+@pytest.mark.parametrize("name", list_tables())
+def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings(name):
+    table = load_table(name)
     for row in table.rows:
         if row.recipe:
             recipe = load_recipe(row.recipe, **table.recipe_fields(row))
-            assert (recipe.credit.rule, recipe.schedule, recipe.data) == (row.credit.rule, "minibatch4", "virl39k")
+            assert (recipe.credit.rule, recipe.schedule) == (row.credit.rule, "minibatch4")
+            assert recipe.data == (row.data or table.data)
 
 
-def test_a_row_compared_with_another_differs_from_it_in_its_credit_alone():
-    table = load_table("main_7b")
-    rows = {row.id: row for row in table.rows}
+@pytest.mark.parametrize("name", list_tables())
+def test_every_column_names_a_task_or_a_suite_and_a_number_that_it_has(name):
+    for column in load_table(name).columns:
+        for info in expand([column.task]):
+            statistics = getattr(info.module, "STATISTICS", {})
+            metric = column.metric.replace("headline@", f"{getattr(info.module, 'HEADLINE', 'mean')}@")
+            assert parse_metric(metric, statistics)[1] == 1
+            assert (column.frames is not None) == (info.media == "video")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("main_7b", 5), ("cross_dataset", 2), ("hard_truncation", 11), ("grouping", 5)]
+)
+def test_a_row_compared_with_another_differs_from_it_in_its_credit_alone(name, count):
+    table = load_table(name)
     compared = [row for row in table.rows if row.compared_with]
-    assert len(compared) == 5
+    assert len(compared) == count
     for row in compared:
-        other = rows[row.compared_with]
-        assert other.credit.rule == "uniform" != row.credit.rule
+        other = table.row(row.compared_with)
         mine, theirs = (load_recipe(r.recipe, **table.recipe_fields(r)).model_dump() for r in (row, other))
         assert {name for name in mine if mine[name] != theirs[name]} == {"credit"}
+        assert table.model_of(row) == table.model_of(other)
+
+
+def test_rows_of_one_group_are_set_against_its_own_baseline():
+    table = load_table("cross_dataset")
+    assert table.baseline_of(table.row("grpo_7b")) == "zero_shot_7b"
+    assert table.baseline_of(table.row("grpo_3b")) == "zero_shot_3b"
+    assert load_table("main_7b").baseline_of(load_table("main_7b").row("grpo")) == "zero_shot"
+
+
+def test_the_tables_of_the_paper_and_its_ablations_are_told_apart():
+    assert set(list_tables()) - set(list_ablations()) == {"main_7b", "cross_dataset", "scale_32b", "video"}
+    assert len(list_ablations()) == 6
 
 
 def test_rows_without_a_recipe_are_the_base_model_or_say_why_they_are_missing():
@@ -124,7 +123,7 @@ def test_rows_without_a_recipe_are_the_base_model_or_say_why_they_are_missing():
 @pytest.mark.parametrize("table", list_tables())
 def test_every_shipped_table_loads_and_every_paper_score_belongs_to_one(table):
     load_paper_scores(load_table(table))
-    assert {path.stem for path in (folder("reports") / "paper").glob("*.csv")} <= set(list_tables())
+    assert set(list_tables()) <= {path.stem for path in (folder("reports") / "paper").glob("*.csv")}
 
 
 def test_an_unknown_table_names_the_nearest():
@@ -147,6 +146,11 @@ def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("metric: acc@1}", "metric: acc@1, frames: 15}", r"small\.yaml:8: field 'columns\.0\.frames'"),
+        ("recipe: grpo}", "recipe: grpo, cell_footnotes: {b: []}}", "footnote on b, which is no column"),
+        ("recipe: grpo}", "recipe: grpo, cell_footnotes: {a: [nil]}}", "footnote nil, which is not defined"),
+        ("schedule: strict", "schedule: strict\nkind: ablation", "an ablation names its point"),
+        ("schedule: strict", "schedule: strict\npoint: nil", "point nil is no row"),
         ("metric: acc@1", "metric: acc", r"small\.yaml:8: field 'columns\.0\.metric'"),
         ("recipe: grpo}", "recipe: grpo, color: red}", r"small\.yaml:11: field 'rows\.1\.color'"),
         ("baseline: base", "baseline: zero", "the baseline zero is no row"),
@@ -176,6 +180,7 @@ def test_a_mistake_in_a_table_is_found_where_it_is(small, old, new, message):
         ("row,a\ngrpo,↑2.81\n", r"scores\.csv:2: field 'a'"),
         ("row,a\ngrpo,501\n", "not a percentage"),
         ("row,a\ngrpo\n", "not a percentage"),
+        ("row,a,b_sd\ngrpo,50.1,0.1\n", r"scores\.csv:1: column 'b_sd'"),
         ("", r"scores\.csv:1"),
     ],
 )
