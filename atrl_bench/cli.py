@@ -34,7 +34,9 @@ ProfileOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option("--out", help="run folder; default: runs/<profile>")]
 RowsOption = Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")]
 ColumnsOption = Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")]
-SeedsOption = Annotated[str, typer.Option("--seeds", help="training seeds, separated by commas")]
+SeedsOption = Annotated[
+    str | None, typer.Option("--seeds", help="training seeds, separated by commas; default: the table's own, or 0")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")]
 DataOption = Annotated[
@@ -52,13 +54,16 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
         raise typer.Exit
 
 
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
 @app.command()
 def run_table(
-    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")],
     profile: ProfileOption = None,
     rows: RowsOption = None,
     columns: ColumnsOption = None,
-    seeds: SeedsOption = "0",
+    seeds: SeedsOption = None,
     out: OutOption = None,
     data_dir: DataOption = None,
     jobs: JobsOption = None,
@@ -71,14 +76,59 @@ def run_table(
     """
     from atrl_bench.tables import run
 
+    if table == "all":
+        if rows or columns or dry_run:
+            raise typer.BadParameter("all tables at once take no --rows, --columns or --dry-run")
+        _run_all(profile, seeds, out, data_dir, jobs, as_json)
+        return
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
     if dry_run:
         _show_plan(planned, as_json)
         return
-    outcome = run.run_table(planned, jobs=jobs, quiet=as_json)
-    _show_outcome(outcome, as_json)
-    if outcome.failures:
-        raise typer.Exit(1)
+    _finish(run.run_table(planned, jobs=jobs, quiet=as_json), as_json)
+
+
+@app.command()
+def ablate(
+    ablation: Annotated[str, typer.Argument(help="an ablation of `atrl-bench list ablations`")],
+    topk: Annotated[
+        str | None, typer.Option("--topk", help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="field=value[,value...] of the credit; repeatable")
+    ] = None,
+    profile: ProfileOption = None,
+    rows: RowsOption = None,
+    columns: ColumnsOption = None,
+    seeds: SeedsOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    jobs: JobsOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an ablation, or single points of it.
+
+    A point becomes a row of the ablation's table; what it is compared with is run too.
+    """
+    from atrl_bench.tables import run
+    from atrl_bench.tables.ablation import ablate_plan
+
+    planned = ablate_plan(
+        ablation,
+        topk,
+        set_ or [],
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        rows=_names(rows),
+        columns=_names(columns),
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+    )
+    if dry_run:
+        _show_plan(planned, as_json)
+        return
+    _finish(run.run_table(planned, jobs=jobs, quiet=as_json), as_json)
 
 
 @app.command()
@@ -87,7 +137,7 @@ def plan(
     profile: ProfileOption = None,
     rows: RowsOption = None,
     columns: ColumnsOption = None,
-    seeds: SeedsOption = "0",
+    seeds: SeedsOption = None,
     out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
@@ -101,20 +151,92 @@ def plan(
 
 @app.command()
 def report(
-    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")],
     profile: ProfileOption = None,
     rows: RowsOption = None,
     columns: ColumnsOption = None,
-    seeds: SeedsOption = "0",
+    seeds: SeedsOption = None,
     out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Render the table from the store without running anything."""
+    """Render a table from the store, without running anything.
+
+    `all` renders every table that something is stored of, every figure that can be drawn, the audit and the front page.
+    """
     from atrl_bench.tables import run
 
+    if table == "all":
+        from atrl_bench.tables.everything import report_all
+
+        pages = report_all(profile=_profile(profile, quiet=as_json), workspace=out, data_dir=data_dir)
+        _show([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), as_json)
+        return
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
     _show_outcome(run.render(planned), as_json)
+
+
+@app.command()
+def explain(
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    row: Annotated[str, typer.Argument(help="a row of it")],
+    column: Annotated[str, typer.Argument(help="a column of it, or average")],
+    profile: ProfileOption = None,
+    seeds: SeedsOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where one number comes from.
+
+    Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
+    """
+    from atrl_bench.tables import explain as explanation
+
+    planned = _plan(table, profile, None, None, seeds, out, data_dir, quiet=as_json)
+    record = explanation.explain(planned, row, column)
+    _show(record, explanation.explain_text(record), as_json)
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="a figure of `atrl-bench list figures`, or all")],
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw a figure from a run folder, as SVG with its data as CSV."""
+    from atrl_bench.tables import figures
+    from atrl_bench.tables.workspace import Workspace
+
+    place = Workspace.at(out, _profile(profile, quiet=as_json), data_dir)
+    drawn, missing = figures.draw_all(place) if name == "all" else ([figures.figure(name, place)], {})
+    typer.echo(figures.json_text(drawn, missing) if as_json else figures.summary(drawn, missing))
+
+
+@app.command()
+def audit(
+    tables: Annotated[str | None, typer.Option("--tables", help="only these tables, separated by commas")] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="print what is in order, too")] = False,
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the paper's printed numbers against each other.
+
+    Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
+    """
+    from atrl_bench.tables import audit as auditing
+    from atrl_bench.tables.workspace import Workspace
+
+    sections = auditing.audit(_names(tables))
+    pages = auditing.write_audit(sections, Workspace.at(out, _profile(profile, quiet=True)).reports)
+    text = auditing.audit_text(sections, everything=everything)
+    _show(auditing.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
+
+
+# Trainings ------------------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -208,6 +330,9 @@ def key_steps(
         quiet=as_json,
     )
     _show(found, "\n".join(f"{name}: {value}" for name, value in found.items()), as_json)
+
+
+# Evaluations ----------------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -346,6 +471,9 @@ def overlap(
     _show(records, leakage.overlap_text(records), as_json)
 
 
+# This machine and this folder -----------------------------------------------------------------------------------------
+
+
 @app.command()
 def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOption = False) -> None:
     """Say what is done, what runs and what failed.
@@ -358,13 +486,75 @@ def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOp
     _show(state, progress.status_text(state), as_json)
 
 
-@app.command("list")
-def list_(
-    kind: Annotated[str | None, typer.Argument(help="tables, recipes, sweeps, tasks, credit or profiles")] = None,
+@app.command()
+def doctor(
+    online: Annotated[bool, typer.Option("--online", help="also ask the hub whether it answers")] = False,
+    judge_base_url: Annotated[str | None, typer.Option("--judge-base-url", help="also ask this judge")] = None,
+    judge_model: Annotated[str | None, typer.Option("--judge-model", help="model name at that URL")] = None,
+    profile: ProfileOption = None,
+    out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tables, recipes, sweeps, tasks, credit rules and profiles."""
+    """Say what a profile lacks on this machine, and the command that mends it."""
+    from atrl_bench.tables import doctor as physician
+
+    settings = _profile(profile, quiet=as_json)
+    options = physician.Options(out, data_dir, judge_base_url, judge_model, online=online)
+    checks = physician.doctor(settings, options)
+    _show(physician.doctor_record(checks, settings), physician.doctor_text(checks, settings), as_json)
+    if not physician.is_healthy(checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def overhead(
+    recipe: Annotated[str, typer.Option("--recipe", help="a recipe trained on rollouts")] = "grpo",
+    credit: Annotated[str, typer.Option("--credit", help="the credit rule to pay for")] = "atrl",
+    shape: Annotated[str | None, typer.Option("--shape", help="7b: random weights at that size, for a GPU")] = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="rollouts measured of each")] = 5,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what the credit costs in a training step.
+
+    Shares of generation, scoring, forward, backward, attention rows, graph and credit; medians.
+    """
+    from atrl_bench.tables import overhead as cost
+
+    settings = _profile(profile, quiet=as_json)
+    record = cost.overhead(settings, recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
+    _show(record, cost.overhead_text(record), as_json)
+
+
+@app.command()
+def export(
+    form: Annotated[
+        Literal["parquet", "jsonl", "eval-results", "manifest"],
+        typer.Argument(help="samples as parquet or jsonl, scores as .eval_results YAML, digests of all files"),
+    ],
+    to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write what a run folder holds for other programs."""
+    from atrl_bench.tables import exports
+    from atrl_bench.tables.workspace import Workspace
+
+    paths = exports.export(Workspace.at(out, _profile(profile, quiet=True)).root, form, out=to)
+    _show([str(path) for path in paths], exports.export_text(paths), as_json)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(help="tables, ablations, figures, recipes, sweeps, tasks, credit or profiles")
+    ] = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what there is: tables, figures, recipes, tasks and more."""
     from atrl_bench.tables import catalogue
 
     known = catalogue.read(kind, data_dir)
@@ -407,7 +597,7 @@ def _plan(
     profile: str | None,
     rows: str | None,
     columns: str | None,
-    seeds: str,
+    seeds: str | None,
     out: Path | None,
     data_dir: Path | None,
     *,
@@ -443,13 +633,43 @@ def _show_outcome(outcome: Outcome, as_json: bool) -> None:
         typer.echo(outcome.summary())
 
 
+def _finish(outcome: Outcome, as_json: bool) -> None:
+    """Print a table that has been run; what failed shows in the exit code."""
+    _show_outcome(outcome, as_json)
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+def _run_all(
+    profile: str | None, seeds: str | None, out: Path | None, data_dir: Path | None, jobs: int | None, as_json: bool
+) -> None:
+    from atrl_bench.tables.everything import run_all
+
+    def say(number: int, total: int, name: str) -> None:
+        if not as_json:
+            typer.echo(f"Table {number} of {total}: {name}")
+
+    everything = run_all(
+        profile=_profile(profile, quiet=as_json),
+        workspace=out,
+        seeds=_seeds(seeds),
+        data_dir=data_dir,
+        jobs=jobs,
+        quiet=as_json,
+        on_table=say,
+    )
+    _show(everything.records(), everything.summary(), as_json)
+    if everything.has_failures:
+        raise typer.Exit(1)
+
+
 def _names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()] if text else None
 
 
-def _seeds(text: str) -> list[int]:
+def _seeds(text: str | None) -> list[int] | None:
     try:
-        return [int(seed) for seed in text.split(",")]
+        return None if text is None else [int(seed) for seed in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a list of whole numbers such as 0,1,2", param_hint="--seeds"

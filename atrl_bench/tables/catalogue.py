@@ -1,4 +1,4 @@
-"""What there is to run: tables, ablations, recipes, sweeps, tasks, credit rules and profiles, each with a line of text.
+"""What there is to run: tables, figures, recipes, tasks, credit rules and more, each with a line of text.
 
 A task's line says more: its split and size, how it is scored, what it needs, and whether this machine has its rows.
 """
@@ -20,6 +20,12 @@ def _tables() -> Entries:
 
 def _ablations() -> Entries:
     return _of_kind("ablation")
+
+
+def _figures() -> Entries:
+    from atrl_bench.tables.figures import list_figures
+
+    return list_figures()
 
 
 def _of_kind(kind: str) -> Entries:
@@ -79,6 +85,7 @@ def _profiles() -> Entries:
 KINDS: dict[str, Callable[[], Entries]] = {
     "tables": _tables,
     "ablations": _ablations,
+    "figures": _figures,
     "recipes": _recipes,
     "sweeps": _sweeps,
     "tasks": _tasks,

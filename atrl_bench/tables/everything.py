@@ -13,10 +13,12 @@ from typing import Any
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Profile
+from atrl_bench.results.store import Store
 from atrl_bench.tables.definition import list_tables
 from atrl_bench.tables.parts import Table
 from atrl_bench.tables.progress import duration
-from atrl_bench.tables.run import Outcome, plan_table, run_table
+from atrl_bench.tables.run import Outcome, plan_table, read_table, render, run_table
+from atrl_bench.tables.workspace import Workspace
 
 FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
 
@@ -96,6 +98,27 @@ def run_all(
             everything.errors[name] = f"{type(error).__name__}: {error}"
         everything.seconds[name] = time.monotonic() - started
     return everything
+
+
+def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Path | None = None) -> list[Path]:
+    """Return the pages of a run folder, rendered from its store: every table that has a number, the audit, the front.
+
+    Every figure that there is data for is drawn first; the front page shows them.
+    """
+    from atrl_bench.tables.audit import audit, write_audit
+    from atrl_bench.tables.figures import draw_all
+    from atrl_bench.tables.index import write_index
+
+    place = Workspace.at(workspace, profile, data_dir)
+    pages = []
+    for name in list_tables():
+        plan = plan_table(name, profile=profile, workspace=workspace, data_dir=data_dir)
+        with Store.open(place.store_path) as store:
+            has_numbers = any(_states(read_table(plan, store)).get(state) for state in ("measured", "partial"))
+        if has_numbers:
+            pages.append(render(plan).files[0])
+    draw_all(place)
+    return [*pages, write_audit(audit(), place.reports)[0], write_index(place)]
 
 
 def _states(table: Table) -> dict[str, int]:
