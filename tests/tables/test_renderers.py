@@ -182,28 +182,6 @@ def test_directions_are_words_too_and_not_colour_alone(table):
     assert 'class="change down"' in html
 
 
-def test_colours_of_both_themes_have_enough_contrast():
-    """WCAG AA asks for 4.5 : 1; every ink is checked on every ground it can stand on."""
-    style = (folder("reports") / "templates" / "table.css").read_text()
-    themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in style.split("@media")[:2]]
-    assert all(len(theme) == 12 for theme in themes)
-    for theme in themes:
-        for ground in ("page", "band", "best"):
-            for ink in ("ink", "soft", "up", "down", "link"):
-                assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground, theme[ink], theme[ground])
-        assert contrast(theme["ink"], theme["warn"]) >= 4.5
-
-
-def contrast(one: str, two: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((luminance(one), luminance(two)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_the_page_says_that_mini_and_paper_numbers_are_not_comparable_and_keeps_them_apart(table):
     html = render_html(table)
     measured, published = html.split('id="published"')
