@@ -83,11 +83,16 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
         shutil.rmtree(working, ignore_errors=True)
 
 
+def random_numbers(name: str) -> np.random.Generator:
+    """Return what the dataset of this name is drawn with."""
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
 def _write(dataset: Dataset, name: str, count: int, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = dataset.rows(count, np.random.default_rng(zlib.crc32(name.encode())))
+    rows = dataset.rows(count, random_numbers(name))
     # The schema carries the `datasets` features as metadata, as the hub's own files do.
     table = pa.Table.from_pylist(rows, schema=dataset.features().arrow_schema)
     (folder / dataset.config).mkdir(exist_ok=True)

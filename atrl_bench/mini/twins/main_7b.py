@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,14 +104,7 @@ def _verse_row(posed: Posed, place: int, version: str, text: str, image: dict[st
 
 def _mathvision(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        form = rng.choice(["letters", "five", "open"], p=[73 / 304, 117 / 304, 114 / 304])
-        names = {
-            "letters": ("largest_place", "smallest_place"),
-            "five": ("number_plus", "sum", "extremes", "range"),
-            "open": ("number_plus", "sum", "extremes", "product"),
-        }[form]
-        posed = pose(drawn(names, place, rng), form, rng)
+    for place, (form, posed, is_explained) in enumerate(posed_mathvision(count, rng)):
         name = f"{place + 1}.png"
         rows.append(
             {
@@ -120,13 +113,26 @@ def _mathvision(count: int, rng: np.random.Generator) -> list[Row]:
                 "options": list(posed.options),
                 "image": f"images/{name}",
                 "answer": posed.answer,
-                "solution": None if rng.random() < 2258 / 3040 else posed.problem.steps,
+                "solution": posed.problem.steps if is_explained else None,
                 "level": len(posed.problem.readings) - 1,
                 "subject": "logic" if form == "letters" else "arithmetic",
                 "decoded_image": embedded(posed.problem, name),
             }
         )
     return rows
+
+
+def posed_mathvision(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Posed, bool]]:
+    """Yield what each row is made from: the form of its answer, its problem, and whether its solution is told."""
+    for place in range(count):
+        form = str(rng.choice(["letters", "five", "open"], p=[73 / 304, 117 / 304, 114 / 304]))
+        names = {
+            "letters": ("largest_place", "smallest_place"),
+            "five": ("number_plus", "sum", "extremes", "range"),
+            "open": ("number_plus", "sum", "extremes", "product"),
+        }[form]
+        posed = pose(drawn(names, place, rng), form, rng)
+        yield form, posed, bool(rng.random() >= 2258 / 3040)
 
 
 # MathVista: the gold of a multiple-choice row is the option's text; numbers come with the precision that counts.

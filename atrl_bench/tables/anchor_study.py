@@ -1,0 +1,153 @@
+"""How well a token score finds the tokens that are known to be read from the image: the area under the ROC curve.
+
+A model reads generated problems with responses that list the digits of the picture and then compute. Which tokens
+transcribe the image is known, so nothing is judged: 1 is perfect, 0.5 is chance.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from atrl_bench.tables.token_credit import ReadResponse, read_again
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atrl_bench.credit import CreditConfig, Footprint
+    from atrl_bench.credit.config import Reading
+    from atrl_bench.evaluation.models import LocalModel, Prompt
+
+READINGS: tuple[Reading, Reading] = ("own", "predicting")
+MAX_LAYERS = 8  # of a deep model: the last ones
+LAST, SINGLE, CREDIT = "last layers averaged", "single layer", "credit"
+# Rules whose numbers say nothing here: all the same, all or nothing by chance, or in need of the entropy.
+LEFT_OUT = ("uniform", "high_entropy")
+
+
+@dataclass(frozen=True)
+class AnchorScore:
+    """The mean AUC of one way to score tokens, over problems; `corrected` is whether rows were divided by the bias."""
+
+    part: str
+    setting: str
+    reading: str
+    corrected: bool
+    mean: float
+    standard_error: float
+    num_problems: int
+
+
+@dataclass(frozen=True)
+class KnownProblem:
+    """A prompt, the response that reads its image and works the answer out, and what there is to read."""
+
+    prompt: Prompt
+    response: str
+    transcription: str
+
+
+def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
+    """Return generated problems over test scans in a row, in every template of the evaluation."""
+    import numpy as np
+
+    from atrl_bench.evaluation.models import Prompt
+    from atrl_bench.evaluation.prompts import TEMPLATES, render
+    from atrl_bench.mini.drawing import draw
+    from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
+
+    rng = np.random.default_rng(seed)
+    kinds = [kind for kind in KINDS.values() if kind.layout == "row"]
+    found = []
+    for place in range(count):
+        problem = draw_problem(kinds[place % len(kinds)], "test", rng)
+        text = render(problem.question, place % len(TEMPLATES))
+        messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+        prompt = Prompt(str(place), messages, [draw(problem)])
+        found.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
+    return found
+
+
+def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:
+    """Return the scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
+    from atrl_bench.credit import CreditConfig, transcribed_tokens
+
+    num_layers = min(MAX_LAYERS, model.model.config.get_text_config().num_hidden_layers)
+    footprints: dict[tuple[str, int], list[Footprint]] = {}
+    anchors: list[Tensor] = []
+    for reading in READINGS:
+        for count in range(1, num_layers + 1):
+            reads = _reads(model, problems, CreditConfig().replace(num_layers=count, reading=reading))
+            footprints[reading, count] = [read.footprint for read in reads]
+            anchors = anchors or [
+                transcribed_tokens(list(read.texts), problem.transcription)
+                for read, problem in zip(reads, problems, strict=True)
+            ]
+    scores = []
+    for reading in READINGS:
+        for count in range(1, num_layers + 1):
+            means = footprints[reading, count]
+            single = means if count == 1 else _layer(means, footprints[reading, count - 1], count)
+            for corrected in (True, False):
+                scores.append(_connectivity(LAST, f"{count}", reading, corrected, means, anchors))
+                scores.append(_connectivity(SINGLE, f"{count} from the end", reading, corrected, single, anchors))
+    return scores + list(_credit_scores(footprints, anchors, num_layers))
+
+
+def _reads(model: LocalModel, problems: Sequence[KnownProblem], config: CreditConfig) -> list[ReadResponse]:
+    return list(read_again(model, [p.prompt for p in problems], [p.response for p in problems], config))
+
+
+def _layer(means: Sequence[Footprint], shorter: Sequence[Footprint], count: int) -> list[Footprint]:
+    """Return the rows of the layer that a mean over `count` layers has and one over one less has not."""
+    from atrl_bench.credit import Footprint
+
+    return [
+        Footprint((count * mean.rows_TS - (count - 1) * less.rows_TS).clamp(min=0), mean.visual_S)
+        for mean, less in zip(means, shorter, strict=True)
+    ]
+
+
+def _connectivity(
+    part: str, setting: str, reading: str, corrected: bool, footprints: Sequence[Footprint], anchors: Sequence[Tensor]
+) -> AnchorScore:
+    from atrl_bench.credit import CreditConfig, token_credit
+
+    rule = "raw_attention" if corrected else "without_bias_correction"
+    config = CreditConfig()
+    values = [token_credit(footprint, rule, config, seed).connectivity_T for seed, footprint in enumerate(footprints)]
+    return _score(part, setting, reading, corrected, values, anchors)
+
+
+def _credit_scores(
+    footprints: dict[tuple[str, int], list[Footprint]], anchors: Sequence[Tensor], num_layers: int
+) -> Iterator[AnchorScore]:
+    from atrl_bench.credit import RULES, CreditConfig, token_credit
+
+    literal, default = CreditConfig.preset("literal"), CreditConfig.preset("default")
+    settings = [
+        ("literal", "atrl", literal),
+        ("literal, predicting rows", "atrl", literal.replace(reading="predicting")),
+        ("default, own rows", "atrl", default.replace(reading="own")),
+        ("default, sinks kept", "atrl", default.replace(footprint="all")),
+        ("default", "atrl", default),
+        *((f"default, {rule.replace('_', ' ')}", rule, default) for rule in RULES if rule not in (*LEFT_OUT, "atrl")),
+    ]
+    for name, rule, config in settings:
+        of_config = footprints[config.reading, min(config.num_layers, num_layers)]
+        values = [token_credit(footprint, rule, config, seed).credit_T for seed, footprint in enumerate(of_config)]
+        yield _score(CREDIT, name, config.reading, rule != "without_bias_correction", values, anchors)
+
+
+def _score(
+    part: str, setting: str, reading: str, corrected: bool, values: Sequence[Tensor], anchors: Sequence[Tensor]
+) -> AnchorScore:
+    from atrl_bench.credit import anchor_auc
+
+    aucs = [anchor_auc(value_T, anchor_T) for value_T, anchor_T in zip(values, anchors, strict=True)]
+    aucs = [auc for auc in aucs if not math.isnan(auc)]
+    error = statistics.stdev(aucs) / math.sqrt(len(aucs)) if len(aucs) > 1 else math.nan
+    return AnchorScore(part, setting, reading, corrected, statistics.fmean(aucs), error, len(aucs))
