@@ -133,13 +133,9 @@ def _published(table: Table, row: RowDefinition, column: str, plan: Plan) -> dic
     printed = None if found is None or at >= len(found.scores) else found.scores[at]
     if printed is None or printed.score is None:
         return {"score": None, "why": "the paper prints no such number"}
-    notes = [plan.definition.footnotes[name] for name in row.footnotes]
-    notes += [
-        plan.definition.footnotes[name]
-        for item in plan.definition.columns
-        if item.id == column
-        for name in item.footnotes
-    ]
+    of_column = [name for item in plan.definition.columns if item.id == column for name in item.footnotes]
+    names = dict.fromkeys([*row.cell_footnotes.get(column, ()), *row.footnotes, *of_column])
+    notes = [plan.definition.footnotes[name] for name in names]
     return {
         "score": str(printed.score),
         "difference": None if printed.difference is None else str(printed.difference),
@@ -157,10 +153,10 @@ def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
     """Return what the definition fixes of the row, whether or not it was trained already."""
     if row.not_measured:
         return {"not_measured": " ".join(row.not_measured.split())}
+    base = plan.workspace.with_model(plan.definition.model_of(row)).profile.model
     if not row.recipe:
-        return {"recipe": "none: the base model, untrained", "base": plan.profile.model}
-    fields = plan.definition.recipe_fields(row)
-    return {"recipe": row.recipe, "base": plan.profile.model, **fields}
+        return {"recipe": "none: the base model, untrained", "base": base}
+    return {"recipe": row.recipe, "base": base, **plan.definition.recipe_fields(row)}
 
 
 def _training(run: Run) -> dict[str, Any]:
@@ -228,7 +224,7 @@ def _commands(
     names = ",".join(column.id for column in columns)
     commands = [f"atrl-bench run-table {table} --rows {row.id} --columns {names}{seeds} {options}"]
     if any(cells.values()):
-        commands.append(f"atrl-bench export {place.root} --format jsonl")
+        commands.append(f"atrl-bench export jsonl --profile {plan.profile.name} --out {place.root}")
     return commands
 
 

@@ -1,4 +1,4 @@
-"""`atrl-bench export WORKSPACE`: what a run folder measured, in the forms other tools read.
+"""`atrl-bench export FORM`: what a run folder measured, in the forms other tools read.
 
 Samples as Parquet or JSON lines, one row an answer with its problem, verdict and the setting of its cell; scores as
 the hub's `.eval_results/*.yaml`, one file a model; and a manifest that names every file by its digest.
@@ -175,7 +175,7 @@ def check_manifest(workspace: Path) -> list[str]:
     """Return what differs from the run folder's manifest: a sentence for each file changed, missing or new."""
     path = workspace / MANIFEST
     if not path.is_file():
-        raise MissingDataError(f"There is no {path}.", next_step=f"atrl-bench export {workspace} --format manifest")
+        raise MissingDataError(f"There is no {path}.", next_step=f"atrl-bench export manifest --out {workspace}")
     noted = json.loads(path.read_text(encoding="utf-8"))["files"]
     now = manifest(workspace)
     differences = [f"{name} is missing" for name in noted if name not in now]

@@ -109,6 +109,10 @@ def overhead(
         if shape not in SHAPES:
             raise UnknownNameError("shape", shape, SHAPES, next_step="atrl-bench overhead --shape 7b")
         shape = SHAPES[shape]
+    if credit == "uniform":
+        raise InvalidFileError(
+            "Uniform credit is what the other credit is compared with.", next_step="atrl-bench overhead --credit atrl"
+        )
     import torch
 
     before = torch.get_num_threads()

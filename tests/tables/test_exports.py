@@ -121,7 +121,7 @@ def test_a_manifest_names_every_file_and_finds_what_changed(run_folder):
 
 
 def test_a_manifest_is_checked_only_where_there_is_one(tmp_path):
-    with pytest.raises(MissingDataError, match="--format manifest"):
+    with pytest.raises(MissingDataError, match="export manifest --out"):
         check_manifest(tmp_path)
 
 

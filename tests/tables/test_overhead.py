@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.tables import overhead as module
 from atrl_bench.tables.overhead import PHASES, SHAPES, Shape, overhead, overhead_text
@@ -43,6 +43,11 @@ def test_the_papers_three_shares_leave_everything_else_out_and_add_up():
 def test_an_unknown_shape_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="7b"):
         overhead(load_profile("smoke"), shape="70b")
+
+
+def test_uniform_credit_is_not_compared_with_itself():
+    with pytest.raises(InvalidFileError, match="--credit atrl"):
+        overhead(load_profile("smoke"), credit="uniform")
 
 
 def test_the_7b_shape_is_that_of_qwen_2_5_vl_7b():
