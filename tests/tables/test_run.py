@@ -6,8 +6,9 @@ from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables import run
+from atrl_bench.tables.definition import load_table
 from atrl_bench.tables.needs import describe_plan, needs_text
-from atrl_bench.tables.run import cell_keys, plan_table
+from atrl_bench.tables.run import Evaluation, cell_keys, evaluation_keys, job_cells, plan_table, run_table
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 ROWS = ["zero_shot", "grpo", "grpo_atrl"]
@@ -82,3 +83,115 @@ def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
 def test_a_failure_without_a_text_is_reported_by_its_type():
     assert run._first_line(AssertionError()) == "AssertionError"
     assert run._first_line(ValueError("what\nwhy")) == "what"
+
+
+# Tables with suites, frames, own base models
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Carry jobs out in this process, by writing down what they are and nothing else."""
+    done = []
+    monkeypatch.setattr(run, "_carry_out_all", lambda pending, *_, **__: done.extend(pending) or {})
+    monkeypatch.setattr(run, "_look_for_overlap", lambda plan: None)
+    return done
+
+
+def test_a_suite_is_answered_task_by_task_and_a_video_at_each_number_of_frames(tmp_path):
+    plan_of_scale = plan_table("scale_32b", profile=PAPER, workspace=tmp_path, columns=["mmmu_pro"], rows=["instruct"])
+    assert plan_of_scale.jobs[0].evaluations == (
+        Evaluation("mmmu_pro_standard", None),
+        Evaluation("mmmu_pro_vision", None),
+    )
+    plan_of_video = plan_table("video", profile=PAPER, workspace=tmp_path, columns=["vsi_16", "vsi_64"])
+    assert plan_of_video.jobs[0].evaluations == (Evaluation("vsi_bench", 16), Evaluation("vsi_bench", 64))
+
+
+def test_a_suites_column_has_the_keys_of_all_its_parts_and_frames_change_a_key(tmp_path):
+    planned = plan_table("scale_32b", profile=SMOKE, workspace=tmp_path, columns=["mmmu_pro"], rows=["instruct"])
+    videos = plan_table("video", profile=SMOKE, workspace=tmp_path, columns=["mmvu_16", "mmvu_32"])
+    with Store.open(planned.workspace.store_path) as store:
+        job = planned.jobs[0]
+        assert job_cells(job, planned, store) == {"mmmu_pro": tuple(evaluation_keys(job, planned, store).values())}
+        assert len(set(evaluation_keys(job, planned, store).values())) == 2
+        assert len(set(evaluation_keys(videos.jobs[0], videos, store).values())) == 2
+
+
+def test_a_row_has_its_own_base_model_and_the_mini_model_stands_for_every_one(tmp_path, mini_world):
+    rows = ["zero_shot_7b", "zero_shot_3b", "grpo_7b", "grpo_3b"]
+    models = [job.model for job in plan_table("cross_dataset", profile=PAPER, workspace=tmp_path, rows=rows).jobs]
+    assert models == ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct"] * 2
+    jobs = plan_table("cross_dataset", profile=SMOKE, workspace=tmp_path, rows=rows, data_dir=mini_world).jobs
+    assert [job.model for job in jobs] == ["mini"] * 4
+    assert jobs[2].run_key != jobs[3].run_key  # trained on other data
+
+
+def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, mini_world, counted):
+    rows = ["zero_shot_7b", "zero_shot_3b"]
+    planned = plan_table("cross_dataset", profile=SMOKE, workspace=tmp_path, rows=rows, data_dir=mini_world)
+    run_table(planned)
+    assert [job.row.id for job in counted] == ["zero_shot_7b"]
+
+
+def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
+    from atrl_bench.tables.ablation import ablate_plan
+
+    run_table(ablate_plan("hard_truncation", 0.35, profile=SMOKE, workspace=tmp_path, data_dir=mini_world))
+    assert [job.row.label for job in counted] == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
+    assert (tmp_path / "points" / "hard_truncation.json").is_file()
+
+
+def test_a_table_says_how_often_its_rows_are_trained_unless_the_command_does(tmp_path, mini_world):
+    def seeds(**options):
+        return plan_table("grouping", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, **options).seeds
+
+    assert seeds() == (0, 1, 2)
+    assert seeds(seeds=[5]) == (5,)
+
+
+def test_tables_share_the_trainings_they_have_in_common(tmp_path, mini_world):
+    def trainings(name: str) -> set[str]:
+        jobs = plan_table(name, profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[0]).jobs
+        return {job.run_key for job in jobs if job.run_key}
+
+    assert len(trainings("kl_free") & trainings("hard_truncation") & trainings("grouping")) == 1  # GRPO + AT-RL
+    assert len(trainings("cluster_refinement") & trainings("neighbourhood_expansion") & trainings("main_7b")) == 1
+    assert len(trainings("bias_correction") & trainings("cross_dataset")) == 1  # GRPO on GeoQA-8K
+    assert len(trainings("grouping") & trainings("cross_dataset")) == 1  # GRPO on Geometry-3K
+
+
+def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_answered(tmp_path, mini_world, monkeypatch):
+    asked = []
+
+    def evaluate_into(store, model, task, **_):
+        asked.append(task)
+        if task == "geoqa_test":
+            raise MissingDataError("no GeoQA")
+
+    monkeypatch.setattr(run, "evaluate_into", evaluate_into)
+    planned = plan(tmp_path, mini_world, rows=["zero_shot"])
+    with pytest.raises(MissingDataError, match="no GeoQA"):
+        run.carry_out(planned.jobs[0], planned.workspace)
+    assert asked == [column.task for column in load_table("main_7b").columns]
+
+
+def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failure(tmp_path, monkeypatch):
+    monkeypatch.delenv("ATRL_BENCH_ALLOW_CODE", raising=False)
+    run.lacking.cache_clear()
+    monkeypatch.setattr(run, "evaluate_into", lambda *_, **__: pytest.fail("it was asked"))
+    columns = ["chartmimic"]
+    planned = plan_table("scale_32b", profile=SMOKE, workspace=tmp_path, rows=["instruct"], columns=columns)
+    run.carry_out(planned.jobs[0], planned.workspace)
+    with Store.open(planned.workspace.store_path) as store:
+        assert run._is_done(planned.jobs[0], planned, store)
+        cell = run.read_table(planned, store).rows[0].cells[0]
+    run.lacking.cache_clear()
+    assert cell.state == "not measured"
+    assert "--allow-code" in cell.reason
+
+
+def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
+    needs = describe_plan(plan_table("scale_32b", profile=PAPER, workspace=tmp_path, columns=["mmmu_pro"]))
+    assert {cell["samples"] for cell in needs["cells"]} == {2 * 1_730 * 8}
+    assert {job["row"] for job in needs["jobs"]} == {"instruct", "vppo", "ours", "instruct_72b"}
+    assert set(needs["not_measured"]) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
