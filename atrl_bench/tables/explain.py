@@ -216,6 +216,8 @@ def _commands(
     columns: Sequence[ColumnDefinition],
     cells: Mapping[str, Sequence[StoredCell]],
 ) -> list[str]:
+    if row.not_measured:
+        return []
     place, table = plan.workspace, plan.definition.id
     options = f"--profile {plan.profile.name} --out {place.root}"
     if place.given_data is not None:
@@ -264,8 +266,9 @@ def explain_text(record: dict[str, Any]) -> str:
         lines += ["Prompts, drawn by problem"]
         lines += _pairs((f"{p['problems']} problems", p["template"]) for p in record["prompts"])
         lines.append("")
-    lines += ["Files", *(f"  {one_line(path)}" for path in record["files"]), ""]
-    lines += ["Again", *(line for command in record["commands"] for line in _command_lines(command))]
+    lines += ["Files", *(f"  {one_line(path)}" for path in record["files"])]
+    if record["commands"]:
+        lines += ["", "Again", *(line for command in record["commands"] for line in _command_lines(command))]
     return "\n".join(lines)
 
 
