@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import combinations
 
 from atrl_bench.tables.audit.findings import Finding, Section
@@ -47,7 +48,8 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
 def coincidences(scores: Sequence[Score]) -> Section:
     """Return a finding for each number that two different experiments share to the digit, with how many chance gives.
 
-    For two scores less than half a point apart, one pair in a hundred is equal to two decimals by chance.
+    Of two scores at most half a point apart, on a grid of 0.01, one pair in 101 is equal by chance; where both are
+    multiples of 0.1, as all scores over 1,000 problems are, one in 11.
     """
     findings, near = [], 0.0
     for table_a, table_b in combinations(dict.fromkeys(s.table for s in scores if s.digits == 2), 2):
@@ -59,7 +61,7 @@ def coincidences(scores: Sequence[Score]) -> Section:
             if not (a.is_baseline or b.is_baseline) and abs(a.value - b.value) <= 0.5
             if not (a.experiment and a.experiment == b.experiment)
         ]
-        near += len(pairs) / 101
+        near += sum(_chance_of_equality(a.value, b.value) for a, b in pairs)
         findings += [
             Finding(
                 where=f"{a.where} and {b.where}",
@@ -79,6 +81,11 @@ def coincidences(scores: Sequence[Score]) -> Section:
         f"{len(findings)} equal pairs; about {near:.0f} are expected by chance.",
         tuple(findings),
     )
+
+
+def _chance_of_equality(a: Decimal, b: Decimal) -> float:
+    grid = next(unit for unit in (Decimal("0.1"), Decimal("0.05"), Decimal("0.01")) if a % unit == b % unit == 0)
+    return 1 / float(1 / grid + 1)
 
 
 def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:

@@ -153,25 +153,31 @@ def is_round(score: Decimal) -> bool:
 def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
     """Return a finding for each table of two decimals: how many of its trained scores end in 0 or 5.
 
-    A benchmark whose size makes its scores round is left out: 1,000 problems give one decimal and a zero.
+    A column that is all k/1000 is left out: its scores end in 0 because of its size. Where 1,000 problems explain a
+    column in part, it is counted but does not decide.
     """
     findings = []
     for table in dict.fromkeys(score.table for score in scores):
         members = [s for s in scores if s.table == table and s.digits == 2 and not s.is_baseline]
         members = [s for s in members if not _explains_round(s, scores, sizes)]
         if len(members) >= 10:
-            findings.append(_last_digit_finding(table, members))
+            deciding = [s for s in members if not _favours_round(sizes.get(s.task, ()))]
+            findings.append(_last_digit_finding(table, members, deciding))
     rounded = [finding.where for finding in findings if finding.outcome == "fails"]
     return Section(
         "last_digits",
         "Last digits",
         "Two scores in ten end in 0 or 5 when nothing makes them. Rows of the untrained model are left out, and "
-        "benchmarks whose size makes every score end in 0.",
-        f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Their second decimal carries no information."
+        "benchmarks whose size makes every score end in 0; a benchmark of 1,000 problems never decides.",
+        f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Second decimals there carry no information."
         if rounded
         else "No table has more scores ending in 0 or 5 than chance gives.",
         tuple(findings),
     )
+
+
+def _favours_round(sizes: Sequence[Size]) -> bool:
+    return any(1000 % size.problems == 0 for size in sizes)
 
 
 def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> bool:
@@ -182,16 +188,20 @@ def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, S
     )
 
 
-def _last_digit_finding(table: str, members: Sequence[Score]) -> Finding:
+def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> Finding:
     from scipy.stats import binom
 
-    num_round, expected = sum(is_round(s.value) for s in members), 0.2 * len(members)
-    tail = float(binom.sf(num_round - 1, len(members), 0.2))
+    num_round = sum(is_round(s.value) for s in members)
+    num_deciding = sum(is_round(s.value) for s in deciding)
+    tail = float(binom.sf(num_deciding - 1, len(deciding), 0.2)) if deciding else 1.0
+    computed = f"{num_round} of {len(members)} end in 0 or 5; {0.2 * len(members):.0f} by chance"
+    if len(deciding) < len(members):
+        computed += f"; without benchmarks of 1,000 problems {num_deciding} of {len(deciding)}"
     return Finding(
         where=table,
         printed=f"{len(members)} scores with two decimals",
-        computed=f"{num_round} of {len(members)} end in 0 or 5; {expected:.0f} by chance",
+        computed=computed,
         outcome="fails" if tail < DECISIVE else "holds",
-        sure=f"chance does this {_once_in(tail)}" if tail < DECISIVE else "as chance gives",
-        details={"table": table, "round": num_round, "scores": len(members), "p": tail},
+        sure=f"chance does this {_once_in(tail)}" if tail < DECISIVE else "as chance gives, or nearly",
+        details={"table": table, "round": num_round, "scores": len(members), "deciding": len(deciding), "p": tail},
     )
