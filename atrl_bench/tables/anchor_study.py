@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from atrl_bench.tables.token_credit import ReadResponse, read_again
+from atrl_bench.tables.token_credit import READINGS, read_again
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.credit import CreditConfig, Footprint
-    from atrl_bench.credit.config import Reading
+    from atrl_bench.credit import Footprint
     from atrl_bench.evaluation.models import LocalModel, Prompt
 
-READINGS: tuple[Reading, Reading] = ("own", "predicting")
 MAX_LAYERS = 8  # of a deep model: the last ones
 LAST, SINGLE, CREDIT = "last layers averaged", "single layer", "credit"
 # Rules whose numbers say nothing here: all the same, all or nothing by chance, or in need of the entropy.
@@ -30,7 +28,10 @@ LEFT_OUT = ("uniform", "high_entropy")
 
 @dataclass(frozen=True)
 class AnchorScore:
-    """The mean AUC of one way to score tokens, over problems; `corrected` is whether rows were divided by the bias."""
+    """The mean AUC of one way to score tokens, over problems.
+
+    `corrected` is whether rows were divided by the bias, `preset` what a credit's other settings are.
+    """
 
     part: str
     setting: str
@@ -39,6 +40,7 @@ class AnchorScore:
     mean: float
     standard_error: float
     num_problems: int
+    preset: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,19 +75,19 @@ def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
 
 def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:
     """Return the scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
-    from atrl_bench.credit import CreditConfig, transcribed_tokens
+    from atrl_bench.credit import transcribed_tokens
 
     num_layers = min(MAX_LAYERS, model.model.config.get_text_config().num_hidden_layers)
     footprints: dict[tuple[str, int], list[Footprint]] = {}
     anchors: list[Tensor] = []
-    for reading in READINGS:
-        for count in range(1, num_layers + 1):
-            reads = _reads(model, problems, CreditConfig().replace(num_layers=count, reading=reading))
-            footprints[reading, count] = [read.footprint for read in reads]
-            anchors = anchors or [
-                transcribed_tokens(list(read.texts), problem.transcription)
-                for read, problem in zip(reads, problems, strict=True)
-            ]
+    for count in range(1, num_layers + 1):
+        reads = list(read_again(model, [p.prompt for p in problems], [p.response for p in problems], count))
+        for reading in READINGS:
+            footprints[reading, count] = [read.footprints[reading] for read in reads]
+        anchors = [
+            transcribed_tokens(list(read.texts), problem.transcription)
+            for read, problem in zip(reads, problems, strict=True)
+        ]
     scores = []
     for reading in READINGS:
         for count in range(1, num_layers + 1):
@@ -95,10 +97,6 @@ def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorSco
                 scores.append(_connectivity(LAST, f"{count}", reading, corrected, means, anchors))
                 scores.append(_connectivity(SINGLE, f"{count} from the end", reading, corrected, single, anchors))
     return scores + list(_credit_scores(footprints, anchors, num_layers))
-
-
-def _reads(model: LocalModel, problems: Sequence[KnownProblem], config: CreditConfig) -> list[ReadResponse]:
-    return list(read_again(model, [p.prompt for p in problems], [p.response for p in problems], config))
 
 
 def _layer(means: Sequence[Footprint], shorter: Sequence[Footprint], count: int) -> list[Footprint]:
@@ -127,19 +125,22 @@ def _credit_scores(
 ) -> Iterator[AnchorScore]:
     from atrl_bench.credit import RULES, CreditConfig, token_credit
 
-    literal, default = CreditConfig.preset("literal"), CreditConfig.preset("default")
+    presets = {name: CreditConfig.preset(name) for name in ("literal", "default")}
     settings = [
-        ("literal", "atrl", literal),
-        ("literal, predicting rows", "atrl", literal.replace(reading="predicting")),
-        ("default, own rows", "atrl", default.replace(reading="own")),
-        ("default, sinks kept", "atrl", default.replace(footprint="all")),
-        ("default", "atrl", default),
-        *((f"default, {rule.replace('_', ' ')}", rule, default) for rule in RULES if rule not in (*LEFT_OUT, "atrl")),
+        (name, rule, rule, config) for name, config in presets.items() for rule in RULES if rule not in LEFT_OUT
     ]
-    for name, rule, config in settings:
+    literal, default = presets.values()
+    settings += [
+        ("literal", "atrl, predicting rows", "atrl", literal.replace(reading="predicting")),
+        ("default", "atrl, own rows", "atrl", default.replace(reading="own")),
+        ("default", "atrl, sinks kept", "atrl", default.replace(footprint="all")),
+        ("default", "atrl, 3 tokens a cluster", "atrl", default.replace(tokens_per_cluster=3)),
+    ]
+    for preset, name, rule, config in settings:
         of_config = footprints[config.reading, min(config.num_layers, num_layers)]
         values = [token_credit(footprint, rule, config, seed).credit_T for seed, footprint in enumerate(of_config)]
-        yield _score(CREDIT, name, config.reading, rule != "without_bias_correction", values, anchors)
+        score = _score(CREDIT, name, config.reading, rule != "without_bias_correction", values, anchors)
+        yield replace(score, preset=preset)
 
 
 def _score(

@@ -29,8 +29,10 @@ from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
     from atrl_bench.credit import CreditConfig, Footprint
+    from atrl_bench.credit.config import Reading
     from atrl_bench.evaluation.models import LocalModel, Prompt
 
+READINGS: tuple[Reading, Reading] = ("own", "predicting")
 DIGITS = 5  # as many as survive another machine's order of adding up
 VERSION = 1  # of the remembered files; changes with anything here that could change them
 
@@ -47,11 +49,11 @@ class TokenCredit:
 
 @dataclass(frozen=True)
 class ReadResponse:
-    """A response with what the model looked at while it was read again."""
+    """A response with what the model looked at while it was read again, by which row counts as a token's."""
 
     texts: tuple[str, ...]
     token_ids: tuple[int, ...]
-    footprint: Footprint
+    footprints: Mapping[Reading, Footprint]
 
 
 def credit_of_responses(
@@ -66,9 +68,9 @@ def credit_of_responses(
     from atrl_bench.credit import token_credit
 
     credits = []
-    for read in read_again(model, prompts, responses, config):
+    for read in read_again(model, prompts, responses, config.num_layers):
         seed = zlib.crc32(str((run_seed, list(read.token_ids))).encode())  # as in training
-        credit = token_credit(read.footprint, rule, config, seed)
+        credit = token_credit(read.footprints[config.reading], rule, config, seed)
         credits.append(
             TokenCredit(
                 read.texts,
@@ -81,16 +83,16 @@ def credit_of_responses(
 
 
 def read_again(
-    model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], config: CreditConfig
+    model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], num_layers: int
 ) -> Iterator[ReadResponse]:
-    """Yield the footprint of each response, read by the model after its prompt and ended as it would end one."""
+    """Yield the footprints of each response, read by the model after its prompt and ended as it would end one."""
     import torch
 
     from atrl_bench.credit import install_row_capture, split_footprints, visual_columns
     from atrl_bench.evaluation.models import model_inputs
 
     network, tokenizer = model.model, model.processor.tokenizer
-    capture = install_row_capture(network, config.num_layers)
+    capture = install_row_capture(network, num_layers)
     try:
         for prompt, response in zip(prompts, responses, strict=True):
             inputs = model_inputs(model.processor, [_text(model, prompt)], [prompt], network.dtype)
@@ -104,13 +106,12 @@ def read_again(
                 inputs["mm_token_type_ids"] = torch.cat([types, torch.zeros_like(ids_BT)], dim=1)
             with torch.no_grad(), capture.record(len(token_ids)) as recording:
                 network(**inputs.to(network.device))
-            [footprint] = split_footprints(
-                recording.rows(config.reading),
-                inputs["attention_mask"],
-                visual_columns(network.config, inputs["input_ids"]),
-                torch.ones_like(ids_BT),
-            )
-            yield ReadResponse(tuple(texts), tuple(token_ids), footprint)
+            mask, visual = inputs["attention_mask"], visual_columns(network.config, inputs["input_ids"])
+            footprints = {
+                reading: split_footprints(recording.rows(reading), mask, visual, torch.ones_like(ids_BT))[0]
+                for reading in READINGS
+            }
+            yield ReadResponse(tuple(texts), tuple(token_ids), footprints)
     finally:
         capture.remove()
 

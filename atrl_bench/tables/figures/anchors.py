@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.tables.anchor_study import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
-from atrl_bench.tables.figures.drawing import INK, LINE, PAGE, Picture, no_grid, plain, sheet, style_of, whole_numbers
+from atrl_bench.tables.figures.drawing import INK, PAGE, Picture, name_bars, plain, sheet, style_of, whole_numbers
 from atrl_bench.tables.figures.sources import Source
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def make(source: Source) -> Picture:
 
 def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
     """Return the figure of these scores."""
-    num_settings = sum(score.part == CREDIT for score in scores)
+    num_settings = len({score.setting for score in scores if score.part == CREDIT})
     figure, (last, single, credit) = sheet(
         11.4, max(4.6, 1.6 + 0.27 * num_settings), ncols=3, width_ratios=[1, 1, 1.35]
     )
@@ -39,7 +39,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
     single.set(title="Connectivity, one layer alone", xlabel="Layer, from the end")
     single.sharey(last)
     last.set_ylim(-0.03, 1.04)
-    _dots(credit, sorted((s for s in scores if s.part == CREDIT), key=lambda s: (-s.mean, s.setting)))
+    _dots(credit, [s for s in scores if s.part == CREDIT])
     handles, labels = last.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=2)
     num = max(score.num_problems for score in scores)
@@ -47,6 +47,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
     rows: list[dict[str, Any]] = [
         {
             "part": score.part,
+            "preset": score.preset,
             "setting": score.setting,
             "rows": score.reading,
             "bias_corrected": int(score.corrected),
@@ -57,7 +58,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
         for score in scores
     ]
     best = max((s for s in scores if s.part == LAST), key=lambda s: s.mean)
-    described = "; ".join(f"{s.setting} {s.mean:.3f}" for s in scores if s.part == CREDIT)
+    described = "; ".join(f"{s.preset} {s.setting} {s.mean:.3f}" for s in scores if s.part == CREDIT)
     description = (
         f"Area under the ROC curve for finding the tokens that {plain(model)} reads from the image, over {num} "
         f"problems. Of averaged connectivity the best is {best.mean:.3f}: {best.reading} rows, layers averaged: "
@@ -87,24 +88,20 @@ def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:
 
 
 def _dots(panel: Axes, scores: Sequence[AnchorScore]) -> None:
-    names = [score.setting for score in scores]
-    for place, score in enumerate(scores):
-        panel.plot([0, score.mean], [names[place]] * 2, color=LINE, linewidth=1, zorder=1)
-        style = style_of(0 if score.reading == "predicting" else 2) | {"linestyle": "none"}
-        panel.errorbar([score.mean], [names[place]], xerr=[1.96 * score.standard_error], capsize=2, **style)
-        panel.annotate(
-            f"{score.mean:.2f}",
-            (score.mean, names[place]),
-            (0, 4),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=8,
-            color=INK,
-            bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0.2, "alpha": 0.0},
+    """Draw a line for each setting with a mark for each preset it was tried under, the best one first."""
+    best = {score.setting: score.mean for score in scores}  # of two presets, the later is the default one
+    names = sorted(best, key=lambda name: (-best[name], name))
+    labelled: set[str] = set()
+    for score in scores:
+        style = style_of(0) if score.preset == "default" else style_of(1) | {"markerfacecolor": PAGE}
+        style |= {"linestyle": "none", "markeredgecolor": style["color"], "zorder": 2 + (score.preset == "default")}
+        label = None if score.preset in labelled else f"{score.preset} preset"
+        labelled.add(score.preset)
+        panel.errorbar(
+            [score.mean], [names.index(score.setting)], xerr=[1.96 * score.standard_error], label=label, **style
         )
     panel.axvline(0.5, color=INK, linestyle=(0, (1, 2)), linewidth=1)
-    panel.set(title="Credit, by setting and rule", xlabel="AUC for the tokens read", xlim=(0, 1.06))
-    panel.invert_yaxis()
-    panel.tick_params(axis="y", length=0)
-    no_grid(panel, "y")
+    panel.set(title="Credit, last 4 layers", xlabel="AUC for the tokens read", xlim=(0, 1.06))
+    name_bars(panel, [name.replace("_", " ").replace("atrl", "AT-RL") for name in names])
+    panel.grid(visible=True, axis="y")
+    panel.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=2)
