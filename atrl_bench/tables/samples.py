@@ -125,9 +125,9 @@ def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, 
             parts = writer.parts(row, column)
             if not parts:
                 continue
-            filters = _filters(parts)
+            filters, judged = _filters(parts), writer.judged(row, column)
             for number, part in enumerate(parts, start=1):
-                content = writer.page(row, column, cell, parts, number, filters)
+                content = writer.page(row, column, cell, parts, number, filters, judged)
                 write_atomically(place / part.name, content.encode("utf-8", "backslashreplace"))
                 written.add(part.name)
             address = f"samples/{folder}/"
@@ -211,7 +211,14 @@ class _Writer:
             yield Part(next(names), counts, tuple(fragments))
 
     def page(
-        self, row: Row, column: Column, cell: Cell, parts: Sequence[Part], number: int, filters: Sequence[Filter]
+        self,
+        row: Row,
+        column: Column,
+        cell: Cell,
+        parts: Sequence[Part],
+        number: int,
+        filters: Sequence[Filter],
+        judged: Sequence[str],
     ) -> str:
         part = parts[number - 1]
         return render_page(
@@ -225,11 +232,20 @@ class _Writer:
             parts=parts,
             number=number,
             filters=filters,
+            judged=judged,
             kinds=list(FILTERS),
             total=sum(item.counts["all"] for item in parts),
             is_shaded=any('<span class="c' in problem for problem in part.problems),
             baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
         )
+
+    def judged(self, row: Row, column: Column) -> list[str]:
+        """Return what the judge did in each judged cell, its agreement with the rules included."""
+        from atrl_bench.evaluation.judge.report import judge_summary, judge_text
+
+        keys = self.answers.cell_keys.get((row.id, column.id), ())
+        summaries = [judge_summary(self.answers.store, key) for key in keys]
+        return [judge_text(summary) for summary in summaries if summary is not None]
 
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
@@ -260,6 +276,9 @@ def _view(place: str, sample: Sample, tokens: Tokens, was_right: bool | None) ->
     grade, response = sample.grade, sample.response
     state = grade.state if grade else "ungraded"
     others = [f"{response.num_tokens} tokens"]
+    if tokens:
+        values = [value for _, value in tokens]
+        others.append(f"Credit from {min(values):.2f} to {max(values):.2f}")
     return AnswerView(
         place=place,
         text=response.text,
