@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
-from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.recipe import CreditChoice, load_recipe
 
 Schedule = Literal["strict", "minibatch4"]
 AVERAGE = "average"  # the column that no definition lists
@@ -157,12 +157,18 @@ class TableDefinition(_Settings):
         return row.model or self.model
 
     def recipe_fields(self, row: RowDefinition) -> dict[str, Any]:
-        """Return what this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`."""
-        return {
+        """Return what this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`.
+
+        A recipe that has no schedule or no credit, as supervised training, is given the table's ones no more.
+        """
+        fields = {
             "credit": row.credit.model_dump(),
             "data": row.data or self.data,
             "schedule": row.schedule or self.schedule,
         }
+        usual = {"credit": row.credit.rule == "uniform", "schedule": row.schedule is None}
+        known = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
+        return {name: value for name, value in fields.items() if name in known or not usual.get(name)}
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """Return the table with these rows and columns only, in its own order; None keeps all."""

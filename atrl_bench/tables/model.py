@@ -395,7 +395,7 @@ class _Builder:
     # The rest of the page
 
     def _row(self, row: RowDefinition, footnotes: _Footnotes) -> Row:
-        fields = self.definition.recipe_fields(row) if row.recipe else None
+        fields = self.definition.recipe_fields(row) if row.recipe else {}
         runs = sorted(self.runs.get(row.id, ()), key=lambda run: run.spec.get("seed", 0))
         cells = tuple(self.cells[row.id, column] for column in self.shown)
         return Row(
@@ -406,9 +406,9 @@ class _Builder:
             cells=cells,
             is_best=cells[-1].is_best if self.definition.average else all(cell.is_best for cell in cells),
             recipe=row.recipe or "",
-            credit=_credit_name(row) if row.recipe else "",
-            schedule=fields["schedule"] if fields else "",
-            data=fields["data"] if fields else "",
+            credit=_credit_name(row) if "credit" in fields else "",
+            schedule=fields.get("schedule", ""),
+            data=fields.get("data", ""),
             training_seeds=tuple(run.spec.get("seed", 0) for run in runs if run.state == "done"),
             checkpoints=tuple(run.digest[:16] for run in runs if run.state == "done"),
             baseline=self.baselines[row.id],
