@@ -16,6 +16,7 @@ SIZES = {
     "updates_per_rollout": 2,
     "completions_per_device": 4,
     "max_response_tokens": 10,
+    "num_frames": 4,  # one step in time is then two seconds: with eight it would be one, which is also the default
     "learning_rate": 1e-3,
     "save_every_rollouts": 1,
 }

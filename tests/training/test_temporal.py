@@ -181,8 +181,8 @@ def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
     trainer.current_gradient_accumulation_steps = 1
     rows = rows_about(trainer, "video", 4)
     batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
-    # Eight frames of 84 by 84 pixels: four steps in time of three by three tokens.
-    assert all((visual_BS * mask_BS).sum(1).tolist() == [36] * len(visual_BS) for visual_BS, mask_BS in seen)
+    # Four frames of 84 by 84 pixels: two steps in time of three by three tokens.
+    assert all((visual_BS * mask_BS).sum(1).tolist() == [18] * len(visual_BS) for visual_BS, mask_BS in seen)
     assert batch["advantages"].shape == batch["completion_mask"].shape
 
 
