@@ -22,10 +22,10 @@ Verdict = Literal["reproduced", "not reproduced", "within noise", "not comparabl
 
 @dataclass(frozen=True)
 class Pair:
-    """One published and one measured score, both shares; `difference` is measured minus published."""
+    """A column's published and measured score, both shares; `difference` is measured minus published."""
 
     column: str
-    published: float
+    published: float | None
     measured: float | None
     difference: float | None
     half_width: float | None
@@ -61,19 +61,18 @@ def _verdict(table: Table, published: PublishedRow, row: Row | None) -> RowVerdi
         reason = row.cells[0].reason if row is not None else "it was left out here"
         return RowVerdict(published.id, published.label, "not comparable", f"Not comparable: {reason}", ())
     pairs = tuple(_pairs(table, published, row))
-    verdict, sentence = _claim(table, published, row, pairs)
+    verdict, sentence = _claim(table, published, row)
     return RowVerdict(published.id, published.label, verdict, sentence, pairs)
 
 
 def _pairs(table: Table, published: PublishedRow, row: Row) -> Iterable[Pair]:
     for column, printed, cell in zip(table.columns, published.scores, row.cells, strict=True):
-        if printed.score is None:
-            continue
-        score = float(printed.score) / 100
-        if cell.estimate is None:
-            yield Pair(column.text, score, None, None, None)
+        published_score = None if printed.score is None else float(printed.score) / 100
+        if published_score is None or cell.estimate is None:
+            yield Pair(column.text, published_score, cell.estimate.mean if cell.estimate else None, None, None)
         else:
-            yield Pair(column.text, score, cell.estimate.mean, cell.estimate.mean - score, _noise(cell.estimate))
+            difference = cell.estimate.mean - published_score
+            yield Pair(column.text, published_score, cell.estimate.mean, difference, _noise(cell.estimate))
 
 
 def _noise(estimate: Estimate) -> float | None:
@@ -81,7 +80,7 @@ def _noise(estimate: Estimate) -> float | None:
     return None if math.isnan(half_width) else half_width
 
 
-def _claim(table: Table, published: PublishedRow, row: Row, pairs: tuple[Pair, ...]) -> tuple[Verdict, str]:
+def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Verdict, str]:
     """Return the verdict on the row's gain in its last column, or column by column where it has no average."""
     both = [
         (column.text, printed, cell)

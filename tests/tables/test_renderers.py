@@ -202,7 +202,8 @@ def test_a_full_page_stays_below_two_megabytes(make_table):
 @pytest.mark.parametrize("third", [None, 0, 1, 2])
 def test_the_latex_document_compiles(tiny, tmp_path, payloads, third):
     payload = "" if third is None else "".join(payloads[third::3])
-    (tmp_path / "t.tex").write_text(render_latex(poisoned(tiny, payload) if payload else tiny, standalone=True))
+    table = replace(tiny, profile="paper", is_comparable=True)  # with a verdict on each row
+    (tmp_path / "t.tex").write_text(render_latex(poisoned(table, payload) if payload else table, standalone=True))
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
