@@ -620,7 +620,7 @@ def _show_plan(planned: Plan, as_json: bool) -> None:
     from atrl_bench.tables.needs import describe_plan, needs_text
 
     needs = describe_plan(planned)
-    _show(needs, needs_text(needs, planned.profile), as_json)
+    _show(needs, needs_text(needs), as_json)
 
 
 def _show_outcome(outcome: Outcome, as_json: bool) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.benchmarks import TaskInfo, find_task, parquet_files
-from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
@@ -53,6 +52,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "folder": str(plan.workspace.root),
         "jobs": jobs,
         "cells": cells,
+        "next": "the same command without --dry-run"
+        if plan.only is not None
+        else f"atrl-bench run-table {plan.definition.id} --profile {plan.profile.name}",
         "not_measured": {row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
     }
 
@@ -107,7 +109,7 @@ def _states(plan: Plan) -> dict[tuple[str, str, int], str]:
     return states
 
 
-def needs_text(needs: dict[str, Any], profile: Profile) -> str:
+def needs_text(needs: dict[str, Any]) -> str:
     """Return a plan as a person reads it, eighty columns wide: trainings, then benchmarks, then what is left to do."""
     lines = [f"{needs['table']} under profile {needs['profile']}, in {needs['folder']}", "", "Trainings"]
     for job in needs["jobs"]:
@@ -128,7 +130,7 @@ def needs_text(needs: dict[str, Any], profile: Profile) -> str:
         lines.append(f"  {cell['column']:<20} {cell['samples']} answers from {cell['dataset']}{hours}")
     states = Counter(cell["state"].partition(",")[0] for cell in needs["cells"])
     lines += ["", "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
-    lines.append(f"Next: atrl-bench run-table {needs['table']} --profile {profile.name}")
+    lines.append(f"Next: {needs['next']}")
     return "\n".join(lines)
 
 

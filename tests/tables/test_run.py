@@ -65,7 +65,7 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     assert len(needs["cells"]) == 55
     # MathVerse: 3,940 rows, eight answers each.
     assert {cell["samples"] for cell in needs["cells"] if cell["column"] == "mathverse_testmini"} == {31_520}
-    text = needs_text(needs, PAPER)
+    text = needs_text(needs)
     assert "GPUs of" in text
     assert max(map(len, text.split("Evaluations")[0].splitlines()[1:])) <= 80
 
