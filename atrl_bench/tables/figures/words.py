@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 NUM_WORDS = 40  # in a cloud; the CSV has all
 NUM_LISTED = 8
 MIN_SHARE = 0.001  # of all tokens: a rarer one says little
-SMALLEST, LARGEST = 9.0, 26.0  # points, in a full cloud
+SMALLEST, LARGEST = 9.0, 26.0  # points, before a cloud is zoomed to what fits
+LARGEST_ZOOM, NUM_ZOOMS = 1.7, 9
 WIDTH, HEIGHT = 350.0, 200.0  # of a cloud, in points
 # The columns of a table: where each stands, and on which side of that.
 HEADS = (
@@ -82,11 +83,21 @@ def picture(found: Sequence[Word], label: str) -> Picture:
 
 
 def placed(found: Sequence[Word]) -> list[Placed]:
-    """Return the words that find a place, the most extreme ones first and largest; the same words, the same places."""
+    """Return the words as large as all of them fit, the most extreme ones first and largest.
+
+    The same words get the same places. Only where not even the smallest letters let all fit, the last are left out.
+    """
+    places: list[Placed] = []
+    for step in range(NUM_ZOOMS):
+        places = _placed(found, LARGEST_ZOOM * 0.88**step)
+        if len(places) == len(found):
+            break
+    return places
+
+
+def _placed(found: Sequence[Word], zoom: float) -> list[Placed]:
     distances = [abs(math.log(max(word.mean_credit, 1e-3))) for word in found]
     widest = max(distances, default=0.0) or 1.0
-    # Few words are written larger, so that they fill the place too.
-    zoom = min(1.6, math.sqrt(NUM_WORDS / max(1, len(found))))
     taken: list[tuple[float, float, float, float]] = []
     places = []
     for word, distance in zip(found, distances, strict=True):
