@@ -76,8 +76,18 @@ def test_frames_are_shuffled_the_same_way_every_time_and_never_into_their_own_or
     assert shuffled_order(8, 0, "0:0:7") == shuffled_order(8, 0, "0:0:7") != shuffled_order(8, 1, "0:0:7")
 
 
-def test_the_papers_lengths_are_video_r1s():
-    assert load_profile("paper").training.rewarded_lengths == (320, 512)
+def test_the_values_are_those_of_video_r1():
+    recipe, sizes = load_recipe("t_grpo"), load_profile("paper").training
+    assert (recipe.start_from, recipe.data, recipe.kl_coef) == ("sft_video", "video_r1", 0.04)
+    assert (SETTINGS.bonus, SETTINGS.tolerance, SETTINGS.right_above, SETTINGS.length_bonus) == (0.3, 0.8, 0.1, 0.2)
+    assert sizes.rewarded_lengths == (320, 512)
+    assert (sizes.num_frames, sizes.video_max_pixels) == (16, 128 * 28 * 28)
+
+
+def test_t_grpo_is_no_part_of_another_method():
+    for other in ({"vppo": load_recipe("vppo").vppo.model_dump()}, {"critic": {}}):
+        with pytest.raises(InvalidFileError, match="choose one"):
+            load_recipe("t_grpo", **other)
 
 
 def test_temporal_rewards_need_accuracies_from_zero_to_one():
