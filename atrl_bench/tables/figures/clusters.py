@@ -11,7 +11,8 @@ from atrl_bench.tables.figures.sources import Source
 from atrl_bench.tables.figures.tokens import Answers, answers
 from atrl_bench.tables.token_credit import TokenCredit
 
-MAX_TOKENS = 12  # named beside a bar
+MAX_CLUSTERS = 16  # drawn; the CSV has all
+MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,26 @@ def views(credit: TokenCredit) -> list[ClusterView]:
 
 def picture(found: list[ClusterView], label: str) -> Picture:
     """Return the figure of these clusters, in their order."""
-    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(found), ncols=2, width_ratios=[1, 1.5], sharey=True)
-    names = [f"cluster {view.cluster}" for view in found]
+    more = f"; {len(found) - MAX_CLUSTERS} clusters more in the CSV" if len(found) > MAX_CLUSTERS else ""
+    shown = found[:MAX_CLUSTERS]
+    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(shown), ncols=2, width_ratios=[1, 1.5], sharey=True)
+    names = [f"cluster {view.cluster}" for view in shown]
     even = [len(view.tokens) for view in found]
     even_shares = [count / sum(even) for count in even]
-    shares = [100 * view.share for view in found]
+    shares = [100 * view.share for view in shown]
     look = {"color": ORANGE, "edgecolor": PAGE, "hatch": "///"}
     bars.barh(names, shares, height=0.56, label="share of the credit", **look)
     ticks = {"color": INK, "markersize": 19, "markeredgewidth": 2.5}
-    bars.plot([100 * share for share in even_shares], names, "|", label="share of the tokens", **ticks)
+    bars.plot([100 * share for share in even_shares[: len(shown)]], names, "|", label="share of the tokens", **ticks)
     bars.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     bars.set_xlim(left=0)
     bars.invert_yaxis()
     no_grid(bars, "y")
     bars.set_title("Share of the response")
-    figure.suptitle(f"Measured: {plain(label, 90)}", fontsize=10, color=SOFT)
+    figure.suptitle(f"Measured: {plain(label, 90)}{more}", fontsize=10, color=SOFT)
     figure.legend(loc="outside lower left", ncols=2)
     tokens.set_xlim(0, 1)
-    for name, view in zip(names, found, strict=True):
+    for name, view in zip(names, shown, strict=True):
         tokens.text(0.0, name, f"{view.mean_connectivity:.3f}", va="center", fontsize=9.5)
         tokens.text(0.16, name, _listed(view.tokens), va="center", fontsize=9.5)
     tokens.set_title("Mean connectivity, and the tokens")
@@ -95,8 +98,8 @@ def picture(found: list[ClusterView], label: str) -> Picture:
         }
         for view, even_share in zip(found, even_shares, strict=True)
     ]
-    said = " ".join(f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in found)
-    description = f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}). {said}"
+    said = " ".join(f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in shown)
+    description = f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {said}"
     return Picture("Importance of the clusters of one response", description, figure, rows)
 
 
@@ -105,4 +108,4 @@ def _listed(tokens: tuple[str, ...]) -> str:
     counts = Counter(tokens)
     ordered = sorted(counts, key=lambda text: text == "␣")
     shown = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]
-    return "  ".join(shown) + ("  …" if len(ordered) > MAX_TOKENS else "")
+    return plain("  ".join(shown) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)

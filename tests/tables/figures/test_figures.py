@@ -174,6 +174,29 @@ def test_a_band_is_the_mean_of_the_seeds_with_the_lowest_and_the_highest(drawn):
     )
 
 
+def test_many_methods_stand_by_objective_with_those_alone_last(drawn):
+    names = ["DAPO", "DAPO + AT-RL", "FT-RL", "GRPO", "GRPO + AT-RL", "GRPO + AT-RL, literal", "VPPO"]
+    trainings = [Training(name, 0, steps(0.2, 0.4)) for name in names]
+    groups = learning.by_objective(bands(trainings, "accuracy"))
+    assert {title: [curve.label for curve in group] for title, group in groups.items()} == {
+        "DAPO": names[:2],
+        "GRPO": names[3:6],
+        "Others": ["FT-RL", "VPPO"],
+    }
+    files = drawn(learning.picture, curves_of(trainings, learning.PANELS))
+    assert {"DAPO", "GRPO", "Others", "VPPO"} <= set(files.texts)
+    assert {row["measure"] for row in files.rows} == set(learning.PANELS)
+
+
+def test_a_response_of_many_clusters_shows_the_first_and_keeps_all(drawn):
+    tokens = 40
+    credit = TokenCredit(("a",) * tokens, (0.1,) * tokens, tuple(range(1, tokens + 1)), tuple(range(tokens)))
+    files = drawn(clusters.picture, clusters.views(credit), "mini")
+    assert len(files.rows) == tokens
+    assert sum(text.startswith("cluster ") for text in files.texts) == clusters.MAX_CLUSTERS
+    assert "24 clusters more in the CSV" in files.picture.description
+
+
 def test_the_updates_of_a_rollout_are_one_point_and_lines_without_the_number_none():
     training = Training("GRPO", 0, [{"rollout": 0, "kl": 1.0}, {"rollout": 0, "kl": 2.0}, {"rollout": 1, "kl": None}])
     [curve] = bands([training], "kl")
