@@ -97,10 +97,17 @@ def ablate_plan(
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
     """Return the ablation with the points that these settings ask for, and the rows that those points are."""
-    values = [_values(assignment) for assignment in assignments]
+    values: dict[str, list[Setting]] = {}
+    for assignment in assignments:
+        name, of_name = _values(assignment)
+        if name in values:
+            raise InvalidFileError(
+                f"{name} is set twice.", next_step=f"write --set {name}=value,value for several values"
+            )
+        values[name] = of_name
     asked = []
-    for combination in itertools.product(*([(name, value) for value in of] for name, of in values)):
-        row = _point(definition, dict(combination))
+    for combination in itertools.product(*values.values()):
+        row = _point(definition, dict(zip(values, combination, strict=True)))
         if not any(_is_same(definition, other, row) for other in definition.rows):
             definition = definition.model_copy(update={"rows": _inserted(definition, row)})
         asked.append(next(other for other in definition.rows if _is_same(definition, other, row)))
@@ -134,6 +141,11 @@ def _value(text: str) -> Setting:
     return value if isinstance(value, (float, int, str, bool)) or value is None else text
 
 
+def _text(value: Setting) -> str:
+    """Return the value as `_value` reads it."""
+    return "null" if value is None else str(value)
+
+
 def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
     """Return the row that differs from the ablation's point in these fields."""
     from atrl_bench.credit import RULES
@@ -148,12 +160,12 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
         _config(credit)
     except (ValueError, TypeError) as error:
-        shown = " ".join(f"{name}={value}" for name, value in changes.items())
+        shown = " ".join(f"{name}={_text(value)}" for name, value in changes.items())
         raise InvalidFileError(
             f"--set {shown} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
         ) from None
     return RowDefinition(
-        id="__".join(f"{name}_{value}" for name, value in changes.items()),
+        id="__".join(f"{name}_{_text(value)}" for name, value in changes.items()),
         label=_label(changes),
         recipe=start.recipe,
         credit=credit,
@@ -161,7 +173,7 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         data=start.data,
         schedule=start.schedule,
         in_paper=False,
-        added_by=" ".join(f"--set {name}={value}" for name, value in changes.items()),
+        added_by=" ".join(f"--set {name}={_text(value)}" for name, value in changes.items()),
     )
 
 
@@ -175,7 +187,7 @@ def _config(credit: CreditChoice) -> Any:
 def _label(changes: Mapping[str, Setting]) -> str:
     if set(changes) == {"kept_fraction"}:
         return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
-    shown = [f"{PRINTED.get(name, name)}={value}" for name, value in changes.items()]
+    shown = [f"{PRINTED.get(name, name)}={_text(value)}" for name, value in changes.items()]
     return ", ".join(shown if "rule" in changes else ["AT-RL", *shown])
 
 
@@ -187,7 +199,8 @@ def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefiniti
 
     def training(row: RowDefinition) -> list[Any]:
         fields = definition.recipe_fields(row)
-        return [row.recipe, row.credit.rule, _config(row.credit), fields["data"], definition.model_of(row)]
+        where = [definition.model_of(row), fields["data"], fields.get("schedule")]
+        return [row.recipe, row.credit.rule, _config(row.credit), *where]
 
     return training(one) == training(other)
 

@@ -102,6 +102,11 @@ def test_a_setting_that_is_none_is_a_clear_error(setting, error, message):
         with_points(load_table("hard_truncation"), [setting])
 
 
+def test_one_field_has_one_list_of_values():
+    with pytest.raises(InvalidFileError, match="kept_fraction is set twice"):
+        with_points(load_table("hard_truncation"), ["topk=0.3", "kept_fraction=0.4"])
+
+
 def test_one_point_needs_itself_and_what_it_is_set_against(tmp_path, mini_world):
     plan = ablate_plan("hard_truncation", 0.15, profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
     assert [job.name for job in plan.due] == ["zero_shot", "grpo seed 0", "top_15 seed 0"]
@@ -121,10 +126,10 @@ def test_a_table_is_no_ablation_and_an_unknown_one_names_the_nearest():
 
 def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
     place = Workspace.at(tmp_path, SMOKE, mini_world)
-    for setting in ("topk=0.35", "topk=0.4", "topk=0.35"):
+    for setting in ("topk=0.35", "max_neighbours=null", "topk=0.35"):
         save_points(with_points(load_table("hard_truncation"), [setting])[0], place)
     saved = [row.label for row in with_saved_points(load_table("hard_truncation"), place).rows if row.added_by]
-    assert saved == ["Hard truncation (top 35%)", "Hard truncation (top 40%)"]
+    assert saved == ["Hard truncation (top 35%)", "AT-RL, max_neighbours=null"]
     assert with_saved_points(load_table("main_7b"), place) is load_table("main_7b")
     rows = plan_table("hard_truncation", profile=SMOKE, workspace=tmp_path, data_dir=mini_world).definition.rows
     assert len(rows) == 13 + 2
