@@ -56,14 +56,24 @@ def label(kind: str, spec: dict[str, Any]) -> str:
     return f"evaluate {spec['model_name']} on {spec['task']}"
 
 
+# The settings of a recipe that give it a name of its own; any other is called by its objective.
+METHODS = {
+    "entropy_fraction": "ft_rl",
+    "vppo": "vppo",
+    "step_rewards": "step_grpo",
+    "temporal": "t_grpo",
+    "critic": "actor_critic",
+}
+
+
 def short_label(kind: str, spec: dict[str, Any]) -> str:
     """Return a name of one or two words for a progress line: the objective with its credit, or the benchmark."""
     if kind == "cell":
         return str(spec["task"]).split("_")[0]
     recipe = spec["recipe"]
     credit = recipe.get("credit")  # supervised training has none
-    usual = recipe.get("objective") or recipe["method"]
-    words = ["ft_rl" if recipe.get("entropy_fraction") is not None else usual]
+    special = (name for field, name in METHODS.items() if recipe.get(field) is not None)
+    words = [next(special, recipe.get("objective") or recipe["method"])]
     if credit is not None and credit["rule"] != "uniform":
         words.append(credit["rule"] + ("" if credit["preset"] == "default" else f" {credit['preset']}"))
     return "+".join(words)

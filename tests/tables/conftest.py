@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from atrl_bench.tables.parts import Table
 from atrl_bench.tables.report import write_report
 from atrl_bench.tables.samples import Answers, CreditOf
 from atrl_bench.tables.workspace import Workspace
+from atrl_bench.training.recipe import CreditChoice
 
 SKILLS = {
     "zero_shot": 0.42,
@@ -72,6 +73,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "payload" in metafunc.fixturenames and "payload" not in own:
         metafunc.parametrize("payload", PAYLOADS)
+
+
+UNMEASURED = ("step_grpo", "vppo")  # in these tests: a row without a number, but with a reason, is a case of its own
+
+
+def main_table(rows: Sequence[str] | None, columns: Sequence[str] | None) -> TableDefinition:
+    """Return the main table with these rows and columns, two of its rows not measurable."""
+    changes = {"recipe": None, "credit": CreditChoice(rule="uniform"), "not_measured": "no recipe measures it yet"}
+    definition = load_table("main_7b").select(rows=rows, columns=columns)
+    members = [row.model_copy(update=changes) if row.id in UNMEASURED else row for row in definition.rows]
+    return definition.model_copy(update={"rows": tuple(members)})
 
 
 def fill(
@@ -163,7 +175,7 @@ def make_table(tmp_path_factory):
         columns: list[str] | None = None,
         forget: tuple[str, int] | None = None,
     ) -> Table:
-        definition = load_table("main_7b").select(rows=rows, columns=columns)
+        definition = main_table(rows, columns)
         path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
         with Store.open(path) as store:
             store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
@@ -201,7 +213,7 @@ def make_report():
     ) -> Workspace:
         place = Workspace(out, load_profile("mini"))
         out.mkdir(parents=True, exist_ok=True)
-        definition = load_table("main_7b").select(rows=list(rows), columns=list(columns))
+        definition = main_table(rows, columns)
         with Store.open(place.store_path) as store:
             store._connection.execute("PRAGMA synchronous = OFF")
             keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)

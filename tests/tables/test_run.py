@@ -25,8 +25,10 @@ def test_the_base_model_is_evaluated_once_and_every_recipe_trained_once_a_seed(t
 
 
 def test_rows_that_cannot_be_measured_have_no_job(tmp_path, mini_world):
-    jobs = plan(tmp_path, mini_world, rows=["step_grpo", "vppo", "zero_shot"]).jobs
-    assert [job.name for job in jobs] == ["zero_shot"]
+    planned = plan_table(
+        "scale_32b", profile=PAPER, workspace=tmp_path, data_dir=mini_world, rows=["instruct", "gpt_4o"]
+    )
+    assert [job.name for job in planned.jobs] == ["instruct"]
 
 
 def test_credit_seed_and_profile_each_change_the_key_of_a_training(tmp_path, mini_world):
@@ -61,8 +63,8 @@ def test_a_data_folder_that_is_not_there_is_an_error_before_anything_runs(tmp_pa
 
 def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     needs = describe_plan(plan_table("main_7b", profile=PAPER, workspace=tmp_path))
-    assert len(needs["jobs"]) == 11
-    assert len(needs["cells"]) == 55
+    assert len(needs["jobs"]) == 13
+    assert len(needs["cells"]) == 65
     # MathVerse: 3,940 rows, eight answers each.
     assert {cell["samples"] for cell in needs["cells"] if cell["column"] == "mathverse_testmini"} == {31_520}
     text = needs_text(needs)
