@@ -9,6 +9,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import spec_key
@@ -19,8 +20,6 @@ from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.judge import JudgeConfig
-
-OBJECTIVES = {"reinforce": "REINFORCE", "actor_critic": "Actor-critic"}  # all others are abbreviations
 
 
 @dataclass(frozen=True)
@@ -97,16 +96,31 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def method_name(recipe: Mapping[str, Any]) -> str:
-    """Return how print names a recipe: "GRPO", "GRPO + AT-RL", "SAPO + random credit"."""
-    if "objective" not in recipe:
-        return str(recipe.get("method", "training")).upper()
-    name = "FT-RL" if recipe.get("entropy_fraction") is not None else str(recipe["objective"])
-    name = "VPPO" if recipe.get("vppo") else OBJECTIVES.get(name, name.upper())
+    """Return how print names a run's recipe: its title, or that of its objective, with the credit that it was given."""
+    name = _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
     credit = recipe.get("credit") or {"rule": "uniform", "preset": "default"}
     if credit["rule"] == "uniform":
         return name
     rule = "AT-RL" if credit["rule"] == "atrl" else f"{credit['rule'].replace('_', ' ')} credit"
     return f"{name} + {rule}" + ("" if credit["preset"] == "default" else f", {credit['preset']}")
+
+
+def _title(recipe: Mapping[str, Any]) -> str | None:
+    """Return the title of the shipped recipe that a run's is in all but its credit and schedule, or its data too."""
+    for free in (("credit", "schedule"), ("credit", "schedule", "data")):
+        wanted = {name: value for name, value in recipe.items() if name not in free}
+        for title, fields in _shipped_recipes():
+            if wanted == {name: value for name, value in fields.items() if name not in free}:
+                return title
+    return None
+
+
+@cache
+def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
+    from atrl_bench.training.recipe import list_recipes, load_recipe
+
+    recipes = [load_recipe(name) for name in list_recipes()]
+    return tuple((r.title, r.model_dump(mode="json", exclude={"name", "title", "overrides"})) for r in recipes)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,10 +17,15 @@ from atrl_bench.tables.figures.error_types import error_messages, types_by_judge
 from atrl_bench.tables.figures.sources import run_labels
 from atrl_bench.tables.run import evaluate_into
 from atrl_bench.tables.workspace import Workspace
+from atrl_bench.training.recipe import load_recipe
 
 
 def recipe(objective="grpo", rule="uniform", **more):
     return {"objective": objective, "entropy_fraction": None, "credit": {"rule": rule, "preset": "default"}, **more}
+
+
+def shipped(name, **fields):
+    return load_recipe(name, **fields).model_dump(mode="json", exclude={"name", "title", "overrides"})
 
 
 def add_run(place, store, spec, *, accuracy):
@@ -90,7 +95,7 @@ def test_a_model_that_was_not_evaluated_is_named(place):
 
 def test_errors_on_images_that_nobody_generated_need_a_judge(place):
     real = Workspace(place.root, place.profile, given_data=place.root)
-    with pytest.raises(MissingDataError, match="--judge-url"):
+    with pytest.raises(MissingDataError, match="--judge-base-url"):
         figure("errors", real)
 
 
@@ -102,7 +107,8 @@ def test_seeds_share_a_name_and_settings_that_differ_are_said(tmp_path):
             {"recipe": recipe(rule="atrl", schedule="strict"), "seed": 0},
             {"recipe": recipe(rule="atrl", schedule="minibatch4"), "seed": 0},
             {"recipe": recipe("sapo", "random"), "seed": 0},
-            {"recipe": recipe() | {"entropy_fraction": 0.2}, "seed": 0},
+            {"recipe": shipped("ft_rl"), "seed": 0},
+            {"recipe": shipped("step_grpo", credit="atrl"), "seed": 0},
             {"recipe": {"method": "sft"}, "seed": 0},
         ]
         keys = [store.add_run(spec) for spec in specs]
@@ -114,6 +120,7 @@ def test_seeds_share_a_name_and_settings_that_differ_are_said(tmp_path):
         "GRPO + AT-RL (schedule minibatch4)",
         "SAPO + random credit",
         "FT-RL",
+        "StepGRPO + AT-RL",
         "SFT",
     ]
 
