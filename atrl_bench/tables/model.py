@@ -481,6 +481,9 @@ class _Builder:
         added = [row.label for row in self.definition.rows if row.added_by]
         if added:
             yield "Rows that `ablate` added are not in the paper: " + ", ".join(added) + "."
+        for column, reason in self.lacking.items():
+            if any(cell.reason == reason for (_, of), cell in self.cells.items() if of == column):
+                yield f"{self._column_label(column)}, not measured: {reason}"
         judges = {value for cell in self.cells.values() for name, value in cell.provenance if name == "judge"}
         if "none" in judges:
             yield "No judge model was used: the rule grader alone decided."

@@ -158,3 +158,13 @@ def test_a_footnote_on_one_printed_score_stands_at_that_score_alone(store):
     assert set(notes) == {mark for row in table.published for item in row.scores for mark in item.marks.split(",")} | {
         mark for column in table.columns for mark in column.marks.split(",")
     }
+
+
+def test_a_column_that_nothing_here_may_fill_says_why_below_the_table(store):
+    reason = "Programs written by models are not allowed to run."
+    table = build(SCALE, store, {}, lacking={"mmmu_pro": reason})
+    assert [row.cells[0].state for row in table.rows] == ["not measured"] * 2
+    assert f"MMMU-Pro, not measured: {reason}" in table.notes
+    key = answer(store, "mmmu_pro_standard", "+-"), answer(store, "mmmu_pro_vision", "+-")
+    filled = build(SCALE, store, {("instruct", "mmmu_pro"): list(key), ("ours", "mmmu_pro"): list(key)})
+    assert not any("not measured: Programs" in note for note in filled.notes)
