@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from atrl_bench.evaluation.models import LocalModel, Prompt
 
 MAX_LAYERS = 8  # of a deep model: the last ones
+NUM_DRAWS = 5  # of the rule that deals weights at random
 LAST, SINGLE, CREDIT = "last layers averaged", "single layer", "credit"
 # Rules whose numbers say nothing here: all the same, all or nothing by chance, or in need of the entropy.
 LEFT_OUT = ("uniform", "high_entropy")
@@ -117,7 +118,7 @@ def _connectivity(
     rule = "raw_attention" if corrected else "without_bias_correction"
     config = CreditConfig()
     values = [token_credit(footprint, rule, config, seed).connectivity_T for seed, footprint in enumerate(footprints)]
-    return _score(part, setting, reading, corrected, values, anchors)
+    return _score(part, setting, reading, corrected, anchors, values)
 
 
 def _credit_scores(
@@ -138,17 +139,24 @@ def _credit_scores(
     ]
     for preset, name, rule, config in settings:
         of_config = footprints[config.reading, min(config.num_layers, num_layers)]
-        values = [token_credit(footprint, rule, config, seed).credit_T for seed, footprint in enumerate(of_config)]
-        score = _score(CREDIT, name, config.reading, rule != "without_bias_correction", values, anchors)
+        draws = [
+            [token_credit(f, rule, config, seed + 1000 * draw).credit_T for seed, f in enumerate(of_config)]
+            for draw in range(NUM_DRAWS if rule == "random" else 1)
+        ]
+        score = _score(CREDIT, name, config.reading, rule != "without_bias_correction", anchors, *draws)
         yield replace(score, preset=preset)
 
 
 def _score(
-    part: str, setting: str, reading: str, corrected: bool, values: Sequence[Tensor], anchors: Sequence[Tensor]
+    part: str, setting: str, reading: str, corrected: bool, anchors: Sequence[Tensor], *draws: Sequence[Tensor]
 ) -> AnchorScore:
+    """Return the mean over problems of the mean over draws of the random numbers, where there are several."""
     from atrl_bench.credit import anchor_auc
 
-    aucs = [anchor_auc(value_T, anchor_T) for value_T, anchor_T in zip(values, anchors, strict=True)]
+    aucs = [
+        statistics.fmean(anchor_auc(value_T, anchor_T) for value_T in values)
+        for *values, anchor_T in zip(*draws, anchors, strict=True)
+    ]
     aucs = [auc for auc in aucs if not math.isnan(auc)]
     error = statistics.stdev(aucs) / math.sqrt(len(aucs)) if len(aucs) > 1 else math.nan
     return AnchorScore(part, setting, reading, corrected, statistics.fmean(aucs), error, len(aucs))
