@@ -108,6 +108,8 @@ def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> No
     panel.set_xticks(range(len(sizes)), [_size(size) for size in sizes])
     panel.set_xlim(-0.6, len(sizes) - 0.4)
     panel.margins(y=0.2)
+    low, high = panel.get_ylim()
+    panel.set_ylim(max(low, -3), min(high, 103))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     panel.legend(loc="best", fontsize=9)
 
