@@ -201,6 +201,15 @@ def explain(
 @app.command()
 def figure(
     name: Annotated[str, typer.Argument(help="a figure of `atrl-bench list figures`, or all")],
+    task: Annotated[str | None, typer.Option("--task", help="only answers to this task")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="only answers of this model")] = None,
+    problems: Annotated[int | None, typer.Option("--problems", min=1, help="of how many problems")] = None,
+    judge_base_url: Annotated[
+        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of a model that names error types")
+    ] = None,
+    judge_model: Annotated[
+        str, typer.Option("--judge-model", help="model name at that URL")
+    ] = "Qwen/Qwen2.5-72B-Instruct",
     profile: ProfileOption = None,
     out: OutOption = None,
     data_dir: DataOption = None,
@@ -208,10 +217,20 @@ def figure(
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
     from atrl_bench.tables import figures
+    from atrl_bench.tables.index import write_index
     from atrl_bench.tables.workspace import Workspace
 
     place = Workspace.at(out, _profile(profile, quiet=as_json), data_dir)
-    drawn, missing = figures.draw_all(place) if name == "all" else ([figures.figure(name, place)], {})
+    options: dict[str, Any] = {"task": task, "model": model, "num_problems": problems}
+    if judge_base_url:
+        from atrl_bench.evaluation.judge import JudgeConfig
+
+        options["judge"] = JudgeConfig(judge_base_url, judge_model)
+    if name == "all":
+        drawn, missing = figures.draw_all(place, **options)
+    else:
+        drawn, missing = [figures.figure(name, place, **options)], {}
+    write_index(place)  # the front page shows the figures
     typer.echo(figures.json_text(drawn, missing) if as_json else figures.summary(drawn, missing))
 
 

@@ -97,6 +97,7 @@ def run_all(
         except Exception as error:
             everything.errors[name] = f"{type(error).__name__}: {error}"
         everything.seconds[name] = time.monotonic() - started
+    finish_folder(Workspace.at(workspace, profile, data_dir))
     return everything
 
 
@@ -105,10 +106,6 @@ def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Pat
 
     Every figure that there is data for is drawn first; the front page shows them.
     """
-    from atrl_bench.tables.audit import audit, write_audit
-    from atrl_bench.tables.figures import draw_all
-    from atrl_bench.tables.index import write_index
-
     place = Workspace.at(workspace, profile, data_dir)
     pages = []
     for name in list_tables():
@@ -117,8 +114,17 @@ def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Pat
             has_numbers = any(_states(read_table(plan, store)).get(state) for state in ("measured", "partial"))
         if has_numbers:
             pages.append(render(plan).files[0])
+    return [*pages, *finish_folder(place)]
+
+
+def finish_folder(place: Workspace) -> list[Path]:
+    """Draw every figure that there is data for, then write the audit and the front page; return these two."""
+    from atrl_bench.tables.audit import audit, write_audit
+    from atrl_bench.tables.figures import draw_all
+    from atrl_bench.tables.index import write_index
+
     draw_all(place)
-    return [*pages, write_audit(audit(), place.reports)[0], write_index(place)]
+    return [write_audit(audit(), place.reports)[0], write_index(place)]
 
 
 def _states(table: Table) -> dict[str, int]:

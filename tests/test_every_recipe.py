@@ -1,0 +1,55 @@
+"""Every shipped recipe as its user runs it: a checkpoint that loads, its metrics, and the same answers twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.evaluation.run import evaluate
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Store
+from atrl_bench.tables.single import train_recipe
+from atrl_bench.tables.workspace import Workspace
+from atrl_bench.training.recipe import list_recipes, load_recipe
+
+SMOKE = load_profile("smoke")
+VARIANTS = [(name, {}) for name in list_recipes()]
+# The plug-in on every kind of method; training/test_every_credit.py builds all other pairs without training them.
+VARIANTS += [
+    (name, {"credit": "atrl"}) for name in ("grpo", "gspo", "reinforce", "actor_critic", "dpo", "t_grpo", "vppo")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """One run folder: recipes that start from another's checkpoint find it there."""
+    return tmp_path_factory.mktemp("recipes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, tmp_path):
+    result = train_recipe(
+        name, overrides, profile=SMOKE, model=None, seed=0, workspace=folder, data_dir=None, quiet=True
+    )
+    checkpoint = Path(result["checkpoint"])
+    lines = [json.loads(line) for line in (checkpoint / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    assert len(lines) >= 2
+    assert result["summary"]["num_updates"] == len(lines)
+    assert load_recipe(checkpoint / "recipe.yaml") == load_recipe(name, **overrides)
+
+    data = Workspace.at(folder, SMOKE).provide("geoqa")
+    texts = []
+    for store_path in (tmp_path / "one.sqlite", tmp_path / "two.sqlite"):  # loaded back twice: the same numbers
+        with Store.open(store_path) as store:
+            key = evaluate(checkpoint, "geoqa_test", store=store, profile=SMOKE, data_dir=data, limit=6)
+            texts.append([(s.response.text, s.score) for s in store.samples(key)])
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 6 * SMOKE.evaluation.num_repeats
+    assert (
+        train_recipe(name, overrides, profile=SMOKE, model=None, seed=0, workspace=folder, data_dir=None, quiet=True)
+        == result
+    )
