@@ -23,10 +23,10 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.group_sampling import sample_groups
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling
 from atrl_bench.training.rewards import AccuracyReward
-from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.visual import read_prompt, token_types, with_media
 
 if TYPE_CHECKING:

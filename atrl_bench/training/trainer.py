@@ -37,11 +37,11 @@ from atrl_bench.evaluation.positions import put_words_after_videos
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.group_sampling import sample_groups
 from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.rollout import sample_groups
 from atrl_bench.training.token_weights import TokenWeights
 from atrl_bench.training.trimming import Part, joined, parts_of
 from atrl_bench.training.visual import Visual, read_prompt, seeing, split_by_prompt, token_types, with_media
