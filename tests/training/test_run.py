@@ -98,9 +98,9 @@ from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
-base, data, out, profile = sys.argv[1:]
+base, data, out, profile, name = sys.argv[1:]
 train(
-    load_recipe("grpo", data="geometry3k", credit="atrl"),
+    load_recipe(name, data="geometry3k", credit="atrl"),
     profile=Profile.model_validate_json(profile),
     base_model=base,
     data_dir=Path(data),
@@ -111,12 +111,13 @@ train(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
 def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
-    run, tmp_path, base_folder, data_dir, profile
+    run, tmp_path, base_folder, data_dir, profile, name
 ):
-    whole = run(tmp_path / "whole", credit="atrl")
+    whole = run(tmp_path / "whole", name, credit="atrl")
     out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED_RUN, base_folder, data_dir, out, profile.model_dump_json()]
+    command = [sys.executable, "-c", KILLED_RUN, base_folder, data_dir, out, profile.model_dump_json(), name]
     metrics = out / whole.checkpoint.name / "metrics.jsonl"
     # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
     for num_lines, patience in ((1, 0.0), (2, 0.05), (3, 0.0)):
