@@ -49,12 +49,12 @@ def picture(curves: dict[str, list[Curve]]) -> Picture:
         columns = min(3, len(groups))
         rows_of_panels = math.ceil(len(groups) / columns)
         figure, panels = sheet(
-            10.2, 0.6 + 3.0 * rows_of_panels, nrows=rows_of_panels, ncols=columns, sharey=True, squeeze=False
+            10.2, 0.6 + 4.2 * rows_of_panels, nrows=rows_of_panels, ncols=columns, sharey=True, squeeze=False
         )
         for panel, (title, group) in zip(panels.flat, groups.items(), strict=False):
             draw_curves(panel, group, x_label="Rollout")
             panel.set_title(title)
-            panel.legend(loc="best", fontsize=8)
+            panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=7)
             _percent(panel)
         for panel in panels.flat[len(groups) :]:
             panel.set_axis_off()

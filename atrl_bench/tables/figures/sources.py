@@ -6,7 +6,7 @@ Whatever is not there is named together with the command that makes it.
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,17 +59,40 @@ class Training:
 
 
 def trainings(source: Source) -> list[Training]:
-    """Return the finished trainings of a run folder, by name and seed."""
+    """Return the finished trainings of a run folder that stand for their methods, by name and seed."""
     from atrl_bench.training.metrics import read_metrics
 
     with source.open_store() as store:
-        runs = [run for run in store.runs() if run.state == "done"]
+        runs = representative([run for run in store.runs() if run.state == "done"])
     labels = run_labels(runs)
     found = [
         Training(labels[run.key], run.spec["seed"], read_metrics(source.place.root / run.checkpoint / "metrics.jsonl"))
         for run in runs
     ]
     return sorted((t for t in found if t.steps), key=lambda training: (training.label, training.seed))
+
+
+def representative(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of one setting for each method: on the data that most runs share, with the fewest settings.
+
+    A folder with every table has methods on several data sets and points of ablations; a figure about methods shows
+    each once.
+    """
+    num_of_data = Counter(run.spec["recipe"].get("data") for run in runs)
+
+    def rank(run: Run) -> tuple[Any, ...]:
+        recipe = run.spec["recipe"]
+        settings = (recipe.get("credit") or {}).get("settings") or {}
+        return len(settings), -num_of_data[recipe.get("data")], run.created, run.key
+
+    chosen: dict[str, str] = {}
+    for run in sorted(runs, key=rank):
+        chosen.setdefault(method_name(run.spec["recipe"]), _setting(run))
+    return [run for run in runs if chosen[method_name(run.spec["recipe"])] == _setting(run)]
+
+
+def _setting(run: Run) -> str:
+    return spec_key({name: value for name, value in run.spec.items() if name != "seed"})
 
 
 def run_labels(runs: Sequence[Run]) -> dict[str, str]:
@@ -79,7 +102,7 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
     """
     of_setting: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        of_setting[spec_key({name: value for name, value in run.spec.items() if name != "seed"})].append(run)
+        of_setting[_setting(run)].append(run)
     of_method: dict[str, list[str]] = defaultdict(list)
     for setting, same in of_setting.items():
         of_method[method_name(same[0].spec["recipe"])].append(setting)
@@ -135,7 +158,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
     """Return a name for each cell by its key: the method that trained its model, or that model's own name."""
-    runs = [run for run in store.runs() if run.state == "done"]
+    runs = representative([run for run in store.runs() if run.state == "done"])
     labels = run_labels(runs)
     of_digest = {run.digest: labels[run.key] for run in runs}
     return {
@@ -145,7 +168,9 @@ def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
 
 def done_cells(source: Source, store: Store) -> list[Cell]:
     """Return the finished cells of the benchmark, in the order of their names, then of their age."""
-    cells = store.cells(task=source.task, state="done")
+    done = [run for run in store.runs() if run.state == "done"]
+    others = {run.digest for run in done} - {run.digest for run in representative(done)}
+    cells = [cell for cell in store.cells(task=source.task, state="done") if cell.spec["model_digest"] not in others]
     if source.model is not None:
         wanted = source.model
         labels = cell_labels(store, cells)
