@@ -27,6 +27,7 @@ from atrl_bench.results.statistics import (
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import one_line
+from atrl_bench.tables.flatten import flat
 from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _compare_suite(store: Store, suite: Suite, pairs: dict[str, tuple[Cell, Cell
 
 def differences_beside_model(a: Cell, b: Cell) -> list[str]:
     """Return the settings two cells differ in beside the model, each as "name: a's value, b's value"."""
-    ours, theirs = _flat(a.spec), _flat(b.spec)
+    ours, theirs = flat(a.spec), flat(b.spec)
     fields = sorted((ours.keys() | theirs.keys()) - set(MODEL_FIELDS))
     return [f"{f}: {ours.get(f)}, {theirs.get(f)}" for f in fields if ours.get(f) != theirs.get(f)]
 
@@ -198,13 +199,6 @@ def _cell(store: Store, key: str) -> Cell:
     if cell is None:
         raise MissingDataError(f"The store {store.path} has no cell {key}.", next_step="atrl-bench status")
     return cell
-
-
-def _flat(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in spec.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
 
 
 def _names(a: Cell, b: Cell) -> dict[str, str]:

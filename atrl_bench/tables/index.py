@@ -19,6 +19,7 @@ from atrl_bench.errors import StoreError
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Run, Store
 from atrl_bench.tables.definition import TableDefinition, list_tables, load_table
+from atrl_bench.tables.flatten import flat_text
 from atrl_bench.tables.page import render_page
 from atrl_bench.tables.progress import duration, label
 from atrl_bench.tables.workspace import Workspace
@@ -105,7 +106,7 @@ def render_index(place: Workspace) -> str:
         cells=cells,
         num_answers=num_answers,
         environment=place.environment(),
-        settings=sorted(_flat(place.profile.model_dump(exclude={"name", "title"}))),
+        settings=sorted(flat_text(place.profile.model_dump(exclude={"name", "title"}))),
     )
 
 
@@ -213,11 +214,3 @@ def _training(run: Run) -> Training:
         digest=run.digest[:16],
         reason=run.reason,
     )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", "none" if value is None else str(value)

@@ -36,6 +36,7 @@ from atrl_bench.tables.definition import (
     load_paper_scores,
     load_paper_spreads,
 )
+from atrl_bench.tables.flatten import flat_text
 from atrl_bench.tables.parts import (
     SIGNIFICANCE,
     Cell,
@@ -178,7 +179,7 @@ class _Builder:
             notes=(*self._notes(), *ties, *notes),
             footnotes=footnotes.all(),
             published_footnotes=published_footnotes.all(),
-            settings=tuple(_flat(self.profile.model_dump(exclude={"name", "title"}))),
+            settings=tuple(flat_text(self.profile.model_dump(exclude={"name", "title"}))),
             environment=tuple(sorted(environment.items())),
             has_average=self.definition.average,
         )
@@ -687,20 +688,12 @@ def _cut(text: str) -> str:
 
 def _provenance(stored: Sequence[StoredCell]) -> tuple[tuple[str, str], ...]:
     """Return what the cell's key was made of, once for the settings that all seeds share."""
-    pairs = dict(_flat(stored[0].spec))
+    pairs = dict(flat_text(stored[0].spec))
     for cell in stored[1:]:
-        for name, value in _flat(cell.spec):
+        for name, value in flat_text(cell.spec):
             if value not in pairs.get(name, "").split(", "):
                 pairs[name] = f"{pairs[name]}, {value}" if name in pairs else value
     return (("cell", ", ".join(cell.key for cell in stored)), *pairs.items())
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", "none" if value is None else str(value)
 
 
 def _credit_name(row: RowDefinition) -> str:

@@ -16,6 +16,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.tables.flatten import flat
 from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -108,11 +109,11 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
         of_method[method_name(same[0].spec["recipe"])].append(setting)
     labels = {}
     for method, settings in of_method.items():
-        flat = {setting: _flat(of_setting[setting][0].spec) for setting in settings}
-        names = sorted({name for values in flat.values() for name in values} - {"seed"})
-        differing = [name for name in names if len({str(values.get(name)) for values in flat.values()}) > 1]
+        fields = {setting: flat(of_setting[setting][0].spec) for setting in settings}
+        names = sorted({name for values in fields.values() for name in values} - {"seed"})
+        differing = [name for name in names if len({str(values.get(name)) for values in fields.values()}) > 1]
         for setting in settings:
-            said = ", ".join(f"{name.split('.')[-1]} {flat[setting].get(name)}" for name in differing)
+            said = ", ".join(f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing)
             for run in of_setting[setting]:
                 labels[run.key] = f"{method} ({said})" if said else method
     return labels
@@ -144,13 +145,6 @@ def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
 
     recipes = [load_recipe(name) for name in list_recipes()]
     return tuple((r.title, r.model_dump(mode="json", exclude={"name", "title", "overrides"})) for r in recipes)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
 
 
 # Evaluations ------------------------------------------------------------------------------------------------------
