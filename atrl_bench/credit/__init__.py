@@ -25,11 +25,24 @@ Is it on the right tokens:
     anchor_auc(score_T, is_anchor_T) -> float
 """
 
-from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
-from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
-from atrl_bench.credit.config import PRESETS, CreditConfig
-from atrl_bench.credit.footprint import Footprint, split_footprints, visual_columns
-from atrl_bench.credit.rules import RULES, Credit, CreditRule, token_credit
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+    from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
+    from atrl_bench.credit.config import PRESETS, CreditConfig
+    from atrl_bench.credit.footprint import Footprint, split_footprints, visual_columns
+    from atrl_bench.credit.rules import RULES, Credit, CreditRule, token_credit
+
+# Looked up on first use: the settings need no torch, and a finished table is rendered without it.
+_HOMES = {
+    "anchors": ("anchor_auc", "transcribed_tokens"),
+    "capture": ("Recording", "RowCapture", "install_row_capture"),
+    "config": ("PRESETS", "CreditConfig"),
+    "footprint": ("Footprint", "split_footprints", "visual_columns"),
+    "rules": ("RULES", "Credit", "CreditRule", "token_credit"),
+}
 
 __all__ = [
     "PRESETS",
@@ -47,3 +60,10 @@ __all__ = [
     "transcribed_tokens",
     "visual_columns",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from atrl_bench.results.store import Store
 from atrl_bench.tables.definition import list_tables
 from atrl_bench.tables.parts import Table
 from atrl_bench.tables.progress import duration
-from atrl_bench.tables.run import Outcome, plan_table, read_table, render, run_table
+from atrl_bench.tables.run import Outcome, cell_keys, plan_table, render, run_table
 from atrl_bench.tables.workspace import Workspace
 
 FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
@@ -111,8 +111,8 @@ def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Pat
     for name in list_tables():
         plan = plan_table(name, profile=profile, workspace=workspace, data_dir=data_dir)
         with Store.open(place.store_path) as store:
-            has_numbers = any(_states(read_table(plan, store)).get(state) for state in ("measured", "partial"))
-        if has_numbers:
+            stored = [store.cell(key) for keys in cell_keys(plan, store).values() for key in keys]
+        if any(cell is not None and cell.num_responses for cell in stored):
             pages.append(render(plan).files[0])
     return [*pages, *finish_folder(place)]
 
