@@ -85,11 +85,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     if not path.is_file():
-        raise StoreError(
-            f"There is no result store at {path}.",
-            why="Nothing has been run there yet.",
-            next_step="atrl-bench run-table main_7b",
-        )
+        raise _nothing_there(path)
     uri = f"file:{quote(str(path.resolve()))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -108,6 +104,14 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _nothing_there(path: Path) -> StoreError:
+    return StoreError(
+        f"There is no result store at {path}.",
+        why="Nothing has been run there yet.",
+        next_step="atrl-bench run-table main_7b",
+    )
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -115,10 +119,10 @@ def _size(path: Path) -> int:
 def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Return the connection unless the file is not a store of ours or is one that this version must not touch."""
     try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if application != schema.APPLICATION_ID and (read_only or not is_empty):
+        version, application, is_empty = _header(connection)
+        if is_empty and read_only:
+            raise _nothing_there(path)
+        if application != schema.APPLICATION_ID and not is_empty:
             raise StoreError(
                 f"{path} is an SQLite file but not a result store.",
                 why="Its header carries another application's mark.",
@@ -139,6 +143,23 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
         connection.close()
         raise
     return connection
+
+
+def _header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    """Return the file's version, whose mark it carries and whether it is empty, all of one moment.
+
+    Another process may be creating the store just now: read one by one, they could show a file that has tables and no
+    mark yet.
+    """
+    connection.execute("BEGIN")
+    try:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        return version, application, tables == 0
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

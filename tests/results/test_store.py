@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -221,6 +222,12 @@ def test_a_part_of_a_point_is_kept_and_older_grades_count_in_full(path, store, k
     assert store.samples(key)[0].grade.details == {"mra": 0.7}
 
 
+def test_a_store_that_is_only_being_created_counts_as_none_yet(tmp_path):
+    (tmp_path / "store.sqlite").touch()
+    with pytest.raises(StoreError, match="Nothing has been run there yet"):
+        Store.open(tmp_path / "store.sqlite", read_only=True)
+
+
 def test_a_file_that_is_no_store_is_left_alone(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to look like one " * 40)
@@ -335,6 +342,27 @@ with Store.open(path) as store:
 def start_writer(path: Path, worker: int, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(path), str(worker), str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("moment", ["sqlite_master", "user_version", "application_id"])
+def test_a_store_that_another_process_creates_while_it_is_opened_is_opened(path, moment):
+    """Another process may fill the new file between any two looks at it, or try to and have to wait for the last."""
+    path.parent.mkdir()
+    opening = sqlite3.connect(path, isolation_level=None)
+    writers = []
+
+    def create(statement: str) -> None:
+        if moment in statement and not writers:
+            writers.append(start_writer(path, 0, 0))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                writers[0].wait(0.5)
+
+    opening.set_trace_callback(create)
+    try:
+        assert connection._checked(opening, path, read_only=False) is opening
+    finally:
+        opening.close()
+        assert writers[0].communicate() == ("open\n", None)
 
 
 def test_two_writers_at_once_lose_nothing_while_a_reader_looks_on(path):
