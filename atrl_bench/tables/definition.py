@@ -114,6 +114,7 @@ class TableDefinition(_Settings):
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
+    pairs: tuple[tuple[str, str], ...] = Field((), description="further rows to compare that differ in credit alone")
     footnotes: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -136,6 +137,9 @@ class TableDefinition(_Settings):
             for column in row.cell_footnotes:
                 if column not in {AVERAGE, *(c.id for c in self.columns)}:
                     raise ValueError(f"row {row.id} has a footnote on {column}, which is no column")
+        for name in chain(*self.pairs):
+            if name not in rows:
+                raise ValueError(f"the pairs name {name}, which is no row")
         references = [(r.id, n) for r in self.rows for n in (*r.footnotes, *chain(*r.cell_footnotes.values()))]
         references += [(c.id, n) for c in self.columns for n in c.footnotes]
         for item, name in references:

@@ -20,6 +20,7 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Run, Store
 from atrl_bench.tables.definition import TableDefinition, list_tables, load_table
 from atrl_bench.tables.flatten import flat_text
+from atrl_bench.tables.in_words import answers
 from atrl_bench.tables.page import render_page
 from atrl_bench.tables.progress import duration, label
 from atrl_bench.tables.workspace import Workspace
@@ -93,6 +94,7 @@ def render_index(place: Workspace) -> str:
         "index.html.j2",
         pictures=True,
         profile=place.profile,
+        answers=answers(reports, place.reports, place.profile.name),
         tables=list(_statuses(place, reports)),
         diagnostics=[
             (report["title"], figures)

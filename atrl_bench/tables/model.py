@@ -67,8 +67,9 @@ CREDIT_FIGURES = {
     "credit/position_correlation": "corr. with position",
 }
 TRAINING_FIGURES = {
-    "first rewards/accuracy/mean": "reward, first rollouts",
-    "last rewards/accuracy/mean": "reward, last rollouts",
+    "first accuracy": "accuracy, first rollouts",
+    "last accuracy": "accuracy, last rollouts",
+    "accuracy": "accuracy, all rollouts",
     "last completions/mean_length": "tokens, last",
     "last entropy": "entropy, last",
     "last kl": "KL, last",
@@ -310,25 +311,24 @@ class _Builder:
         return found if found.estimate.num_problems else None
 
     def _add_differences(self) -> None:
-        found: dict[tuple[str, str], Difference] = {}
+        found: dict[tuple[str, str, str], Difference] = {}
         for (row, column), cell in self.cells.items():
-            if row != self.baselines[row] and cell.estimate is not None:
-                difference = self._difference(row, self.baselines[row], column)
+            baseline = self.baselines[row]
+            if row != baseline and cell.estimate is not None:
+                difference = self._difference(row, baseline, column)
                 if difference is not None:
-                    found[row, column] = difference
-        q_values = self._q_values(found, self.baselines)
-        for key, difference in found.items():
-            self.cells[key] = replace(self.cells[key], difference=difference, q_value=q_values.get(key))
+                    found[row, baseline, column] = difference
+        q_values = self._q_values(found)
+        for (row, baseline, column), difference in found.items():
+            q_value = q_values.get((row, baseline, column))
+            self.cells[row, column] = replace(self.cells[row, column], difference=difference, q_value=q_value)
 
-    def _q_values(
-        self, found: Mapping[tuple[str, str], Difference], other: Mapping[str, str]
-    ) -> dict[tuple[str, str], float]:
-        """Return the adjusted p-values of the differences between finished cells.
+    def _q_values(self, found: Mapping[tuple[str, str, str], Difference]) -> dict[tuple[str, str, str], float]:
+        """Return the adjusted p-values of the differences, by (row, other row, column), between finished cells.
 
         A cell that still grows is not tested: looking at a number until it pleases, and stopping there, is no test.
         """
-        tested = [(row, column) for row, column in found if self._is_final(row, column)]
-        tested = [(row, column) for row, column in tested if self._is_final(other[row], column)]
+        tested = [key for key in found if self._is_final(key[0], key[2]) and self._is_final(key[1], key[2])]
         return dict(zip(tested, _adjusted([found[key].p_value for key in tested]), strict=True))
 
     def _is_final(self, row: str, column: str) -> bool:
@@ -367,22 +367,24 @@ class _Builder:
     def _comparisons(self) -> Iterable[Comparison]:
         """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
         pairs = [(row.id, row.compared_with) for row in self.definition.rows if row.compared_with]
+        pairs += self.definition.pairs
         columns = self.shown
         found = {
-            (row, column): difference
+            (row, other, column): difference
             for row, other in pairs
             for column in columns
             if (difference := self._difference(row, other, column, "all_repeats"))
         }
-        q_values = self._q_values(found, dict(pairs))
+        q_values = self._q_values(found)
         for row, other in pairs:
-            if any((row, column) in found for column in columns):
+            if any((row, other, column) in found for column in columns):
                 yield Comparison(
                     row=self._label(row),
                     other=self._label(other),
-                    differences=tuple(found.get((row, column)) for column in columns),
-                    q_values=tuple(q_values.get((row, column)) for column in columns),
+                    differences=tuple(found.get((row, other, column)) for column in columns),
+                    q_values=tuple(q_values.get((row, other, column)) for column in columns),
                     seeds=self._seed_difference(row, other),
+                    training=self._training_difference(row, other),
                 )
 
     def _seed_difference(self, row: str, other: str) -> SeedSpread | None:
@@ -390,8 +392,19 @@ class _Builder:
         if any((name, column) not in self.measured for name in (row, other) for column in self.columns):
             return None
         mine, theirs = self._average_by_seed(row, "all_by_seed"), self._average_by_seed(other, "all_by_seed")
-        differences = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
-        return seed_spread(differences) if differences else None
+        return _seed_by_seed(mine, theirs)
+
+    def _training_difference(self, row: str, other: str) -> SeedSpread | None:
+        """Return the same of the accuracy over the whole training: who learns faster is ahead there at any end."""
+        mine, theirs = (
+            {
+                run.spec.get("seed", 0): run.summary["accuracy"]
+                for run in self.runs.get(name, ())
+                if "accuracy" in run.summary
+            }
+            for name in (row, other)
+        )
+        return _seed_by_seed(mine, theirs)
 
     # The rest of the page
 
@@ -433,8 +446,9 @@ class _Builder:
             yield Figures(
                 "How the training went",
                 *training,
-                explanation="Means over the first and the last rollouts of the training runs, then over seeds. "
-                "The reward is +1 for a correct answer and −1 for any other, on sampled answers to training problems.",
+                explanation="Means over the first, the last and all rollouts of the training runs, then over seeds. "
+                "Accuracy is that of the answers sampled for training; over all rollouts it says how fast a method "
+                "learned.",
             )
 
     def _figures_of(
@@ -529,6 +543,11 @@ def _parts_of(column: ColumnDefinition) -> list[str]:
     from atrl_bench.evaluation.benchmarks import list_suites
 
     return list(next((suite.tasks for suite in list_suites() if suite.name == column.task), (column.task,)))
+
+
+def _seed_by_seed(mine: Mapping[int, float], theirs: Mapping[int, float]) -> SeedSpread | None:
+    differences = [mine[seed] - theirs[seed] for seed in sorted(mine) if seed in theirs]
+    return seed_spread(differences) if differences else None
 
 
 def _answers(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> Answers:

@@ -147,13 +147,18 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row against the row that differs from it in its credit alone; `differences` follow the table's columns."""
+    """One row against the row that differs from it in its credit alone; `differences` follow the table's columns.
+
+    `seeds` is the difference between averages and `training` that of the accuracy over all rollouts of the training,
+    each seed by seed.
+    """
 
     row: str
     other: str
     differences: tuple[Difference | None, ...]
     q_values: tuple[float | None, ...]
     seeds: SeedSpread | None
+    training: SeedSpread | None = None
 
 
 @dataclass(frozen=True)

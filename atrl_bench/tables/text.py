@@ -19,6 +19,8 @@ from atrl_bench.tables.reproduction import against_paper
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from atrl_bench.results.statistics import SeedSpread
+
 _SHORT = {"missing": "not run", "not measured": "not measured", "failed": "failed", "partial": "partial"}
 WIDTH, MIN_NAME = 80, 12  # of a terminal, and of a row's name
 _STYLES = {1: "green", -1: "red", 0: ""}
@@ -47,10 +49,12 @@ def render_markdown(table: Table) -> str:
                     "not run" if d is None else f"{_change(d.estimate.mean, q)} ± {numbers.half_width(d.estimate)}"
                     for d, q in zip(item.differences, item.q_values, strict=True)
                 ),
+                *(_spread(spread) for spread in (item.seeds, item.training)),
             ]
             for item in table.comparisons
         )
-        blocks += ["## Does the credit help?", _grid(["Difference", *head[1:]], rows)]
+        names = ["Difference", *head[1:], "Over seeds", "While training"]
+        blocks += ["## Does the credit help?", _grid(names, rows)]
     for figures in table.figures:
         rows = (
             [markdown(label), *("–" if v is None else f"{v:.3f}" for v in values)] for label, values in figures.rows
@@ -79,6 +83,15 @@ def render_markdown(table: Table) -> str:
             blocks += ["## What the paper says the credit gains", _grid(["Difference", *head[1:]], rows)]
         blocks += ["## Published and measured", _verdicts(table)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _spread(spread: SeedSpread | None) -> str:
+    if spread is None:
+        return "not run"
+    half_width = spread.half_width()
+    if half_width is None:
+        return f"{numbers.signed(spread.mean)}, one seed"
+    return f"{numbers.signed(spread.mean)} ± {numbers.percent(half_width, 1)}, {spread.num_seeds} seeds"
 
 
 def _verdicts(table: Table) -> str:

@@ -66,6 +66,7 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     rollouts = [line for line in lines if "reward" in line]
     first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]
     summary: dict[str, Any] = {"num_rollouts": len(rollouts), "num_updates": len(lines)}
+    summary["accuracy"] = _mean(rollouts, "accuracy")  # over the whole training: how fast it learned
     rewards = {name for line in rollouts for name in line if re.fullmatch("rewards/.+/mean", name)}
     others = sorted(rewards - {"rewards/accuracy/mean"})  # which `accuracy` says in plainer words
     for name in ("accuracy", *others, "completions/mean_length", "frac_reward_zero_std"):

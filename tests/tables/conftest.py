@@ -39,6 +39,7 @@ SUMMARY = {
     "credit/edge_density": 0.31,
     "credit/position_correlation": -0.12,
     "last kl": 0.02,
+    "accuracy": 0.5,
 }
 
 Decorate = Callable[[str], str]
@@ -177,9 +178,10 @@ def make_table(tmp_path_factory):
         path: Path | None = None,
         rows: list[str] | None = None,
         columns: list[str] | None = None,
+        pairs: tuple[tuple[str, str], ...] = (),
         forget: tuple[str, int] | None = None,
     ) -> Table:
-        definition = main_table(rows, columns)
+        definition = main_table(rows, columns).model_copy(update={"pairs": pairs})
         path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
         with Store.open(path) as store:
             store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test

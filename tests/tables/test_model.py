@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from atrl_bench.profiles import load_profile
+from atrl_bench.results.statistics import SeedSpread
 from atrl_bench.results.store import Grade, Problem, Response, Store
 from atrl_bench.tables.definition import load_table
 from atrl_bench.tables.model import build_table
@@ -176,6 +177,20 @@ def test_credit_is_compared_with_the_same_method_without_it_over_problems_and_ov
     assert len(comparison.differences) == 6
     assert comparison.seeds.num_seeds == 2
     assert comparison.seeds.mean == pytest.approx(comparison.differences[-1].estimate.mean, abs=0.02)
+
+
+def test_the_accuracy_while_training_is_compared_seed_by_seed(table):
+    """Every run of the fixture has 0.5 at seed 0 and 0.51 at seed 1: no difference on any seed."""
+    assert table.comparisons[0].training == SeedSpread(mean=0.0, sd=0.0, num_seeds=2)
+
+
+def test_pairs_of_a_table_are_compared_beside_its_rows(make_table):
+    """Two more comparisons of the same rows, the other way round: the same size, the other sign."""
+    table = make_table(problems=20, rows=["grpo", "grpo_atrl"], pairs=(("grpo", "grpo_atrl"),))
+    there, back = (comparison for comparison in table.comparisons)
+    assert (there.row, there.other) == (back.other, back.row) == ("GRPO + AT-RL", "GRPO")
+    assert there.differences[0].estimate.mean == -back.differences[0].estimate.mean
+    assert there.q_values[0] == back.q_values[0]
 
 
 def test_seeds_are_compared_with_the_same_seed_when_one_of_them_is_missing(make_table, monkeypatch):
