@@ -152,6 +152,10 @@ def plan(
 @app.command()
 def report(
     table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")],
+    problems: Annotated[
+        int | None,
+        typer.Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
+    ] = None,
     profile: ProfileOption = None,
     rows: RowsOption = None,
     columns: ColumnsOption = None,
@@ -169,11 +173,13 @@ def report(
     if table == "all":
         from atrl_bench.tables.everything import report_all
 
-        pages = report_all(profile=_profile(profile, quiet=as_json), workspace=out, data_dir=data_dir)
+        pages = report_all(
+            profile=_profile(profile, quiet=as_json), workspace=out, data_dir=data_dir, max_problems=problems
+        )
         _show([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), as_json)
         return
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
-    _show_outcome(run.render(planned), as_json)
+    _show_outcome(run.render(planned, max_problems=problems), as_json)
 
 
 @app.command()

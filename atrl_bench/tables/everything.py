@@ -101,7 +101,13 @@ def run_all(
     return everything
 
 
-def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Path | None = None) -> list[Path]:
+def report_all(
+    *,
+    profile: Profile,
+    workspace: Path | None = None,
+    data_dir: Path | None = None,
+    max_problems: int | None = None,
+) -> list[Path]:
     """Return the pages of a run folder, rendered from its store: every table that has a number, the audit, the front.
 
     Every figure that there is data for is drawn first; the front page shows them.
@@ -113,7 +119,7 @@ def report_all(*, profile: Profile, workspace: Path | None = None, data_dir: Pat
         with Store.open(place.store_path) as store:
             stored = [store.cell(key) for keys in cell_keys(plan, store).values() for key in keys]
         if any(cell is not None and cell.num_responses for cell in stored):
-            pages.append(render(plan).files[0])
+            pages.append(render(plan, max_problems=max_problems).files[0])
     return [*pages, *finish_folder(place)]
 
 

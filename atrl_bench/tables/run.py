@@ -278,10 +278,13 @@ def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Ou
         return _render(plan, store, num_done_now=len(pending) - len(failures), failures=failures)
 
 
-def render(plan: Plan) -> Outcome:
-    """Return the rendered table, as far as the store is filled, without running anything."""
+def render(plan: Plan, *, max_problems: int | None = None) -> Outcome:
+    """Return the rendered table, as far as the store is filled, without running anything.
+
+    `max_problems` is how many problems of a number the pages of answers show; None shows all.
+    """
     with Store.open(plan.workspace.store_path) as store:
-        return _render(plan, store, num_done_now=None, failures={})
+        return _render(plan, store, num_done_now=None, failures={}, max_problems=max_problems)
 
 
 def read_table(plan: Plan, store: Store) -> Table:
@@ -306,14 +309,21 @@ def read_table(plan: Plan, store: Store) -> Table:
     )
 
 
-def _render(plan: Plan, store: Store, *, num_done_now: int | None, failures: dict[str, str]) -> Outcome:
+def _render(
+    plan: Plan,
+    store: Store,
+    *,
+    num_done_now: int | None,
+    failures: dict[str, str],
+    max_problems: int | None = None,
+) -> Outcome:
     from atrl_bench.tables.index import write_index
     from atrl_bench.tables.report import write_report
     from atrl_bench.tables.samples import Answers, remembered_shades
 
     table, place = read_table(plan, store), plan.workspace
     keys, shades = cell_keys(plan, store), remembered_shades(place)
-    answers = Answers(store, keys, place.data_dir, plan.definition.baseline, shades)
+    answers = Answers(store, keys, place.data_dir, plan.definition.baseline, shades, max_problems)
     files = write_report(table, place.reports, answers)
     return Outcome(table, (*files, write_index(place)), num_done_now, failures)
 

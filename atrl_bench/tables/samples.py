@@ -48,13 +48,17 @@ CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answ
 
 @dataclass(frozen=True)
 class Answers:
-    """Where the answers behind a table's numbers are: the store, the cells of each (row, column), the datasets."""
+    """Where the answers behind a table's numbers are: the store, the cells of each (row, column), the datasets.
+
+    `max_problems` is how many problems of a number are shown, the first ones; None shows all.
+    """
 
     store: Store
     cell_keys: Mapping[tuple[str, str], Sequence[str]]
     data_dir: Path | None = None
     baseline: str = ""
     credit_of: CreditOf = field(default=lambda _: {})
+    max_problems: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ class _Writer:
             task, seed = str(cell.spec.get("task", "")), self.seeds.get(str(cell.spec.get("model_digest")))
             credit, samples = self.answers.credit_of(cell.key), store.samples(cell.key)
             is_repeated = any(sample.response.repeat for sample in samples)
-            for sample in samples:
+            for sample in self._shown(samples):
                 name, repeat = sample.problem.problem_id, sample.response.repeat
                 words = ([f"training seed {seed}"] if len(seeds) > 1 else []) + [f"repeat {repeat}"] * is_repeated
                 tokens, was_right = credit.get((name, repeat), ()), before.get((task, name, repeat))
@@ -175,6 +179,13 @@ class _Writer:
                 found = self._pictures(cell, [name for of_task, name in problems if of_task == task])
                 pictures |= {(task, name): files for name, files in found.items()}
         return list(self._parts(row, column, by_problem, problems, pictures, len(tasks) > 1))
+
+    def _shown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Return the answers to as many problems as are asked for."""
+        if self.answers.max_problems is None:
+            return samples
+        names = list(dict.fromkeys(sample.problem.problem_id for sample in samples))[: self.answers.max_problems]
+        return [sample for sample in samples if sample.problem.problem_id in names]
 
     def _parts(
         self,

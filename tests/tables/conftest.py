@@ -216,6 +216,7 @@ def make_report():
         rows: tuple[str, ...] = ("zero_shot", "grpo", "grpo_atrl"),
         columns: tuple[str, ...] = ("geoqa_test", "wemath_testmini"),
         credit_of: CreditOf = lambda _: {},
+        max_problems: int | None = None,
     ) -> Workspace:
         place = Workspace(out, load_profile("mini"))
         out.mkdir(parents=True, exist_ok=True)
@@ -224,7 +225,8 @@ def make_report():
             store._connection.execute("PRAGMA synchronous = OFF")
             keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
             table = build_table(definition, store, profile=place.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
-            write_report(table, place.reports, Answers(store, keys, None, definition.baseline, credit_of))
+            answers = Answers(store, keys, None, definition.baseline, credit_of, max_problems)
+            write_report(table, place.reports, answers)
         write_index(place)
         return place
 

@@ -85,6 +85,16 @@ def test_a_long_page_is_cut_into_parts_that_link_to_each_other(make_report, tmp_
     assert all(f"<span>wrong {total}</span>" in text for text in texts)
 
 
+def test_a_report_can_show_the_first_problems_alone_and_says_so(make_report, tmp_path):
+    """Two answers to each of 12 problems, of which 3 are asked for."""
+    place = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",), max_problems=3)
+    html = page(place, "zero_shot.geoqa_test.html")
+    assert len(answers_of(html)) == 3 * 2
+    assert "6 of 24 answers" in html
+    assert "every answer" not in html
+    assert "6 of 24 answers</a>" in (place.reports / "main_7b.html").read_text()
+
+
 def test_pages_of_an_earlier_report_do_not_stay(make_report, tmp_path):
     place = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
     old = place.reports / "samples" / "main_7b" / "gone.geoqa_test.html"
