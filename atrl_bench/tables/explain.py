@@ -219,12 +219,9 @@ def _commands(
     if row.not_measured:
         return []
     place, table = plan.workspace, plan.definition.id
-    options = f"--profile {plan.profile.name} --out {place.root}"
-    if place.given_data is not None:
-        options += f" --data-dir {place.given_data}"
     seeds = "" if list(plan.seeds) == [0] else f" --seeds {','.join(map(str, plan.seeds))}"
     names = ",".join(column.id for column in columns)
-    commands = [f"atrl-bench run-table {table} --rows {row.id} --columns {names}{seeds} {options}"]
+    commands = [f"atrl-bench run-table {table} --rows {row.id} --columns {names}{seeds} {place.options}"]
     if any(cells.values()):
         commands.append(f"atrl-bench export jsonl --profile {plan.profile.name} --out {place.root}")
     return commands

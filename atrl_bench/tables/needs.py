@@ -54,7 +54,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "cells": cells,
         "next": "the same command without --dry-run"
         if plan.only is not None
-        else f"atrl-bench run-table {plan.definition.id} --profile {plan.profile.name}",
+        else f"atrl-bench run-table {plan.definition.id} {plan.workspace.options}",
         "not_measured": {row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
     }
 

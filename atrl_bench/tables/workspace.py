@@ -32,6 +32,14 @@ class Workspace:
         return cls(root or Path("runs") / profile.name, profile, data_dir)
 
     @property
+    def options(self) -> str:
+        """The options that lead a command typed next to this folder; its default place needs no naming."""
+        given = f"--profile {self.profile.name}"
+        if self.root != Path("runs") / self.profile.name:
+            given += f" --out {self.root}"
+        return given if self.given_data is None else f"{given} --data-dir {self.given_data}"
+
+    @property
     def store_path(self) -> Path:
         """The result store."""
         return self.root / "store.sqlite"

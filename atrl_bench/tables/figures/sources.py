@@ -36,8 +36,7 @@ class Source:
     @property
     def command(self) -> str:
         """The command that fills this run folder with what most figures need."""
-        where = "" if str(self.place.root) == f"runs/{self.place.profile.name}" else f" --out {self.place.root}"
-        return f"atrl-bench run-table main_7b --profile {self.place.profile.name}{where}"
+        return f"atrl-bench run-table main_7b {self.place.options}"
 
     def missing(self, what: str, why: str = "") -> MissingDataError:
         """Return the error of a figure that has nothing to show."""
