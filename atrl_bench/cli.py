@@ -77,9 +77,11 @@ def run_table(
     from atrl_bench.tables import run
 
     if table == "all":
-        if rows or columns or dry_run:
-            raise typer.BadParameter("all tables at once take no --rows, --columns or --dry-run")
-        _run_all(profile, seeds, out, data_dir, jobs, as_json)
+        _no_selection(rows, columns)
+        if dry_run:
+            _show_plans(profile, seeds, out, data_dir, as_json)
+        else:
+            _run_all(profile, seeds, out, data_dir, jobs, as_json)
         return
     planned = _plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json)
     if dry_run:
@@ -133,7 +135,7 @@ def ablate(
 
 @app.command()
 def plan(
-    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")],
     profile: ProfileOption = None,
     rows: RowsOption = None,
     columns: ColumnsOption = None,
@@ -144,8 +146,12 @@ def plan(
 ) -> None:
     """Say what every cell needs, and what is stored already.
 
-    Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network.
+    Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network. `all` counts what is left to do.
     """
+    if table == "all":
+        _no_selection(rows, columns)
+        _show_plans(profile, seeds, out, data_dir, as_json)
+        return
     _show_plan(_plan(table, profile, rows, columns, seeds, out, data_dir, quiet=as_json), as_json)
 
 
@@ -173,6 +179,7 @@ def report(
     if table == "all":
         from atrl_bench.tables.everything import report_all
 
+        _no_selection(rows, columns, seeds)
         pages = report_all(
             profile=_profile(profile, quiet=as_json), workspace=out, data_dir=data_dir, max_problems=problems
         )
@@ -646,6 +653,20 @@ def _show_plan(planned: Plan, as_json: bool) -> None:
 
     needs = describe_plan(planned)
     _show(needs, needs_text(needs), as_json)
+
+
+def _show_plans(profile: str | None, seeds: str | None, out: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    from atrl_bench.tables.definition import list_tables
+    from atrl_bench.tables.needs import all_text, describe_all
+
+    plans = [_plan(name, profile, None, None, seeds, out, data_dir, quiet=True) for name in list_tables()]
+    needs = describe_all(plans)
+    _show(needs, all_text(needs), as_json)
+
+
+def _no_selection(*options: str | None) -> None:
+    if any(options):
+        raise typer.BadParameter("all tables at once take no --rows or --columns, and their report no --seeds")
 
 
 def _show_outcome(outcome: Outcome, as_json: bool) -> None:

@@ -58,7 +58,16 @@ def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(arguments, nea
 
 
 @pytest.mark.parametrize(
-    "arguments", [("run-table",), ("run-table", "main_7b", "--seeds", "one"), ("fly",), ("--fly",)]
+    "arguments",
+    [
+        ("run-table",),
+        ("run-table", "main_7b", "--seeds", "one"),
+        ("run-table", "all", "--columns", "geoqa_test"),
+        ("plan", "all", "--rows", "grpo"),
+        ("report", "all", "--seeds", "1"),
+        ("fly",),
+        ("--fly",),
+    ],
 )
 def test_wrong_usage_ends_with_exit_code_2_and_no_traceback(arguments, tmp_path):
     result = atrl_bench(*arguments, cwd=tmp_path)

@@ -15,6 +15,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables.definition import list_tables
+from atrl_bench.tables.index import rendered, write_index
 from atrl_bench.tables.parts import Table
 from atrl_bench.tables.progress import duration
 from atrl_bench.tables.run import Outcome, cell_keys, plan_table, render, run_table
@@ -110,12 +111,14 @@ def report_all(
 ) -> list[Path]:
     """Return the pages of a run folder, rendered from its store: every table that has a number, the audit, the front.
 
-    Every figure that there is data for is drawn first; the front page shows them.
+    A table keeps the training seeds that it was last rendered with here. Every figure that there is data for is drawn
+    before the front page, which shows them.
     """
     place = Workspace.at(workspace, profile, data_dir)
+    seeds = {name: document.get("seeds") for name, document in rendered(place.reports).items()}
     pages = []
     for name in list_tables():
-        plan = plan_table(name, profile=profile, workspace=workspace, data_dir=data_dir)
+        plan = plan_table(name, profile=profile, workspace=workspace, seeds=seeds.get(name), data_dir=data_dir)
         with Store.open(place.store_path) as store:
             stored = [store.cell(key) for keys in cell_keys(plan, store).values() for key in keys]
         if any(cell is not None and cell.num_responses for cell in stored):
@@ -127,7 +130,6 @@ def finish_folder(place: Workspace) -> list[Path]:
     """Draw every figure that there is data for, then write the audit and the front page; return these two."""
     from atrl_bench.tables.audit import audit, write_audit
     from atrl_bench.tables.figures import draw_all
-    from atrl_bench.tables.index import write_index
 
     draw_all(place)
     return [write_audit(audit(), place.reports)[0], write_index(place)]

@@ -88,7 +88,7 @@ def write_index(place: Workspace) -> Path:
 
 def render_index(place: Workspace) -> str:
     """Return the front page of the folder."""
-    reports = _rendered(place.reports)
+    reports = rendered(place.reports)
     runs, cells, num_answers = _stored(place)
     return render_page(
         "index.html.j2",
@@ -112,7 +112,7 @@ def render_index(place: Workspace) -> str:
     )
 
 
-def _rendered(reports: Path) -> dict[str, dict[str, Any]]:
+def rendered(reports: Path) -> dict[str, dict[str, Any]]:
     """Return the tables that were rendered into this folder, by name, as their JSON has them."""
     found = {}
     for path in sorted(reports.glob("*.json")):

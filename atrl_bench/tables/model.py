@@ -183,6 +183,7 @@ class _Builder:
             settings=tuple(flat_text(self.profile.model_dump(exclude={"name", "title"}))),
             environment=tuple(sorted(environment.items())),
             has_average=self.definition.average,
+            seeds=self.seeds,
         )
 
     # Cells

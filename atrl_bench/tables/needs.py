@@ -138,3 +138,58 @@ def _cost(needs: dict[str, Any]) -> str:
     if "gpu_hours" not in needs:
         return f"{needs['rollouts']} rollouts, {needs['responses']} responses"
     return f"{needs['gpus']} GPUs of {needs['gb_per_gpu']} GB for {needs['hours']:.0f} h, {needs['disk_gb']} GB of disk"
+
+
+# Every table ------------------------------------------------------------------------------------------------------
+
+
+def describe_all(plans: Sequence[Plan]) -> dict[str, Any]:
+    """Return what is left to do for each table; what two tables share is counted with the first of them."""
+    seen: set[tuple[str, ...]] = set()
+    tables = [_left(describe_plan(plan), seen) for plan in plans]
+    together = {name: round(sum(table[name] for table in tables), 1) for name in COUNTS}
+    first = plans[0]
+    return {
+        "profile": first.profile.name,
+        "folder": str(first.workspace.root),
+        "tables": tables,
+        "together": together,
+        "is_generated": first.profile.generated_data,
+        "next": f"atrl-bench run-table all {first.workspace.options}",
+    }
+
+
+COUNTS = ("trainings", "cells", "answers", "gpu_hours")
+
+
+def _left(needs: dict[str, Any], seen: set[tuple[str, ...]]) -> dict[str, Any]:
+    left: dict[str, Any] = {"table": needs["table"], **dict.fromkeys(COUNTS, 0)}
+    for job in needs["jobs"]:
+        if job["needs"] is not None and job["training"] != "done" and _is_new(seen, "run", job["run"]):
+            left["trainings"] += 1
+            left["gpu_hours"] += job["needs"].get("gpu_hours", 0)
+    for cell in needs["cells"]:
+        if cell["state"] != "done" and _is_new(seen, "cell", str(cell["checkpoint"]), cell["column"], cell["dataset"]):
+            left["cells"] += 1
+            left["answers"] += cell["samples"]
+            left["gpu_hours"] += cell.get("gpu_hours_about", 0)
+    return left
+
+
+def _is_new(seen: set[tuple[str, ...]], *name: str) -> bool:
+    if name in seen:
+        return False
+    seen.add(name)
+    return True
+
+
+def all_text(needs: dict[str, Any]) -> str:
+    """Return a line for each table and one for all of them, eighty columns wide."""
+    names = COUNTS[: 3 if needs["is_generated"] else 4]
+    lines = [f"All tables under profile {needs['profile']}, in {needs['folder']}: what is left to do", ""]
+    lines.append(f"{'':<26}" + "".join(f"{name.replace('gpu_hours', 'GPU-hours'):>12}" for name in names))
+    for left in (*needs["tables"], {"table": "together", **needs["together"]}):
+        lines.append(f"{left['table']:<26}" + "".join(f"{left[name]:>12.0f}" for name in names))
+    lines += ["", "What two tables share is counted with the first of them. Stored answers count as left to do"]
+    lines += ["until their cell is whole.", f"Next: {needs['next']}"]
+    return "\n".join(lines)

@@ -203,6 +203,7 @@ class Table:
     settings: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
     has_average: bool = True  # then the last column is the mean of the others
+    seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
 
     @property
     def warning(self) -> str:

@@ -263,7 +263,11 @@ KINDS: dict[str, type[Recipe]] = {
 
 def list_recipes() -> list[str]:
     """Return the names of the shipped recipes."""
-    return sorted(path.stem for path in folder("recipes").glob("*.yaml") if "title" in _mapping(path))
+    return sorted(path.stem for path in folder("recipes").glob("*.yaml") if _is_recipe(path))
+
+
+def _is_recipe(path: Path) -> bool:
+    return path.is_file() and "title" in _mapping(path)  # a base that recipes share has none
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
@@ -294,8 +298,8 @@ def _find(name: str) -> Path:
         for candidate in (path, folder("recipes") / path.name):
             if candidate.is_file():
                 return candidate
-    elif name in list_recipes():
-        return folder("recipes") / f"{name}.yaml"
+    elif path.name == name and _is_recipe(shipped := folder("recipes") / f"{name}.yaml"):
+        return shipped
     raise UnknownNameError("recipe", name, list_recipes(), next_step="atrl-bench list recipes")
 
 

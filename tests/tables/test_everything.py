@@ -10,7 +10,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.tables import everything
 from atrl_bench.tables.definition import list_tables
-from atrl_bench.tables.everything import run_all
+from atrl_bench.tables.everything import report_all, run_all
 from atrl_bench.tables.run import Outcome
 
 SMOKE = load_profile("smoke")
@@ -69,3 +69,22 @@ def test_the_summary_counts_the_cells_of_each_table_and_says_where_the_pages_are
     assert "Failed: grouping: grpo seed 0: out of memory" in lines
     assert lines[-1] == f"Reports: {tmp_path}"
     assert result.has_failures
+
+
+def test_a_report_of_everything_keeps_the_seeds_of_each_table(make_report, tmp_path, monkeypatch):
+    """The table there was made with seeds 0 and 1; those that were never rendered have their own."""
+    place = make_report(tmp_path, seeds=2, rows=("zero_shot",), columns=("geoqa_test",))
+    asked = {}
+
+    def plan_table(name, *, seeds, **_):
+        asked[name] = seeds
+        raise MissingDataError("Enough is known.")
+
+    monkeypatch.setattr(everything, "list_tables", lambda: ["main_7b"])
+    monkeypatch.setattr(everything, "plan_table", plan_table)
+    with pytest.raises(MissingDataError, match="Enough"):
+        report_all(profile=place.profile, workspace=tmp_path)
+    monkeypatch.setattr(everything, "list_tables", lambda: ["video"])
+    with pytest.raises(MissingDataError, match="Enough"):
+        report_all(profile=place.profile, workspace=tmp_path)
+    assert asked == {"main_7b": [0, 1], "video": None}

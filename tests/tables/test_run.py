@@ -7,7 +7,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables import run
 from atrl_bench.tables.definition import load_table
-from atrl_bench.tables.needs import describe_plan, needs_text
+from atrl_bench.tables.needs import all_text, describe_all, describe_plan, needs_text
 from atrl_bench.tables.run import Evaluation, cell_keys, evaluation_keys, job_cells, plan_table, run_table
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
@@ -80,6 +80,22 @@ def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
     needs = describe_plan(planned)
     assert needs["jobs"][0]["training"] == "done"
     assert {cell["state"] for cell in needs["cells"]} == {"to do"}
+
+
+def test_what_two_tables_share_is_planned_once(tmp_path):
+    """Bias correction trains three rows on GeoQA-8K; a second look at the same table finds nothing new to do."""
+    once, again = (plan_table("bias_correction", profile=PAPER, workspace=tmp_path) for _ in range(2))
+    needs = describe_all([once, again])
+    assert [(table["trainings"], table["cells"]) for table in needs["tables"]] == [(3, 4), (0, 0)]
+    # 3,940 rows of MathVerse, eight answers each, for four rows of the table.
+    assert needs["together"]["answers"] == 4 * 31_520
+    assert needs["together"]["gpu_hours"] > 0
+    lines = all_text(needs).splitlines()
+    assert [line.split()[:3] for line in lines if line.startswith("bias")] == [
+        ["bias_correction", "3", "4"],
+        ["bias_correction", "0", "0"],
+    ]
+    assert max(map(len, lines[1:-1])) <= 80
 
 
 def test_a_failure_without_a_text_is_reported_by_its_type():
