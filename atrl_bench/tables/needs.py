@@ -190,6 +190,6 @@ def all_text(needs: dict[str, Any]) -> str:
     lines.append(f"{'':<26}" + "".join(f"{name.replace('gpu_hours', 'GPU-hours'):>12}" for name in names))
     for left in (*needs["tables"], {"table": "together", **needs["together"]}):
         lines.append(f"{left['table']:<26}" + "".join(f"{left[name]:>12.0f}" for name in names))
-    lines += ["", "What two tables share is counted with the first of them. Stored answers count as left to do"]
-    lines += ["until their cell is whole.", f"Next: {needs['next']}"]
+    lines += ["", "What two tables share is counted with the first of them; stored answers of an"]
+    lines += ["unfinished cell are counted as left to do.", f"Next: {needs['next']}"]
     return "\n".join(lines)
