@@ -1,6 +1,6 @@
-"""In headless Chromium: no script runs, no request leaves the page, nothing is wider than a phone.
+"""In headless Chromium: no script runs, no request leaves the page, nothing is wider than a phone, axe finds no fault.
 
-The scripts of the last two tests are put into copies of the pages, whose policy lets just these run.
+The scripts that look at a page are put into copies, whose policy lets just these run.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import json
 import re
 import shutil
 import subprocess
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from atrl_bench.tables.audit import audit, write_audit
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars --disable-sync"
@@ -39,6 +43,17 @@ addEventListener("load", () => {
   }), "*");
 });
 """
+AXE = """
+addEventListener("load", () => {
+  document.querySelectorAll("details").forEach((e) => { e.open = true; });
+  axe.run(document).then((found) => parent.postMessage(JSON.stringify({
+    dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    texts: found.passes.filter((rule) => rule.id === "color-contrast").map((rule) => rule.nodes.length),
+    violations: found.violations.map((rule) => [rule.id, rule.nodes.slice(0, 3).map((node) => node.html)]),
+  }), "*"));
+});
+"""
+SCHEMES = {"dark": 0, "light": 1}  # as Chromium counts them
 # A window cannot be narrower than about 500 pixels, a frame can.
 FRAME = """<!doctype html><body><script>addEventListener("message", (e) => document.body.textContent = e.data)</script>
 <iframe width="{width}" height="900" src="{address}"></iframe>"""
@@ -49,18 +64,20 @@ def browse(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
-def probed(page: Path, tmp_path: Path, fragment: str = "", width: int = 1280) -> dict:
+def probed(
+    page: Path, tmp_path: Path, fragment: str = "", *, width: int = 1280, probe: str = PROBE, flags: str = ""
+) -> dict[str, Any]:
     """Return what the probe says of a copy of the page, at this width, after its pictures have loaded."""
     html = page.read_text(encoding="utf-8").replace(' loading="lazy"', "")
-    digest = base64.b64encode(hashlib.sha256(PROBE.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(probe.encode()).digest()).decode()
     none = "default-src &#39;none&#39;;"
     assert none in html
     html = html.replace(none, f"{none} script-src 'sha256-{digest}';", 1)
     copy, frame = page.with_name(f"probe-{page.name}"), page.with_name(f"frame-{page.name}")
     try:
-        copy.write_text(html.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+        copy.write_text(html.replace("</body>", f"<script>{probe}</script></body>"), encoding="utf-8")
         frame.write_text(FRAME.format(width=width, address=copy.name + fragment), encoding="utf-8")
-        done = browse(tmp_path, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri())
+        done = browse(tmp_path, *flags.split(), "--virtual-time-budget=5000", "--dump-dom", frame.as_uri())
     finally:
         copy.unlink()
         frame.unlink()
@@ -130,3 +147,27 @@ def test_pictures_beside_the_page_are_allowed_by_its_policy(make_report, tmp_pat
     monkeypatch.setattr(samples, "pictures_of", pictures)
     place = make_report(tmp_path / "report", problems=4)
     assert probed(pages_of(place)[2], tmp_path)["pictures"] == 4
+
+
+def axe(page: Path, tmp_path: Path, scheme: str) -> dict[str, Any]:
+    """Return what axe finds with everything unfolded, in this theme."""
+    source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    return probed(page, tmp_path, probe=source + AXE, flags=f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_finds_no_fault_in_any_kind_of_page_in_either_theme(make_report, tmp_path, scheme):
+    place = make_report(tmp_path / "report")
+    for page in [*pages_of(place), *write_audit(audit(), place.reports)[:1]]:
+        found = axe(page, tmp_path, scheme)
+        assert found["dark"] == (scheme == "dark")
+        assert found["texts"][0] > 50, page.name  # of which it could tell the contrast
+        assert not found["violations"], page.name
+
+
+def test_axe_would_find_a_fault(make_report, tmp_path):
+    place = make_report(tmp_path / "report")
+    page = pages_of(place)[0]
+    page.write_text(page.read_text().replace('lang="en"', "").replace("<h1>", "<h5>").replace("</h1>", "</h5>"))
+    found = {rule for rule, _ in axe(page, tmp_path, "light")["violations"]}
+    assert {"html-has-lang", "page-has-heading-one"} <= found
