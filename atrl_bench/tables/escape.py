@@ -68,7 +68,8 @@ def one_line(text: str) -> str:
 
 def latex(text: str) -> Tex:
     """Return the text as LaTeX that prints it and runs nothing; what pdfLaTeX's fonts lack is printed by its number."""
-    return Tex("".join(_latex_character(character) for character in visible(text)))
+    parted = re.sub(r"([-',])(?=\1)", "\\1\0", visible(text))  # --, '' and ,, would be printed as one other sign
+    return Tex("".join("{}" if character == "\0" else _latex_character(character) for character in parted))
 
 
 def _latex_character(character: str) -> str:

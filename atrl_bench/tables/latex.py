@@ -18,6 +18,7 @@ from atrl_bench.tables.parts import Table
 from atrl_bench.tables.reproduction import against_paper
 
 _ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
+MOST_COLUMNS = 10  # a table with more is printed with its rows as columns, as the paper does
 _COLOURS = {1: Tex("ForestGreen"), -1: Tex("red"), 0: Tex("black")}
 
 
@@ -46,6 +47,7 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         standalone=standalone,
         arrows=_ARROWS,
         colours=_COLOURS,
+        is_turned=len(table.columns) > MOST_COLUMNS,
         label=Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
         columns=_columns(table),
         spans=spans(table),

@@ -18,6 +18,7 @@ import pytest
 from atrl_bench.errors import StoreError
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics import Estimate
+from atrl_bench.tables import latex as latex_module
 from atrl_bench.tables import numbers
 from atrl_bench.tables.escape import latex, markdown, spreadsheet, visible
 from atrl_bench.tables.html import render_html
@@ -138,6 +139,8 @@ def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path,
 def test_escaping_by_hand():
     assert visible("a\x1bb\u202ec\nd") == "a<U+001B>b<U+202E>c\nd"
     assert latex(r"\a_b{c}^~%") == r"\textbackslash{}a\_b\{c\}\textasciicircum{}\textasciitilde{}\%"
+    assert latex("--allow-code ''x'' ,,") == "-{}-allow-code '{}'x'{}' ,{},"
+    assert latex("1–2") == "1--2"
     assert latex("é ζ ↑") == r"é [U+03B6] $\uparrow$"
     assert markdown("a|b\n<c>*") == r"a\|b &lt;c&gt;\*"
     assert [spreadsheet(text) for text in ("=1", " @x", "-2", "ok")] == ["'=1", "' @x", "'-2", "ok"]
@@ -200,7 +203,9 @@ def test_a_full_page_stays_below_two_megabytes(make_table):
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 @pytest.mark.parametrize("third", [None, 0, 1, 2])
-def test_the_latex_document_compiles(tiny, tmp_path, payloads, third):
+@pytest.mark.parametrize("most_columns", [1, 10])
+def test_the_latex_document_compiles(tiny, tmp_path, payloads, third, most_columns, monkeypatch):
+    monkeypatch.setattr(latex_module, "MOST_COLUMNS", most_columns)
     payload = "" if third is None else "".join(payloads[third::3])
     table = replace(tiny, profile="paper", is_comparable=True)  # with a verdict on each row
     (tmp_path / "t.tex").write_text(render_latex(poisoned(table, payload) if payload else table, standalone=True))
@@ -218,6 +223,15 @@ def test_the_latex_looks_like_the_papers_table(table):
     assert r"\rowcolor{blue!5}" in published
     assert r"\textbf{SAPO + AT-RL} & \textbf{52.77{\scriptsize\textcolor{ForestGreen}{$\uparrow$8.72}}} &" in published
     assert r"StepGRPO$^{\text{i}}$ & 41.12{\scriptsize\textcolor{red}{$\downarrow$2.93}}" in published
+
+
+def test_a_table_with_many_columns_is_printed_with_its_models_as_columns(table, monkeypatch):
+    monkeypatch.setattr(latex_module, "MOST_COLUMNS", 5)
+    source = render_latex(table)
+    assert source.count(r"\textbf{Benchmark} & Zero-shot") == 2  # measured and published
+    lines = [line for line in source.splitlines() if line.startswith(("GeoQA", "Average"))]
+    assert [line.count(" & ") for line in lines] == [len(table.rows)] * 2 + [len(table.published)] * 2
+    assert r" & 46.86{\scriptsize\textcolor{ForestGreen}{$\uparrow$2.81}}" in lines[2]
 
 
 def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
