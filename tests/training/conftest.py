@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
+import time
 import zlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,3 +161,58 @@ def make_video_trainer(tmp_path, base_folder, video_dir, profile, coin_rewards):
     yield make
     for context in opened:
         context.__exit__(None, None, None)
+
+
+# Runs that are killed ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pull_the_plug():
+    """Return a function that starts a training and stops it once it tells of this rollout.
+
+    A rollout is told before its checkpoint is written: the last checkpoint is that of the rollout before.
+    """
+
+    def pull(start, rollout):
+        def stop(done, _total):
+            if done == rollout:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            start(on_progress=stop)
+
+    return pull
+
+
+@pytest.fixture
+def kill_9(base_folder, profile):
+    """Return a function that trains in a process, kills it each time a moment is reached, and lets the last one end."""
+
+    def run(moments, data_dir, out, **recipe):
+        program = Path(__file__).with_name("killed_run.py")
+        command = [sys.executable, program, json.dumps(recipe), base_folder, data_dir, out, profile.model_dump_json()]
+        for reached in moments:
+            process = subprocess.Popen(command)
+            while process.poll() is None and not reached():
+                time.sleep(0.005)
+            process.kill()
+            process.wait()
+        subprocess.run(command, check=True)
+
+    return run
+
+
+@pytest.fixture
+def has_lines():
+    """Return a function that makes a moment: this metrics file has so many lines, and has had them so long."""
+
+    def make(path, count, seconds=0.0):
+        def reached():
+            if not path.is_file() or len(path.read_text().splitlines()) < count:
+                return False
+            time.sleep(seconds)
+            return True
+
+        return reached
+
+    return make

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
+from functools import partial
 
 import pyarrow.parquet
 import pytest
@@ -161,23 +159,14 @@ def run(base_folder, data_dir, profile, coin_grader):
     return start
 
 
-class PulledPlugError(Exception):
-    pass
-
-
 def weights_bytes(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("fields", [{"credit": "atrl"}, {"finetuning": "lora"}], ids=["credit", "adapters"])
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, tmp_path, fields):
-    def pull_the_plug(done, _total):
-        if done == 3:
-            raise PulledPlugError
-
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path, fields):
     whole = run(tmp_path / "whole", **fields)
-    with pytest.raises(PulledPlugError):
-        run(tmp_path / "killed", **fields, on_progress=pull_the_plug)
+    pull_the_plug(partial(run, tmp_path / "killed", **fields), 3)
     assert [path.name for path in (tmp_path / "killed").glob("*/resume/checkpoint-*")] == ["checkpoint-2"]
     assert weights_bytes(run(tmp_path / "killed", **fields).checkpoint) == weights_bytes(whole.checkpoint)
 
@@ -189,13 +178,13 @@ def test_a_run_killed_while_it_samples_keeps_the_answers_it_has(run, tmp_path, m
 
     def sample_once(rows, *rest):
         if len(sampled) == 1:
-            raise PulledPlugError
+            raise InterruptedError
         sampled.append(rows)
         return original(rows, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(pairs, "_sampled", sample_once)
-        with pytest.raises(PulledPlugError):
+        with pytest.raises(InterruptedError):
             run(tmp_path / "killed")
     (part,) = (tmp_path / "killed").glob("*/resume/answers/*")
     asked = []
@@ -227,62 +216,17 @@ def test_a_base_that_gets_everything_wrong_says_what_to_change(run, tmp_path, mo
     assert "8 with all answers wrong" in str(raised.value)
 
 
-KILLED_RUN = """
-import sys, zlib
-from pathlib import Path
-from types import SimpleNamespace
-
-import atrl_bench.evaluation.grading as grading
-
-
-class CoinPool:
-    def __enter__(self): return self
-    def __exit__(self, *_): pass
-    def grade_many(self, answers):
-        return [SimpleNamespace(state=("correct", "wrong")[zlib.crc32(text.encode()) % 2]) for text, _ in answers]
-
-
-grading.GradingPool = CoinPool
-from atrl_bench.profiles import Profile
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
-
-base, data, out, profile = sys.argv[1:]
-train(
-    load_recipe("dpo", data="geometry3k", credit="atrl", pairs={"max_pairs_per_problem": 2}),
-    profile=Profile.model_validate_json(profile),
-    base_model=base,
-    data_dir=Path(data),
-    out=Path(out),
-    seed=0,
-)
-"""
-
-
 @pytest.mark.slow
 def test_kill_9_while_sampling_and_while_training_and_the_same_call_again_give_the_same_bytes(
-    run, tmp_path, base_folder, data_dir, profile
+    run, kill_9, has_lines, tmp_path, data_dir
 ):
     whole = run(tmp_path / "whole", credit="atrl")
-    out = tmp_path / "killed"
-    folder = out / whole.checkpoint.name
-    command = [sys.executable, "-c", KILLED_RUN, base_folder, data_dir, out, profile.model_dump_json()]
-
-    def has_lines(count):
-        path = folder / "metrics.jsonl"
-        return path.is_file() and len(path.read_text().splitlines()) >= count
-
+    folder = tmp_path / "killed" / whole.checkpoint.name
     moments = (
         lambda: any((folder / "resume" / "answers").glob("*.parquet")),
-        lambda: has_lines(3),
+        has_lines(folder / "metrics.jsonl", 3),
     )
-    for reached in moments:
-        process = subprocess.Popen(command)
-        while process.poll() is None and not reached():
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
-    subprocess.run(command, check=True)
+    kill_9(moments, data_dir, folder.parent, name="dpo", data="geometry3k", credit="atrl", pairs=TWO)
     assert weights_bytes(folder) == weights_bytes(whole.checkpoint)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file
@@ -32,16 +30,6 @@ def run(base_folder, data_dir, profile, coin_grader):
     return start
 
 
-class PulledPlugError(Exception):
-    pass
-
-
-def pull_the_plug(done, _total):
-    # A rollout is told before its checkpoint is written, so only the first one's is there.
-    if done == 2:
-        raise PulledPlugError
-
-
 def weights_bytes(result):
     return (result.checkpoint / "model.safetensors").read_bytes()
 
@@ -50,10 +38,9 @@ def weights_bytes(result):
     ("name", "fields"),
     [("grpo", {}), ("grpo", {"credit": "atrl"}), ("dapo", {"credit": "atrl"}), ("grpo", {"finetuning": "lora"})],
 )
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, tmp_path, name, fields):
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path, name, fields):
     whole = run(tmp_path / "whole", name, **fields)
-    with pytest.raises(PulledPlugError):
-        run(tmp_path / "killed", name, **fields, on_progress=pull_the_plug)
+    pull_the_plug(partial(run, tmp_path / "killed", name, **fields), 2)
     assert not list((tmp_path / "killed").glob("*/done.json"))
     assert [path.name for path in (tmp_path / "killed").glob("*/resume/checkpoint-*")] == ["checkpoint-2"]
     resumed = run(tmp_path / "killed", name, **fields)
@@ -69,66 +56,26 @@ def test_a_run_killed_while_its_checkpoint_is_moved_into_place_is_finished_by_th
     whole = run(tmp_path / "whole")
 
     def pull(*_):
-        raise PulledPlugError
+        raise InterruptedError
 
     with monkeypatch.context() as patch:
         patch.setattr("atrl_bench.training.run._write_done", pull)
-        with pytest.raises(PulledPlugError):
+        with pytest.raises(InterruptedError):
             run(tmp_path / "killed")
     assert weights_bytes(run(tmp_path / "killed")) == weights_bytes(whole)
-
-
-KILLED_RUN = """
-import sys, zlib
-from pathlib import Path
-from types import SimpleNamespace
-
-import atrl_bench.evaluation.grading as grading
-
-
-class CoinPool:
-    def __enter__(self): return self
-    def __exit__(self, *_): pass
-    def grade_many(self, answers):
-        return [SimpleNamespace(state=("correct", "wrong")[zlib.crc32(text.encode()) % 2]) for text, _ in answers]
-
-
-grading.GradingPool = CoinPool
-from atrl_bench.profiles import Profile
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
-
-base, data, out, profile, name = sys.argv[1:]
-train(
-    load_recipe(name, data="geometry3k", credit="atrl"),
-    profile=Profile.model_validate_json(profile),
-    base_model=base,
-    data_dir=Path(data),
-    out=Path(out),
-    seed=0,
-)
-"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
 def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
-    run, tmp_path, base_folder, data_dir, profile, name
+    run, kill_9, has_lines, tmp_path, data_dir, name
 ):
     whole = run(tmp_path / "whole", name, credit="atrl")
-    out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED_RUN, base_folder, data_dir, out, profile.model_dump_json(), name]
-    metrics = out / whole.checkpoint.name / "metrics.jsonl"
+    folder = tmp_path / "killed" / whole.checkpoint.name
     # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
-    for num_lines, patience in ((1, 0.0), (2, 0.05), (3, 0.0)):
-        process = subprocess.Popen(command)
-        while process.poll() is None and not (metrics.is_file() and len(metrics.read_text().splitlines()) >= num_lines):
-            time.sleep(0.005)
-        time.sleep(patience)
-        process.kill()
-        process.wait()
-    subprocess.run(command, check=True)
-    assert (metrics.parent / "model.safetensors").read_bytes() == weights_bytes(whole)
+    moments = [has_lines(folder / "metrics.jsonl", *at) for at in ((1,), (2, 0.05), (3,))]
+    kill_9(moments, data_dir, folder.parent, name=name, data="geometry3k", credit="atrl")
+    assert (folder / "model.safetensors").read_bytes() == weights_bytes(whole)
 
 
 def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_asked_again(run, tmp_path):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -215,79 +212,31 @@ def run(base_folder, video_dir, profile, coin_rewards):
     return start
 
 
-class PulledPlugError(Exception):
-    pass
-
-
-def pull_the_plug(done, _total):
-    # A rollout is told before its checkpoint is written, so only the first one's is there.
-    if done == 2:
-        raise PulledPlugError
-
-
 def weights_bytes(result):
     return (result.checkpoint / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("fields", [{}, {"credit": "atrl", "schedule": "strict"}])
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, tmp_path, base_folder, fields):
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
+    run, pull_the_plug, tmp_path, base_folder, fields
+):
     whole = run(tmp_path / "whole", **fields)
-    with pytest.raises(PulledPlugError):
-        run(tmp_path / "killed", on_progress=pull_the_plug, **fields)
+    pull_the_plug(partial(run, tmp_path / "killed", **fields), 2)
     assert list((tmp_path / "killed").glob("*/resume/checkpoint-*"))
     assert weights_bytes(run(tmp_path / "killed", **fields)) == weights_bytes(whole)
     assert weights_bytes(whole) != (base_folder / "model.safetensors").read_bytes()
 
 
-KILLED_RUN = """
-import sys, zlib
-from pathlib import Path
-
-import atrl_bench.training.typed_rewards as typed_rewards
-
-
-class CoinReward:
-    __name__ = "accuracy"
-    def __init__(self, pool): pass
-    def __call__(self, completions, **_):
-        return [float(zlib.crc32(completion[0]["content"].encode()) % 2) for completion in completions]
-
-
-typed_rewards.TypedReward = CoinReward
-from atrl_bench.profiles import Profile
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
-
-if __name__ == "__main__":
-    base, data, out, profile = sys.argv[1:]
-    train(
-        load_recipe("t_grpo", credit="atrl"),
-        profile=Profile.model_validate_json(profile),
-        base_model=base,
-        data_dir=Path(data),
-        out=Path(out),
-        seed=0,
-    )
-"""
-
-
 @pytest.mark.slow
 def test_kill_9_in_each_rollout_and_the_same_call_again_give_the_same_bytes(
-    run, tmp_path, base_folder, video_dir, profile
+    run, kill_9, has_lines, tmp_path, video_dir
 ):
     whole = run(tmp_path / "whole", credit="atrl")
-    out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED_RUN, base_folder, video_dir, out, profile.model_dump_json()]
-    metrics: Path = out / whole.checkpoint.name / "metrics.jsonl"
+    folder = tmp_path / "killed" / whole.checkpoint.name
     # In the first rollout's updates, and in the second's.
-    for num_lines in (1, 3):
-        process = subprocess.Popen(command)
-        while process.poll() is None and not (metrics.is_file() and len(metrics.read_text().splitlines()) >= num_lines):
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
-    subprocess.run(command, check=True)
-    assert (metrics.parent / "model.safetensors").read_bytes() == weights_bytes(whole)
+    moments = [has_lines(folder / "metrics.jsonl", count) for count in (1, 3)]
+    kill_9(moments, video_dir, folder.parent, name="t_grpo", credit="atrl")
+    assert (folder / "model.safetensors").read_bytes() == weights_bytes(whole)
 
 
 # What a model that has learned the order reads --------------------------------------------------------------------

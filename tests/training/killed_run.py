@@ -1,0 +1,29 @@
+"""A training as a process of its own, for tests that kill it: graded by a coin, as in `conftest.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from conftest import CoinPool, CoinReward  # the folder of a program is the first place where Python looks
+
+import atrl_bench.evaluation.grading
+import atrl_bench.training.typed_rewards
+from atrl_bench.profiles import Profile
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
+
+if __name__ == "__main__":
+    atrl_bench.evaluation.grading.GradingPool = CoinPool
+    atrl_bench.training.typed_rewards.TypedReward = CoinReward
+    recipe, base, data, out, profile = sys.argv[1:]
+    fields = json.loads(recipe)
+    train(
+        load_recipe(fields.pop("name"), **fields),
+        profile=Profile.model_validate_json(profile),
+        base_model=base,
+        data_dir=Path(data),
+        out=Path(out),
+        seed=0,
+    )
