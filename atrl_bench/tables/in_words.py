@@ -4,6 +4,7 @@ They are made of what was rendered: the comparisons of credit in a table's JSON,
 
 A difference is called clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number
 of the table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
+The accuracy while training has intervals over seeds alone, corrected likewise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from atrl_bench.results.statistics import Estimate, SeedSpread
+from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
 from atrl_bench.tables import numbers
 from atrl_bench.tables.parts import SIGNIFICANCE
 
@@ -128,7 +129,6 @@ def _finite(estimate: Mapping[str, Any]) -> dict[str, Any]:
 
 def _verdict(contrasts: Sequence[Contrast]) -> str:
     verdicts = [contrast.verdict for contrast in contrasts]
-    num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
     if "unfinished" in verdicts:
         return f"Not finished: {verdicts.count('unfinished')} of {len(verdicts)} comparisons still grow."
     least = f"{numbers.percent(statistics.median(contrast.least for contrast in contrasts), 1)} points"
@@ -137,17 +137,47 @@ def _verdict(contrasts: Sequence[Contrast]) -> str:
             "One training seed cannot tell: another may move any row by more than what is seen here, and over problems "
             f"alone a difference shows from about {least} on."
         )
-    better, worse = verdicts.count("better"), verdicts.count("worse")
-    if not better and not worse:
+    return f"{_after_training(contrasts, least)} {_while_training(contrasts)}".strip()
+
+
+def _after_training(contrasts: Sequence[Contrast], least: str) -> str:
+    clear = [contrast for contrast in contrasts if contrast.verdict in ("better", "worse")]
+    if not clear:
+        num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
         return (
-            f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear. One of about "
+            f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear; one of about "
             f"{least} would have been."
         )
-    parts = [f"{n} in favour" for n in (better,) if n] + [f"{n} against" for n in (worse,) if n]
-    start = "Yes" if better == len(verdicts) else "No" if not better else "In part"
-    rest = len(verdicts) - better - worse
-    unclear = f"; {rest} cannot be told from noise, where about {least} would have been seen" if rest else ""
-    return f"{start}: of {len(verdicts)} differences {' and '.join(parts)} clear over problems and seeds{unclear}."
+    num_better = sum(contrast.verdict == "better" for contrast in clear)
+    start = "Yes" if num_better == len(contrasts) else "In part" if num_better else "No"
+    rest = len(contrasts) - len(clear)
+    unclear = (
+        f" The other {rest} of {len(contrasts)} differences cannot be told from noise; one of about {least} would "
+    )
+    return f"{start}. Clear: {_named(clear, [c.estimate.mean for c in clear])}." + (
+        unclear + "have been." if rest else ""
+    )
+
+
+def _while_training(contrasts: Sequence[Contrast]) -> str:
+    """Return which rows learned faster or slower, over seeds and corrected for the number of comparisons."""
+    over_seeds = [(contrast, contrast.training.estimate()) for contrast in contrasts if contrast.training is not None]
+    tested = [(contrast, estimate) for contrast, estimate in over_seeds if estimate is not None]
+    q_values = benjamini_hochberg([estimate.p_value() for _, estimate in tested])
+    clear = [pair for pair, q_value in zip(tested, q_values, strict=True) if q_value < SIGNIFICANCE]
+    if not tested:
+        return ""
+    if not clear:
+        return "Nor is any clear in the accuracy while training."
+    named = _named([contrast for contrast, _ in clear], [estimate.mean for _, estimate in clear])
+    return f"In the accuracy while training, {len(clear)} of {len(tested)} are clear: {named}."
+
+
+def _named(contrasts: Sequence[Contrast], means: Sequence[float]) -> str:
+    return "; ".join(
+        f"{contrast.row} against {contrast.other} {numbers.signed(mean, 1)} points"
+        for contrast, mean in zip(contrasts, means, strict=True)
+    )
 
 
 def _sentences(contrasts: Sequence[Contrast]) -> Iterable[str]:

@@ -39,19 +39,25 @@ def test_a_question_without_a_table_names_the_command_that_answers_it(tmp_path):
     assert placement.command == "atrl-bench run-table credit_placement --profile smoke"
 
 
-def test_differences_that_are_clear_both_ways_are_counted_on_their_sides(tmp_path):
+def test_differences_that_are_clear_both_ways_are_named_with_their_sides(tmp_path):
     found = said(
-        tmp_path, comparison("Uniform", 0.05), comparison("Random order", 0.03), comparison("Reverse order", -0.04)
+        tmp_path,
+        comparison("Uniform", 0.05),
+        comparison("Random order", 0.03, q=0.3),
+        comparison("Reverse order", -0.04),
     )
-    assert found.answer == "In part: of 3 differences 2 in favour and 1 against clear over problems and seeds."
+    assert found.answer == (
+        "In part. Clear: AT-RL against Uniform +5.0 points; AT-RL against Reverse order −4.0 points. The other 1 of 3 "
+        "differences cannot be told from noise; one of about 1.0 points would have been."
+    )
     assert found.because == (
         "AT-RL: against Uniform +5.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear; "
-        "against Random order +3.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear; "
+        "against Random order +3.00 points ±1.0 over problems, ±0.1 over 5 seeds; "
         "against Reverse order −4.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear.",
     )
     assert found.page == "credit_placement.html#credit"
-    assert said(tmp_path, comparison("Uniform", 0.05)).answer.startswith("Yes: of 1 differences 1 in favour")
-    assert said(tmp_path, comparison("Uniform", -0.05)).answer.startswith("No: of 1 differences 1 against")
+    assert said(tmp_path, comparison("Uniform", 0.05)).answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
+    assert said(tmp_path, comparison("Uniform", -0.05)).answer == "No. Clear: AT-RL against Uniform −5.0 points."
 
 
 @pytest.mark.parametrize("change", [{"q": 0.2}, {"sd": 0.05}])
@@ -60,7 +66,7 @@ def test_what_either_interval_leaves_open_is_not_called_clear(tmp_path, change):
     found = said(tmp_path, comparison("Uniform", 0.05, **change))
     least = "6.2" if "sd" in change else "1.0"
     assert found.answer == (
-        f"Not that 5 seeds could show: none of 1 differences is clear. One of about {least} points would have been."
+        f"Not that 5 seeds could show: none of 1 differences is clear; one of about {least} points would have been."
     )
     assert "clear" not in found.because[0]
 
@@ -79,13 +85,21 @@ def test_a_comparison_that_still_grows_holds_the_answer_back(tmp_path):
 
 def test_rows_whose_credit_is_not_on_anchors_are_no_evidence(tmp_path):
     found = said(tmp_path, comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
-    assert found.answer.startswith("Yes: of 1 differences")
-    assert said(tmp_path, comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes: of 1 differences")
+    assert found.answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
+    assert said(tmp_path, comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes. Clear: Top against")
 
 
-def test_the_accuracy_while_training_stands_beside_the_one_after_it(tmp_path):
-    found = said(tmp_path, comparison("Uniform", 0.05, training={"mean": 0.02, "sd": 0.01, "num_seeds": 2}))
-    assert "; while training +2.00 ±9.0 over 2 seeds: clear." in found.because[0]
+def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own(tmp_path):
+    """0.02 with sd 0.01 over five seeds is 4.47 standard errors: p = 0.011, and 0.022 beside one other."""
+    ahead, level = ({"mean": mean, "sd": 0.01, "num_seeds": 5} for mean in (0.02, 0.0005))
+    found = said(
+        tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), comparison("Random order", 0, q=0.9, training=level)
+    )
+    assert found.answer.endswith("In the accuracy while training, 1 of 2 are clear: AT-RL against Uniform +2.0 points.")
+    assert "; while training +2.00 ±1.2 over 5 seeds;" in found.because[0]
+    many = [comparison(f"row {n}", 0, q=0.9, training=level) for n in range(9)]
+    found = said(tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), *many)  # 10 * 0.011 is more than 0.05
+    assert found.answer.endswith("Nor is any clear in the accuracy while training.")
 
 
 def anchors(folder, **changes):

@@ -89,13 +89,17 @@ class SeedSpread:
     sd: float | None
     num_seeds: int
 
-    def half_width(self, level: float = 0.95) -> float | None:
-        """Return the half width of the t interval of the mean over seeds, or None for one seed."""
-        from scipy.special import stdtrit
-
+    def estimate(self) -> Estimate | None:
+        """Return the mean with its standard error over seeds, or None for one seed."""
         if self.sd is None:
             return None
-        return float(stdtrit(self.num_seeds - 1, (1 + level) / 2)) * self.sd / math.sqrt(self.num_seeds)
+        stderr = self.sd / math.sqrt(self.num_seeds)
+        return Estimate(self.mean, stderr, self.num_seeds - 1, self.num_seeds, self.num_seeds)
+
+    def half_width(self, level: float = 0.95) -> float | None:
+        """Return the half width of the t interval of the mean over seeds, or None for one seed."""
+        estimate = self.estimate()
+        return None if estimate is None else estimate.half_width(level)
 
 
 def problem_scores(samples: Iterable[Sample], metric: str) -> dict[str, float]:
