@@ -255,6 +255,14 @@ def test_a_suite_weighs_its_parts_alike_whatever_their_size():
     assert suite_score([answers([1, 1, 1, 0], "mean@1"), answers([0, 1], "mean@1", first=4)]).mean == (0.75 + 0.5) / 2
 
 
+@pytest.mark.parametrize("metric", ["mean@1", "categories@1"])
+def test_a_number_of_nothing_in_every_part_still_has_an_interval(metric):
+    """Eight failures in a row are a chance of one in twenty where 31 % are solved: (1 - 0.3123)^8 = 0.05."""
+    nothing = [answers([0, 0, 0, 0], metric), answers([0, 0, 0, 0], metric, first=4)]
+    assert suite_score(nothing).interval() == pytest.approx((0.0, 0.3123), abs=1e-4)
+    assert score(nothing[0]).half_width() == pytest.approx(1 - 0.05 ** (1 / 4))
+
+
 def test_a_suite_with_a_composite_part_is_resampled_as_a_whole():
     first = answers([1, 0, 1, 0] * 10, "mean@1")
     composite = answers([1, 0, 1, 0] * 10, "categories@1")

@@ -134,10 +134,14 @@ def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Es
 
 def clustered_score(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
     """Return `clustered_mean` of scores between 0 and 1, with an interval too where all are 0 or all are 1."""
-    estimate = clustered_mean(values, groups)
-    if values and all(value == estimate.mean for value in values.values()) and estimate.mean in (0.0, 1.0):
-        return Unanimous(estimate.mean, 0.0, estimate.degrees, estimate.num_problems, estimate.num_groups)
-    return estimate
+    return unanimous_or(clustered_mean(values, groups))
+
+
+def unanimous_or(score: Estimate) -> Estimate:
+    """Return the score, as `Unanimous` where it is 0 or 1 and nothing seems to vary."""
+    if score.num_groups and score.mean in (0.0, 1.0) and not score.stderr > 0:
+        return Unanimous(score.mean, 0.0, score.degrees, score.num_problems, score.num_groups)
+    return score
 
 
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:

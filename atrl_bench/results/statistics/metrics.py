@@ -28,6 +28,7 @@ from atrl_bench.results.statistics.means import (
     mean_of_parts,
     paired_difference,
     problem_scores,
+    unanimous_or,
 )
 from atrl_bench.results.store import Problem, Sample
 
@@ -114,7 +115,7 @@ def score(answers: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = S
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     if answers.maker is None:
         return clustered_score(answers.scores, answers.groups)
-    return bootstrap([_part(answers)], num_resamples, seed)
+    return unanimous_or(bootstrap([_part(answers)], num_resamples, seed))
 
 
 def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Difference:
@@ -137,8 +138,8 @@ def suite_score(parts: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES,
     Unrelated benchmarks are `average_of`'s.
     """
     if all(part.maker is None for part in parts):
-        return mean_of_parts([(part.scores, part.groups) for part in parts])
-    return bootstrap([_part(part) for part in parts], num_resamples, seed)
+        return unanimous_or(mean_of_parts([(part.scores, part.groups) for part in parts]))
+    return unanimous_or(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 
 def suite_difference(
