@@ -62,7 +62,7 @@ class GroupDefinition(_Settings):
 
 
 class RowDefinition(_Settings):
-    """One model of the table: the base model itself, or the base model after one recipe."""
+    """One model of the table: the base model itself, the base model after one recipe, or a model behind an endpoint."""
 
     id: str = Field(description="how the command line calls it")
     label: str = Field(description="how a report prints it")
@@ -74,6 +74,7 @@ class RowDefinition(_Settings):
     model: str | None = Field(None, description="base model; none: the table's. The mini model stands for every one")
     data: str | None = Field(None, description="training set; none: the table's")
     schedule: Schedule | None = Field(None, description="updates per rollout; none: the table's")
+    served: str | None = Field(None, description="the name of a model that only an endpoint has, in place of a recipe")
     not_measured: str | None = Field(None, description="why nothing here can measure this row yet")
     compared_with: str | None = Field(None, description="the row that differs from this one in its credit alone")
     in_paper: bool = Field(True, description="false for rows that the paper does not have")
@@ -88,8 +89,8 @@ class RowDefinition(_Settings):
 
     @model_validator(mode="after")
     def _measurable_or_not(self) -> Self:
-        if self.not_measured and self.recipe:
-            raise ValueError(f"row {self.id} has a recipe and a reason why it is not measured; keep one")
+        if sum(map(bool, (self.recipe, self.served, self.not_measured))) > 1:
+            raise ValueError(f"row {self.id} has two of recipe, served and not_measured; keep one")
         if not self.recipe and self.credit.rule != "uniform":
             raise ValueError(f"row {self.id} has a credit rule but no recipe that would use it")
         return self
@@ -173,6 +174,12 @@ class TableDefinition(_Settings):
         usual = {"credit": row.credit.rule == "uniform", "schedule": row.schedule is None}
         known = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
         return {name: value for name, value in fields.items() if name in known or not usual.get(name)}
+
+    def evaluate_command(self, row: RowDefinition, options: str) -> str:
+        """Return the command that fills a row which only an endpoint can answer."""
+        tasks = ",".join(dict.fromkeys(column.task for column in self.columns))
+        frames = "".join(f" --frames {n}" for n in {column.frames for column in self.columns} if n)
+        return f"atrl-bench evaluate {row.served} --base-url URL --tasks {tasks}{frames} {options}"
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """Return the table with these rows and columns only, in its own order; None keeps all."""

@@ -153,6 +153,8 @@ def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
     """Return what the definition fixes of the row, whether or not it was trained already."""
     if row.not_measured:
         return {"not_measured": " ".join(row.not_measured.split())}
+    if row.served:
+        return {"recipe": "none: a model that only an endpoint has", "served": row.served}
     base = plan.workspace.with_model(plan.definition.model_of(row)).profile.model
     if not row.recipe:
         return {"recipe": "none: the base model, untrained", "base": base}
@@ -219,6 +221,8 @@ def _commands(
     if row.not_measured:
         return []
     place, table = plan.workspace, plan.definition.id
+    if row.served:
+        return [plan.definition.evaluate_command(row, place.options)]
     seeds = "" if list(plan.seeds) == [0] else f" --seeds {','.join(map(str, plan.seeds))}"
     names = ",".join(column.id for column in columns)
     commands = [f"atrl-bench run-table {table} --rows {row.id} --columns {names}{seeds} {place.options}"]

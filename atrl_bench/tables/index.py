@@ -140,7 +140,8 @@ def _status(
     if definition is not None:
         total = len(definition.rows) * len(definition.columns)
         if report is None:
-            states["not measured"] = sum(bool(r.not_measured) for r in definition.rows) * len(definition.columns)
+            unmeasured = [row for row in definition.rows if row.not_measured or row.served]
+            states["not measured"] = len(unmeasured) * len(definition.columns)
     open_cells = total - states["not measured"] - states["measured"]
     state = "done" if not open_cells else "partial" if states["measured"] + states["partial"] else "not run"
     if state == "not run" and states["failed"]:

@@ -56,7 +56,7 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         num_columns=len(table.columns) + 1,
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
-        unmeasured=[row for row in table.rows if row.cells[0].state == "not measured"],
+        unmeasured=[row for row in table.rows if row.is_unmeasured],
     )
 
 

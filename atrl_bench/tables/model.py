@@ -195,10 +195,16 @@ class _Builder:
         command = f"atrl-bench run-table {table} --rows {row.id} --columns {column.id}"
         if row.added_by:
             command = f"atrl-bench ablate {table} {row.added_by} --columns {column.id}"
+        if row.served:
+            command = self.definition.evaluate_command(row, f"--profile {self.profile.name}")
         stored = [cell for key in self.cell_keys.get((row.id, column.id), ()) if (cell := self.store.cell(key))]
         if not any(cell.num_responses for cell in stored):
             failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
             failures += [cell.reason for cell in stored if cell.state == "failed"]
+            if row.served:
+                return Cell(
+                    "not measured", reason=f"Only an endpoint has this model. To ask it: {command}", command=command
+                )
             if column.id in self.lacking:
                 return Cell("not measured", reason=self.lacking[column.id], command=command)
             if failures:
@@ -428,6 +434,7 @@ class _Builder:
             checkpoints=tuple(run.digest[:16] for run in runs if run.state == "done"),
             baseline=self.baselines[row.id],
             in_paper=row.in_paper,
+            served=row.served or "",
         )
 
     def _figures(self) -> Iterable[Figures]:

@@ -56,6 +56,11 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         if plan.only is not None
         else f"atrl-bench run-table {plan.definition.id} {plan.workspace.options}",
         "not_measured": {row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
+        "served": {
+            row.id: plan.definition.evaluate_command(row, plan.workspace.options)
+            for row in plan.definition.rows
+            if row.served
+        },
     }
 
 
@@ -120,6 +125,12 @@ def needs_text(needs: dict[str, Any]) -> str:
         lines.append(
             textwrap.fill(f"{row:<18} not measured: {reason}", 80, initial_indent="  ", subsequent_indent=" " * 21)
         )
+    if needs["served"]:
+        lines += [
+            "",
+            "Models that only an endpoint has",
+            *(f"  {row}: {text}" for row, text in needs["served"].items()),
+        ]
     lines += ["", "Evaluations, for each row"]
     seen = set()
     for cell in needs["cells"]:

@@ -115,6 +115,12 @@ class Row:
     checkpoints: tuple[str, ...]
     baseline: str = ""
     in_paper: bool = True
+    served: str = ""
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether nothing here can measure any of it; `cells[0].reason` says why."""
+        return all(cell.state == "not measured" for cell in self.cells)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _verdict(table: Table, published: PublishedRow, row: Row | None) -> RowVerdi
     if not table.is_comparable:
         sentence = f"Not comparable: profile {table.profile} has another model, other problems and other sizes."
         return RowVerdict(published.id, published.label, "not comparable", sentence, ())
-    if row is None or row.cells[0].state == "not measured":
+    if row is None or row.is_unmeasured:
         reason = row.cells[0].reason if row is not None else "it was left out here"
         return RowVerdict(published.id, published.label, "not comparable", f"Not comparable: {reason}", ())
     pairs = tuple(_pairs(table, published, row))

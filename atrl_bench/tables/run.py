@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +29,7 @@ from atrl_bench.tables.progress import Watch
 from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
+    from atrl_bench.evaluation.endpoint_client import EndpointConfig
     from atrl_bench.tables.model import Table
     from atrl_bench.training.recipe import Recipe
 
@@ -148,12 +149,12 @@ def plan_definition(
     from atrl_bench.training.recipe import load_recipe
 
     seeds = tuple(seeds or definition.seeds)
-    asked = tuple(dict.fromkeys(item for column in definition.columns for item in evaluations_of(column)))
+    asked = _asked(definition)
     place.provide(*(find_task(evaluation.task).folder for evaluation in asked))
     jobs = [
         Job(row, seeds[0], asked, None, None, place.with_model(definition.model_of(row)).profile.model)
         for row in definition.rows
-        if not row.recipe and not row.not_measured
+        if not (row.recipe or row.served or row.not_measured)
     ]
     recipes = {
         row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
@@ -166,6 +167,11 @@ def plan_definition(
                 spec = training_spec(recipes[row.id], own, seed)
                 jobs.append(Job(row, seed, asked, recipes[row.id], spec, own.profile.model))
     return Plan(definition, place, seeds, tuple(jobs), only)
+
+
+def _asked(definition: TableDefinition) -> tuple[Evaluation, ...]:
+    """Return what a row of the table needs, each once."""
+    return tuple(dict.fromkeys(item for column in definition.columns for item in evaluations_of(column)))
 
 
 def evaluations_of(column: ColumnDefinition) -> tuple[Evaluation, ...]:
@@ -217,24 +223,30 @@ def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
     """Return the cell keys of a job by column, several for a suite; a column that lacks one is left out."""
-    of = evaluation_keys(job, plan, store)
+    return _by_column(plan, evaluation_keys(job, plan, store))
+
+
+def _by_column(plan: Plan, of: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:
     needed = {column.id: evaluations_of(column) for column in plan.definition.columns}
     return {column: tuple(of[item] for item in items) for column, items in needed.items() if of.keys() >= set(items)}
 
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
     """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
+    model = _checkpoint(job, plan.workspace, store)
+    return {} if model is None else _cell_keys(model, job.evaluations, plan)
+
+
+def _cell_keys(
+    model: str | Path, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
+) -> dict[Evaluation, str]:
     from atrl_bench.evaluation.run import cell_spec
 
-    place, keys = plan.workspace, {}
-    model = _checkpoint(job, place, store)
-    if model is None:
-        return {}
-    for task, frames in job.evaluations:
+    options: dict[str, Any] = {"profile": plan.profile, "data_dir": plan.workspace.data_dir, "endpoint": endpoint}
+    keys = {}
+    for task, frames in evaluations:
         try:
-            spec = cell_spec(
-                model, task, profile=plan.profile, data_dir=place.data_dir, run_seed=EVALUATION_SEED, frames=frames
-            )
+            spec = cell_spec(model, task, run_seed=EVALUATION_SEED, frames=frames, **options)
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
         keys[Evaluation(task, frames)] = spec_key(spec)
@@ -247,7 +259,17 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
     for job in plan.jobs:
         for column, of_column in job_cells(job, plan, store).items():
             keys.setdefault((job.row.id, column), []).extend(of_column)
+    for row in plan.definition.rows:
+        if row.served:
+            keys |= {(row.id, column): list(of_column) for column, of_column in _served_cells(row.served, plan).items()}
     return keys
+
+
+def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the cells that `atrl-bench evaluate MODEL --base-url URL` fills, by column; no table asks an endpoint."""
+    from atrl_bench.evaluation.endpoint_client import EndpointConfig
+
+    return _by_column(plan, _cell_keys(model, _asked(plan.definition), plan, endpoint=EndpointConfig("", model)))
 
 
 def _checkpoint(job: Job, place: Workspace, store: Store) -> str | Path | None:

@@ -34,11 +34,7 @@ def render_markdown(table: Table) -> str:
         "## Measured here",
         _grid(head, ([_name(row), *map(_markdown_cell, row.cells)] for row in table.rows)),
     ]
-    reasons = [
-        f"{row.label}, {row.cells[0].state}: {row.cells[0].reason}"
-        for row in table.rows
-        if row.cells[0].state == "not measured"
-    ]
+    reasons = [f"{row.label}, {row.cells[0].state}: {row.cells[0].reason}" for row in table.rows if row.is_unmeasured]
     notes = [f"{note.mark}: {note.text}" for note in table.footnotes]
     blocks.append("\n".join(f"- {markdown(note)}" for note in (*notes, *table.notes, *reasons)))
     if table.comparisons:
@@ -234,7 +230,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
             group = row.group
             text.append(f"{one_line(group)}\n", style="italic dim")
         names = _wrap(one_line(row.label), name_width)
-        if row.cells[0].state == "not measured":
+        if row.is_unmeasured:
             text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
             continue
         lines = [[_score_line(cell) for cell in row.cells[part]], [_change_line(cell) for cell in row.cells[part]]]

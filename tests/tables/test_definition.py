@@ -135,11 +135,13 @@ def test_the_tables_of_the_paper_and_its_ablations_are_told_apart():
     assert len(list_ablations()) == 6 + len(OWN)
 
 
-def test_rows_without_a_recipe_are_the_base_model_or_say_why_they_are_missing():
+def test_rows_without_a_recipe_are_a_base_model_or_one_that_is_served():
     table = load_table("main_7b")
-    assert [row.id for row in table.rows if not row.recipe and not row.not_measured] == ["zero_shot"]
+    assert [row.id for row in table.rows if not row.recipe] == ["zero_shot"]
     others = load_table("scale_32b")
-    assert [row.id for row in others.rows if row.not_measured][1:] == ["claude_35_sonnet", "gemini_20_flash", "gpt_4o"]
+    served = [row.id for row in others.rows if row.served]
+    assert served == ["llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"]
+    assert [row.id for row in others.rows if not row.recipe and row.id not in served] == ["instruct", "instruct_72b"]
 
 
 @pytest.mark.parametrize("table", list_tables())
@@ -182,6 +184,7 @@ def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
         ("schedule: strict", "schedule: strict\npairs: [[grpo, nil]]", "the pairs name nil, which is no row"),
         ("recipe: grpo}", "recipe: grpo, footnotes: [nil]}", "footnote nil, which is not defined"),
         ("recipe: grpo}", "recipe: grpo, not_measured: x}", "keep one"),
+        ("recipe: grpo}", "recipe: grpo, served: gpt}", "keep one"),
         ("recipe: grpo}", "credit: atrl}", "no recipe that would use it"),
         ("schedule: strict", "schedule: eager", "'strict' or 'minibatch4'"),
         ("rows:", "rows: [", "not a YAML mapping"),

@@ -1,14 +1,20 @@
 """A plan says which trainings and cells a table needs, under keys that change with everything that changes a number."""
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.evaluation.endpoint_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables import run
 from atrl_bench.tables.definition import load_table
 from atrl_bench.tables.needs import all_text, describe_all, describe_plan, needs_text
 from atrl_bench.tables.run import Evaluation, cell_keys, evaluation_keys, job_cells, plan_table, run_table
+from atrl_bench.tables.scores import EvaluationOptions, evaluate_model
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 ROWS = ["zero_shot", "grpo", "grpo_atrl"]
@@ -208,8 +214,65 @@ def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failur
     assert "--allow-code" in cell.reason
 
 
+@pytest.fixture
+def served():
+    """The address of a server on this machine that answers every question with 7, as often as it is asked to."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            message = {"role": "assistant", "content": "It says \\boxed{7}."}
+            choices = [{"index": n, "message": message, "finish_reason": "stop"} for n in range(body.get("n") or 1)]
+            content = json.dumps({"choices": choices, "usage": {"completion_tokens": 5}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(tmp_path, served):
+    planned = plan_table(
+        "scale_32b", profile=SMOKE, workspace=tmp_path, rows=["instruct", "gpt_4o"], columns=["textvqa", "infovqa"]
+    )
+    assert [job.row.id for job in planned.jobs] == ["instruct"]  # no table asks an endpoint
+
+    def cells():
+        with Store.open(planned.workspace.store_path) as store:
+            return run.read_table(planned, store).rows[1].cells
+
+    assert [cell.state for cell in cells()] == ["not measured"] * 2
+    command = cells()[0].command
+    assert command == (
+        "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks textvqa_val,infovqa_val --profile smoke"
+    )
+    name = command.split()[2]
+    evaluate_model(
+        name,
+        ["textvqa_val"],
+        EvaluationOptions(endpoint=EndpointConfig(served, name)),
+        profile=SMOKE,
+        workspace=tmp_path,
+        data_dir=None,
+        quiet=True,
+    )
+    textvqa, infovqa = cells()
+    assert (textvqa.state, infovqa.state) == ("measured", "not measured")
+    assert textvqa.counts.samples == textvqa.num_expected * SMOKE.evaluation.num_repeats
+    assert ("model_name", name) in textvqa.provenance
+
+
 def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
     needs = describe_plan(plan_table("scale_32b", profile=PAPER, workspace=tmp_path, columns=["mmmu_pro"]))
     assert {cell["samples"] for cell in needs["cells"]} == {2 * 1_730 * 8}
     assert {job["row"] for job in needs["jobs"]} == {"instruct", "vppo", "ours", "instruct_72b"}
-    assert set(needs["not_measured"]) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
+    assert set(needs["served"]) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
+    assert "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks mmmu_pro" in needs_text(needs)

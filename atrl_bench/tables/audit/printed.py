@@ -276,7 +276,7 @@ def _experiment(
     definition: TableDefinition, row: RowDefinition, column: ColumnDefinition
 ) -> tuple[tuple[str, str], ...]:
     """Return what the number was measured of, field by field; empty where nothing says how the row was trained."""
-    if row.not_measured:
+    if row.not_measured or row.served:
         return ()
     model = definition.model_of(row) or load_profile("paper").model
     fields = {"model": model.rpartition("/")[2], "method": row.recipe or "untrained"}
