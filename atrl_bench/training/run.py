@@ -209,6 +209,7 @@ def _save(trainer: Resumable, folder: Path) -> str:
         trainer.save_model(str(temporary))
     if trainer.accelerator.is_main_process:
         (temporary / "training_args.bin").unlink(missing_ok=True)
+        _forget_loading(temporary / "tokenizer_config.json")
         for path in sorted(temporary.iterdir()):
             if path.is_dir():
                 shutil.rmtree(folder / path.name, ignore_errors=True)
@@ -216,6 +217,13 @@ def _save(trainer: Resumable, folder: Path) -> str:
         temporary.rmdir()
     trainer.accelerator.wait_for_everyone()
     return model_digest(folder)
+
+
+def _forget_loading(path: Path) -> None:
+    """Drop how the base's tokenizer was loaded: transformers writes it down, and it depends on the environment."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in content.items() if name not in ("is_local", "local_files_only")}
+    path.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_done(folder: Path, result: TrainingResult, data: TrainingData) -> None:

@@ -93,6 +93,20 @@ def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_
     assert again == first
 
 
+def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, monkeypatch):
+    from transformers import PreTrainedTokenizerBase
+
+    online = run(tmp_path / "online")
+    save = PreTrainedTokenizerBase.save_pretrained
+
+    def offline(self, *arguments, **options):
+        self.init_kwargs |= {"local_files_only": True, "is_local": False}
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", offline)
+    assert run(tmp_path / "offline").digest == online.digest
+
+
 def test_another_seed_gives_other_weights(run, tmp_path):
     assert weights_bytes(run(tmp_path)) != weights_bytes(run(tmp_path, seed=1))
 
