@@ -176,10 +176,15 @@ class TableDefinition(_Settings):
         return {name: value for name, value in fields.items() if name in known or not usual.get(name)}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
-        """Return the command that fills a row which only an endpoint can answer."""
-        tasks = ",".join(dict.fromkeys(column.task for column in self.columns))
-        frames = "".join(f" --frames {n}" for n in {column.frames for column in self.columns} if n)
-        return f"atrl-bench evaluate {row.served} --base-url URL --tasks {tasks}{frames} {options}"
+        """Return the command that fills a row which only an endpoint can answer; one for each number of frames."""
+        tasks: dict[int | None, list[str]] = {}
+        for column in self.columns:
+            tasks.setdefault(column.frames, []).append(column.task)
+        return " && ".join(
+            f"atrl-bench evaluate {row.served} --base-url URL --tasks {','.join(dict.fromkeys(names))}"
+            + (f" --frames {frames} {options}" if frames else f" {options}")
+            for frames, names in tasks.items()
+        )
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """Return the table with these rows and columns only, in its own order; None keeps all."""

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
 from atrl_bench.tables import numbers
+from atrl_bench.tables.anchor_study import CREDIT, LAST
 from atrl_bench.tables.parts import SIGNIFICANCE
 
 HELPS = "Does AT-RL's credit help the methods that it is added to?"
@@ -220,11 +221,9 @@ def _readings(path: Path) -> Answer | None:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     density = {
-        (row["rows"], row["bias_corrected"] == "1", row["setting"]): _auc(row)
-        for row in rows
-        if row["part"] == "last layers averaged"
+        (row["rows"], row["bias_corrected"] == "1", row["setting"]): _auc(row) for row in rows if row["part"] == LAST
     }
-    credit = {(row["preset"], row["setting"]): _auc(row) for row in rows if row["part"] == "credit"}
+    credit = {(row["preset"], row["setting"]): _auc(row) for row in rows if row["part"] == CREDIT}
     if not density or ("default", "atrl") not in credit:
         return None
     best = max(density, key=lambda key: density[key].mean)

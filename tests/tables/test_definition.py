@@ -144,6 +144,18 @@ def test_rows_without_a_recipe_are_a_base_model_or_one_that_is_served():
     assert [row.id for row in others.rows if not row.recipe and row.id not in served] == ["instruct", "instruct_72b"]
 
 
+def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames():
+    table = load_table("video")
+    row = table.rows[0].model_copy(update={"served": "vlm"})
+    commands = table.evaluate_command(row, "--profile paper").split(" && ")
+    assert [command.partition("--frames ")[2] for command in commands] == [
+        "16 --profile paper",
+        "32 --profile paper",
+        "64 --profile paper",
+    ]
+    assert all(command.startswith("atrl-bench evaluate vlm --base-url URL --tasks vsi_bench,") for command in commands)
+
+
 @pytest.mark.parametrize("table", list_tables())
 def test_every_shipped_table_loads_and_every_paper_score_belongs_to_one(table):
     load_paper_scores(load_table(table))
