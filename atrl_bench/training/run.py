@@ -196,6 +196,7 @@ def _adapters(recipe: Recipe) -> Any:
 def _save(trainer: Resumable, folder: Path) -> str:
     """Write the model beside its final place, move it there file by file, and return the digest of its weights."""
     trainer.release()
+    _forget_batches(trainer.processing_class)
     temporary = folder / "unfinished"
     model = trainer.accelerator.unwrap_model(trainer.model)
     if trainer.accelerator.is_main_process:
@@ -217,6 +218,13 @@ def _save(trainer: Resumable, folder: Path) -> str:
         temporary.rmdir()
     trainer.accelerator.wait_for_everyone()
     return model_digest(folder)
+
+
+def _forget_batches(processor: Any) -> None:
+    """Undo the padding a tokenizer keeps from its last batch: a run resumed after its last update has not seen one."""
+    backend = getattr(processor, "tokenizer", processor).backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
 
 
 def _forget_loading(path: Path) -> None:

@@ -214,6 +214,5 @@ def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
     (checkpoint,) = (tmp_path / "killed").glob("*/resume/checkpoint-*")
     assert (checkpoint / "critic.safetensors").is_file()
     resumed = run(tmp_path / "killed")
-    models = [(result.checkpoint / "model.safetensors").read_bytes() for result in (whole, resumed)]
-    assert models[0] == models[1]
+    assert resumed.digest == whole.digest
     assert whole.summary["last critic/explained_variance"] == resumed.summary["last critic/explained_variance"]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import run_spec, train
+from atrl_bench.training.run import model_digest, run_spec, train
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def run(base_folder, data_dir, profile, coin_grader):
     return start
 
 
-def weights_bytes(result):
-    return (result.checkpoint / "model.safetensors").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("name", "fields"),
     [("grpo", {}), ("grpo", {"credit": "atrl"}), ("dapo", {"credit": "atrl"}), ("grpo", {"finetuning": "lora"})],
@@ -44,7 +40,7 @@ def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run,
     assert not list((tmp_path / "killed").glob("*/done.json"))
     assert [path.name for path in (tmp_path / "killed").glob("*/resume/checkpoint-*")] == ["checkpoint-2"]
     resumed = run(tmp_path / "killed", name, **fields)
-    assert weights_bytes(resumed) == weights_bytes(whole)
+    assert resumed.digest == whole.digest
     steps = [
         [json.loads(line)["step"] for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
         for result in (whole, resumed)
@@ -62,7 +58,7 @@ def test_a_run_killed_while_its_checkpoint_is_moved_into_place_is_finished_by_th
         patch.setattr("atrl_bench.training.run._write_done", pull)
         with pytest.raises(InterruptedError):
             run(tmp_path / "killed")
-    assert weights_bytes(run(tmp_path / "killed")) == weights_bytes(whole)
+    assert run(tmp_path / "killed").digest == whole.digest
 
 
 @pytest.mark.slow
@@ -75,7 +71,7 @@ def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
     # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
     moments = [has_lines(folder / "metrics.jsonl", *at) for at in ((1,), (2, 0.05), (3,))]
     kill_9(moments, data_dir, folder.parent, name=name, data="geometry3k", credit="atrl")
-    assert (folder / "model.safetensors").read_bytes() == weights_bytes(whole)
+    assert model_digest(folder) == whole.digest
 
 
 def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_asked_again(run, tmp_path):
@@ -108,7 +104,7 @@ def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, mo
 
 
 def test_another_seed_gives_other_weights(run, tmp_path):
-    assert weights_bytes(run(tmp_path)) != weights_bytes(run(tmp_path, seed=1))
+    assert run(tmp_path).digest != run(tmp_path, seed=1).digest
 
 
 def test_lora_trains_and_leaves_a_plain_checkpoint_with_the_adapter_beside_it(run, tmp_path, base_folder):
