@@ -42,6 +42,8 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would ru
 DataOption = Annotated[
     Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
 ]
+PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
+SCOPES = "all, or open: option letters are the rules' alone"
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
 ]
@@ -220,9 +222,7 @@ def figure(
     judge_base_url: Annotated[
         str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of a model that names error types")
     ] = None,
-    judge_model: Annotated[
-        str, typer.Option("--judge-model", help="model name at that URL")
-    ] = "Qwen/Qwen2.5-72B-Instruct",
+    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
     profile: ProfileOption = None,
     out: OutOption = None,
     data_dir: DataOption = None,
@@ -266,6 +266,44 @@ def audit(
     pages = auditing.write_audit(sections, Workspace.at(out, _profile(profile, quiet=True)).reports)
     text = auditing.audit_text(sections, everything=everything)
     _show(auditing.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
+
+
+@app.command()
+def judge(
+    base_url: Annotated[
+        str | None, typer.Argument(help="OpenAI-compatible URL of an LLM judge; without one, say who judges here")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="model name at that URL")] = PAPERS_JUDGE,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the judge's key")
+    ] = "JUDGE_API_KEY",
+    scope: Annotated[Literal["all", "open"], typer.Option("--scope", help=SCOPES)] = "all",
+    strict: Annotated[bool, typer.Option("--strict/--no-strict", help="refuse a judge that fails its canaries")] = True,
+    rules: Annotated[bool, typer.Option("--none", help="from now on the rule grader alone decides")] = False,
+    profile: ProfileOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose who judges the answers of a run folder.
+
+    Every table and evaluation there asks this judge about what the rules cannot prove right. It is put to the test
+    first; answers that are stored already are only graded again.
+    """
+    from atrl_bench.evaluation.judge import JudgeConfig
+    from atrl_bench.tables import folder_judge
+    from atrl_bench.tables.workspace import Workspace
+
+    if rules and base_url:
+        raise typer.BadParameter("give a URL or --none, not both")
+    place = Workspace.at(out, _profile(profile, quiet=True))
+    if rules:
+        record = folder_judge.drop_judge(place)
+    elif base_url:
+        config = JudgeConfig(base_url, model, api_key_variable=api_key_variable, scope=scope, strict=strict)
+        record = folder_judge.choose_judge(place, config)
+    else:
+        record = folder_judge.judge_record(place)
+    _show(record, folder_judge.judge_text(record, place), as_json)
 
 
 # Trainings ------------------------------------------------------------------------------------------------------------
@@ -384,15 +422,11 @@ def evaluate(
     judge_base_url: Annotated[
         str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of an LLM judge")
     ] = None,
-    judge_model: Annotated[
-        str, typer.Option("--judge-model", help="model name at that URL")
-    ] = "Qwen/Qwen2.5-72B-Instruct",
+    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
     judge_api_key_variable: Annotated[
         str, typer.Option("--judge-api-key-variable", help="environment variable with the judge's key")
     ] = "JUDGE_API_KEY",
-    judge_scope: Annotated[
-        Literal["all", "open"], typer.Option("--judge-scope", help="all, or open: option letters are the rules' alone")
-    ] = "all",
+    judge_scope: Annotated[Literal["all", "open"], typer.Option("--judge-scope", help=SCOPES)] = "all",
     judge_strict: Annotated[
         bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its canaries")
     ] = True,

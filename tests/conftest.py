@@ -1,10 +1,19 @@
-"""Fixtures any test may use: the tiny model with random weights, its processor, a small mini world, real rows."""
+"""Fixtures any test may use: a tiny model with random weights, its processor, a mini world, real rows, a judge."""
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from atrl_bench.evaluation.judge import Judge, JudgeConfig
+from atrl_bench.evaluation.judge.canaries import CANARIES
+from atrl_bench.evaluation.judge.prompt import judge_messages
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,3 +54,101 @@ def real_data():
     if not folder.is_dir():
         pytest.skip("no real benchmark rows beside this checkout (../shared/data)")
     return folder
+
+
+# A real HTTP server on this machine that plays the judge, and misbehaves on demand ------------------------------------
+
+Reply = str | bytes | tuple[int, dict[str, str], bytes] | Callable[[BaseHTTPRequestHandler], None]
+
+
+class Server:
+    """Gives the replies one after the other, the last of them for ever, or asks `answer` for what to say.
+
+    A reply is what the judge says (str), a whole body (bytes), status, headers and body (tuple), or a function that
+    does to the connection what it likes.
+    """
+
+    def __init__(self, *replies: Reply, answer: Callable[[list[dict[str, str]]], Reply] | None = None) -> None:
+        self.replies, self.answer = list(replies), answer
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.waits: list[float] = []
+        self.num_open = self.most_open = 0
+        self._lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with server._lock:
+                    server.requests.append((self.path, body))
+                    server.num_open += 1
+                    server.most_open = max(server.most_open, server.num_open)
+                    reply = server.replies.pop(0) if len(server.replies) > 1 else next(iter(server.replies), "")
+                try:
+                    server.send(self, server.answer(body["messages"]) if server.answer else reply)
+                finally:
+                    with server._lock:
+                        server.num_open -= 1
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def send(self, handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+        if callable(reply):
+            reply(handler)
+            return
+        if isinstance(reply, str):
+            reply = json.dumps({"choices": [{"message": {"role": "assistant", "content": reply}}]}).encode()
+        status, headers, body = (200, {}, reply) if isinstance(reply, bytes) else reply
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+
+    def config(self, **settings: Any) -> JudgeConfig:
+        return JudgeConfig(self.url, "qwen", **{"num_attempts": 3, **settings})
+
+    def judge(self, store: Any = None, **settings: Any) -> Judge:
+        """A judge at this server that notes how long it would have slept."""
+        return Judge(self.config(**settings), store, sleep=self.waits.append)
+
+
+@pytest.fixture
+def serve():
+    """Start a server; all are closed after the test."""
+    servers = []
+
+    def start(*replies: Reply, answer: Callable[[list[dict[str, str]]], Reply] | None = None) -> Server:
+        servers.append(Server(*replies, answer=answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def fit():
+    """Make a function that says what a fit judge says to the canaries, and `otherwise(messages)` to the rest."""
+    expected = {
+        judge_messages(canary.candidate)[1]["content"]: "Correct" if canary.kind == "right" else "Incorrect"
+        for canary in CANARIES
+    }
+
+    def make(otherwise: Callable[[list[dict[str, str]]], Reply]) -> Callable[[list[dict[str, str]]], Reply]:
+        return lambda messages: expected.get(messages[1]["content"]) or otherwise(messages)
+
+    return make

@@ -92,7 +92,7 @@ def doctor(profile: Profile, options: Options = Options()) -> list[Check]:
         "base model": partial(_model, profile),
         "datasets": partial(_data, place),
         "hub": partial(_hub, profile, options.online),
-        "judge": partial(_judge, options),
+        "judge": partial(_judge, _judged_by(options, place)),
         "optional tools": _tools,
     }
     for name, look in looks.items():
@@ -433,6 +433,19 @@ def _hub(profile: Profile, online: bool) -> Iterator[Check]:
         yield Check("", "note", f"{constants.ENDPOINT} answers {answer.status_code} for {url}", "hf auth login")
 
 
+def _judged_by(options: Options, place: Workspace) -> Options:
+    """Return the options with the run folder's judge where they name none."""
+    judge = place.judge
+    if options.judge_base_url is not None or judge is None:
+        return options
+    return replace(
+        options,
+        judge_base_url=judge.base_url,
+        judge_model=judge.model,
+        judge_api_key_variable=judge.api_key_variable,
+    )
+
+
 def _judge(options: Options) -> Iterator[Check]:
     if options.judge_base_url is None:
         yield Check("", "ok", "none given: the rule grader alone decides, and reports say so")
@@ -441,7 +454,7 @@ def _judge(options: Options) -> Iterator[Check]:
 
     base = options.judge_base_url.rstrip("/").removesuffix("/chat/completions")
     key = os.environ.get(options.judge_api_key_variable)
-    fix = f"start the server, or correct --judge-base-url; its key is read from {options.judge_api_key_variable}"
+    fix = f"start the server, or name another; its key is read from {options.judge_api_key_variable}"
     try:
         answer = httpx.get(f"{base}/models", timeout=SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {})
         names = [str(item["id"]) for item in answer.raise_for_status().json()["data"]]

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from atrl_bench.errors import MissingDataError, StoreError
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
+from atrl_bench.tables.folder_judge import of_one_judge, read_judge
 
 if TYPE_CHECKING:
+    from atrl_bench.evaluation.judge import JudgeConfig
     from atrl_bench.results.statistics import Estimate
 
 Format = Literal["parquet", "jsonl", "eval-results", "manifest"]
@@ -45,7 +47,7 @@ def export(workspace: Path, form: Format, *, out: Path | None = None) -> list[Pa
     target = out or workspace / "exports"
     with Store.open(store_path, read_only=True) as store:
         if form == "eval-results":
-            return _write_eval_results(store, target)
+            return _write_eval_results(store, target, read_judge(workspace))
         path = target / f"samples.{form}"
         if form == "parquet":
             store.export_parquet(None, path)
@@ -62,15 +64,15 @@ def export_text(paths: Sequence[Path]) -> str:
 # .eval_results --------------------------------------------------------------------------------------------------------
 
 
-def eval_results(store: Store) -> dict[str, list[dict[str, Any]]]:
+def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, list[dict[str, Any]]]:
     """Return by model the entries of the hub's format for every finished cell of a benchmark that is on the hub.
 
     The value is the benchmark's own number in percent, over all repeats; the notes say what else it depends on. There
     is no date: the hub takes the commit's, and the same store gives the same file. Generated twins of benchmarks are
-    left out, since they are not those benchmarks.
+    left out, since they are not those benchmarks. Answers that several graders decided about count once, by `judge`.
     """
     entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for cell in store.cells(kind="evaluation", state="done"):
+    for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge):
         if not _is_generated(cell):
             entry = _entry(store, cell)
             if entry is not None:
@@ -129,10 +131,10 @@ def _is_generated(cell: Cell) -> bool:
     return name in list_profiles() and load_profile(name).generated_data
 
 
-def _write_eval_results(store: Store, target: Path) -> list[Path]:
+def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
     import yaml
 
-    found = eval_results(store)
+    found = eval_results(store, judge)
     if not found:
         raise MissingDataError(
             f"Nothing in {store.path} belongs into `.eval_results`.",

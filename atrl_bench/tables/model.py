@@ -507,9 +507,14 @@ class _Builder:
         for column, reason in self.lacking.items():
             if any(cell.reason == reason for (_, of), cell in self.cells.items() if of == column):
                 yield f"{self._column_label(column)}, not measured: {reason}"
-        judges = {value for cell in self.cells.values() for name, value in cell.provenance if name == "judge"}
-        if "none" in judges:
+        settings = [dict(cell.provenance) for cell in self.cells.values()]
+        if any(cell.get("judge") == "none" for cell in settings):
             yield "No judge model was used: the rule grader alone decided."
+        for model in dict.fromkeys(cell["judge.model"] for cell in settings if "judge.model" in cell):
+            yield (
+                f"What the rules could not prove right was decided by a judge, {model}; how far the two agree stands "
+                "with the answers to each number."
+            )
         yield from self._account()
 
     def _account(self) -> Iterable[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.benchmarks import TaskInfo, find_task, parquet_files
 from atrl_bench.results.store import Store
+from atrl_bench.tables.folder_judge import judge_name
 
 if TYPE_CHECKING:
     from atrl_bench.tables.run import Plan
@@ -42,7 +43,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
                     "seed": job.seed,
                     "state": states.get((job.row.id, column.id, job.seed), "to do"),
                     "checkpoint": job.run_key or job.model,
-                    "judge": "none: the rule grader decides",
+                    "judge": judge_name(plan.workspace.judge),
                     **_evaluations([find_task(item.task) for item in evaluations_of(column)], plan),
                 }
             )
@@ -139,6 +140,7 @@ def needs_text(needs: dict[str, Any]) -> str:
         seen.add(cell["column"])
         hours = f", about {cell['gpu_hours_about']} GPU-hours" if "gpu_hours_about" in cell else ""
         lines.append(f"  {cell['column']:<20} {cell['samples']} answers from {cell['dataset']}{hours}")
+    lines += [f"  judge: {name}" for name in dict.fromkeys(cell["judge"] for cell in needs["cells"])]
     states = Counter(cell["state"].partition(",")[0] for cell in needs["cells"])
     lines += ["", "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
     lines.append(f"Next: {needs['next']}")

@@ -242,11 +242,12 @@ def _cell_keys(
 ) -> dict[Evaluation, str]:
     from atrl_bench.evaluation.run import cell_spec
 
-    options: dict[str, Any] = {"profile": plan.profile, "data_dir": plan.workspace.data_dir, "endpoint": endpoint}
+    place = plan.workspace
+    options: dict[str, Any] = {"profile": plan.profile, "data_dir": place.data_dir, "judge": place.judge}
     keys = {}
     for task, frames in evaluations:
         try:
-            spec = cell_spec(model, task, run_seed=EVALUATION_SEED, frames=frames, **options)
+            spec = cell_spec(model, task, run_seed=EVALUATION_SEED, frames=frames, endpoint=endpoint, **options)
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
         keys[Evaluation(task, frames)] = spec_key(spec)
@@ -505,7 +506,7 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, place: Wor
 def evaluate_into(
     store: Store, model: str | Path, task: str, *, place: Workspace, run_seed: int, **options: Any
 ) -> str:
-    """Return the key of the cell of `model` on `task`, filled now unless the store has it."""
+    """Return the key of the cell of `model` on `task`, filled now unless the store has it, by the folder's judge."""
     from atrl_bench.evaluation.benchmarks import find_task
     from atrl_bench.evaluation.run import evaluate
 
@@ -516,5 +517,5 @@ def evaluate_into(
         profile=place.profile,
         data_dir=place.provide(find_task(task).folder),
         run_seed=run_seed,
-        **options,
+        **{"judge": place.judge} | options,
     )

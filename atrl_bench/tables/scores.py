@@ -25,7 +25,7 @@ ALLOW_CODE = "ATRL_BENCH_ALLOW_CODE"  # read by whatever would run a program tha
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What an evaluation may be given beside model and tasks; None is the profile's own."""
+    """What an evaluation may be given beside model and tasks; None is the profile's own, or the run folder's judge."""
 
     repeats: int | None = None
     limit: int | None = None
@@ -64,7 +64,7 @@ def evaluate_model(
                 info.name,
                 place=place,
                 run_seed=options.seed,
-                judge=options.judge,
+                judge=options.judge or place.judge,
                 endpoint=options.endpoint,
                 **given,
             )

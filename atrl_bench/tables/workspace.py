@@ -9,27 +9,34 @@ import platform
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
+from atrl_bench.tables.folder_judge import read_judge
+
+if TYPE_CHECKING:
+    from atrl_bench.evaluation.judge import JudgeConfig
 
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """A run folder under one profile; `given_data` is the user's own `--data-dir`."""
+    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules."""
 
     root: Path
     profile: Profile
     given_data: Path | None = None
+    judge: JudgeConfig | None = None
 
     @classmethod
     def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> Workspace:
         """Return the run folder at `root`, by default `runs/<profile>` below the current folder."""
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
-        return cls(root or Path("runs") / profile.name, profile, data_dir)
+        root = root or Path("runs") / profile.name
+        return cls(root, profile, data_dir, read_judge(root))
 
     @property
     def options(self) -> str:

@@ -17,6 +17,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.tables.flatten import flat
+from atrl_bench.tables.folder_judge import of_one_judge
 from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ def done_cells(source: Source, store: Store) -> list[Cell]:
     """Return the finished cells of the benchmark, in the order of their names, then of their age."""
     done = [run for run in store.runs() if run.state == "done"]
     others = {run.digest for run in done} - {run.digest for run in representative(done)}
-    cells = [cell for cell in store.cells(task=source.task, state="done") if cell.spec["model_digest"] not in others]
+    done_here = of_one_judge(store.cells(task=source.task, state="done"), source.place.judge)
+    cells = [cell for cell in done_here if cell.spec["model_digest"] not in others]
     if source.model is not None:
         wanted = source.model
         labels = cell_labels(store, cells)
