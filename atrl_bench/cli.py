@@ -600,6 +600,7 @@ def export(
         typer.Argument(help="samples as parquet or jsonl, scores as .eval_results YAML, digests of all files"),
     ],
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
+    check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
     profile: ProfileOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -608,7 +609,16 @@ def export(
     from atrl_bench.tables import exports
     from atrl_bench.tables.workspace import Workspace
 
-    paths = exports.export(Workspace.at(out, _profile(profile, quiet=True)).root, form, out=to)
+    root = Workspace.at(out, _profile(profile, quiet=True)).root
+    if check:
+        if form != "manifest":
+            raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
+        differences = exports.check_manifest(root)
+        _show(differences, "\n".join(differences) or f"{root} is what its manifest says.", as_json)
+        if differences:
+            raise typer.Exit(1)
+        return
+    paths = exports.export(root, form, out=to)
     _show([str(path) for path in paths], exports.export_text(paths), as_json)
 
 

@@ -65,6 +65,8 @@ def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(arguments, nea
         ("run-table", "all", "--columns", "geoqa_test"),
         ("plan", "all", "--rows", "grpo"),
         ("report", "all", "--seeds", "1"),
+        ("judge", "http://127.0.0.1:9/v1", "--none"),
+        ("export", "jsonl", "--check"),
         ("fly",),
         ("--fly",),
     ],
@@ -73,6 +75,17 @@ def test_wrong_usage_ends_with_exit_code_2_and_no_traceback(arguments, tmp_path)
     result = atrl_bench(*arguments, cwd=tmp_path)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def test_a_folder_is_compared_with_its_manifest_and_the_exit_code_tells(tmp_path):
+    (tmp_path / "note.txt").write_text("one")
+    (tmp_path / "store.sqlite").touch()
+    assert atrl_bench("export", "manifest", "--out", tmp_path).returncode == 0
+    same = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
+    assert (same.returncode, same.stdout) == (0, f"{tmp_path} is what its manifest says.\n")
+    (tmp_path / "note.txt").write_text("two")
+    changed = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
+    assert (changed.returncode, changed.stdout) == (1, "note.txt has changed\n")
 
 
 def test_status_of_a_folder_without_a_store_says_how_to_make_one(tmp_path):
