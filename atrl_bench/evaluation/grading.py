@@ -44,7 +44,7 @@ from atrl_bench.evaluation.values import (
 if TYPE_CHECKING:
     from pebble import ProcessPool
 
-GRADER_VERSION = "2"  # changes with any verdict
+GRADER_VERSION = "3"  # changes with any verdict
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
@@ -162,7 +162,7 @@ def _prepared(gold: Gold) -> Gold:
     answer = (last_boxed(gold.answer) or gold.answer).strip()
     kind = gold.kind
     if kind == "auto":
-        letter = _option_letter(answer, len(gold.choices) or NUM_UNKNOWN_CHOICES)
+        letter = _lone_letter(answer, len(gold.choices) or NUM_UNKNOWN_CHOICES)
         if letter is not None and (answer == letter or not gold.choices):
             answer, kind = letter, "choice"
     elif kind == "choice":
@@ -179,32 +179,65 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 
 # Choices ----------------------------------------------------------------------------------------------------------
 
+_BEFORE = r"[(\[{\s]*(?:(?i:option|choice|answer)\s*:?\s*)?[(\[{]*"
+_LONE = re.compile(rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s.:,]*|[(\[]?(?P<lower>[a-p])[)\].]?")
 _OPTION = re.compile(
-    r"[(\[{\s]*(?:(?:option|choice|answer)\s*:?\s*)?[(\[{]*(?P<letter>[A-P])[)\]}\s]*"
+    rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s]*"
     r"(?:$|[.:,)\]]|(?:because|since|as|is(?!\s+(?:not|wrong|incorrect|false))|which|from|with|for|\(|-|=)(?![a-z]))",
 )
-_LONE_LOWER = re.compile(r"[(\[]?([a-p])[)\].]?")
+_ANOTHER = re.compile(r"[\s.,:;/&+)\]}(\[{-]*(?:and|or)?[\s(\[{]*(?P<letter>[A-P])\s*(?:$|[.,;:/&+)\]}-]|(?:and|or)\b)")
+_WITH_TEXT = (
+    re.compile(rf"{_BEFORE}(?P<letter>[A-Pa-p])[)\]}}\s.:,-]+(?P<text>.+)"),
+    re.compile(rf"{_BEFORE}(?P<letter>[A-Pa-p])\s*[(\[](?P<text>.+)[)\]]"),
+    re.compile(r"(?P<text>.+?)[\s,:-]*[(\[]\s*(?P<letter>[A-Pa-p])\s*[)\]]"),
+)
+
+
+def _lone_letter(text: str, num_choices: int) -> str | None:
+    """Return the letter of an answer that is nothing else: `C`, `(C)`, `c.`, `Option C`; not `C = 5`."""
+    match = _LONE.fullmatch(clean(text))
+    letter = (match["letter"] or match["lower"]).upper() if match else None
+    return letter if letter and LETTERS.index(letter) < num_choices else None
 
 
 def _option_letter(text: str, num_choices: int) -> str | None:
-    """Return the letter with which an answer names an option: `C`, `(C)`, `C. 12`, `option C`; not `A triangle`."""
+    """Return the letter with which an answer names an option: `C. 12`, `C because`; not `A triangle`, not `A, C`."""
     cleaned = clean(text)
-    lower = _LONE_LOWER.fullmatch(cleaned)
     match = _OPTION.match(cleaned)
-    letter = lower[1].upper() if lower else match["letter"] if match else None
-    return letter if letter and LETTERS.index(letter) < num_choices else None
+    letter = match["letter"] if match else None
+    if match is None or letter is None or LETTERS.index(letter) >= num_choices:
+        return _lone_letter(text, num_choices)
+    other = _ANOTHER.match(cleaned, match.end("letter"))
+    if other and other["letter"] != letter and LETTERS.index(other["letter"]) < num_choices:
+        return None
+    return letter
+
+
+def _spelled_out(text: str, choices: Sequence[str]) -> list[str]:
+    """Return the letters of the options whose own text this is, alone or with their letter: `Cello`, `Cello (B)`."""
+    cleaned = clean(text)
+    spelled = [squeeze(choice) for choice in choices]
+    found = [LETTERS[place] for place, choice in enumerate(spelled) if choice == squeeze(text)]
+    for pattern in _WITH_TEXT if not found else ():
+        match = pattern.fullmatch(cleaned)
+        place = LETTERS.find(match["letter"].upper()) if match else -1
+        if match and place < len(choices) and spelled[place].casefold() == squeeze(match["text"]).casefold():
+            found.append(LETTERS[place])
+    return found
 
 
 def _grade_choice(found: Extracted, gold: Gold) -> tuple[bool, str] | Question:
     text = found.text or ""
-    letter = _option_letter(text, _num_choices(gold))
+    # An option may begin like another's letter ("C-14" as option B), so whole texts are looked for before letters.
+    letter = _lone_letter(text, _num_choices(gold))
+    matching = _spelled_out(text, gold.choices) if letter is None else []
+    if letter is None and not matching:
+        letter = _option_letter(text, _num_choices(gold))
     if letter is not None:
         return letter == gold.answer, f"option {letter}, gold {gold.answer}"
     right = LETTERS.find(gold.answer)
     if not gold.choices or not 0 <= right < len(gold.choices):
         return False, f"names no option; gold {gold.answer}"
-    spelled = squeeze(text)
-    matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if squeeze(choice) == spelled]
     if not matching:
         matching = [LETTERS[place] for place, choice in enumerate(gold.choices) if _same_option(choice, text)]
         if len(matching) > 1:
@@ -289,7 +322,10 @@ def _equal_groups(gold: Group, answer: Group, rules: Gold) -> bool:
     ordered = rules.kind == "list" or "(" in gold.brackets + answer.brackets or "[" in gold.brackets + answer.brackets
     if rules.kind != "list" and gold.brackets and answer.brackets and gold.brackets != answer.brackets:
         return False  # [1, 2) is not (1, 2)
-    if ordered:
+    if gold.has_own_names and answer.has_own_names and set(gold.names) == set(answer.names):
+        given = dict(zip(answer.names, answer.items, strict=True))
+        return all(_equal(item, given[name], rules) for name, item in zip(gold.names, gold.items, strict=True))
+    if ordered or gold.has_own_names or answer.has_own_names:  # x=1, y=2 is 1, 2 and not 2, 1
         return all(_equal(left, right, rules) for left, right in zip(gold.items, answer.items, strict=True))
     left_over = list(answer.items)
     for item in gold.items:

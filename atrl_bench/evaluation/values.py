@@ -55,10 +55,19 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Group:
-    """Several values: a tuple or interval with its brackets, a set `{}`, or a bare enumeration `""`."""
+    """Several values: a tuple or interval with its brackets, a set `{}`, or a bare enumeration `""`.
+
+    `names` are what the items were assigned to, "" for those that were not: `x=1, y=2`.
+    """
 
     brackets: str
     items: tuple[Value, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def has_own_names(self) -> bool:
+        """Whether every item has a name that no other has; `x=1 or x=2` is a set of values."""
+        return "" not in self.names and len(set(self.names)) == len(self.items) > 1
 
 
 @dataclass(frozen=True)
@@ -183,17 +192,24 @@ _SPELLINGS = {
     "Pa": "Pa pascal pascals",
     "kPa": "kPa",
     "mol": "mol mols moles",
-    "$": "dollar dollars usd cent cents",
+    "$": "$ dollar dollars usd",
+    "cent": "cent cents",
     "元": "元 yuan",
     "unit": "unit units 单位",
     "个": "个 人 只 条 块 次 种 本 张 支",
 }
 _UNIT_NAMES = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 _FACTORS = {
-    "length": {"mm": "1/1000", "cm": "1/100", "dm": "1/10", "m": "1", "km": "1000"},
-    "mass": {"mg": "1/1000", "g": "1", "kg": "1000"},
-    "time": {"ms": "1/1000", "s": "1", "min": "60", "h": "3600"},
+    "length": {"mm": "1/1000", "cm": "1/100", "dm": "1/10", "m": "1", "km": "1000"}
+    | {"in": "0.0254", "ft": "0.3048", "yd": "0.9144", "mi": "1609.344", "nmi": "1852"},
+    "mass": {"mg": "1/1000", "g": "1", "kg": "1000", "lb": "453.59237"},
+    "time": {"ms": "1/1000", "s": "1", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
+    "calendar": {"month": "1", "year": "12"},  # neither is a fixed number of days
     "volume": {"mL": "1/1000", "L": "1"},
+    "energy": {"J": "1", "kJ": "1000"},
+    "power": {"W": "1", "kW": "1000"},
+    "pressure": {"Pa": "1", "kPa": "1000"},
+    "money": {"cent": "1/100", "$": "1"},
 }
 _CONVERSION = {
     unit: (dimension, Fraction(factor)) for dimension, units in _FACTORS.items() for unit, factor in units.items()
@@ -228,13 +244,28 @@ def split_unit(text: str) -> tuple[str, str]:
     return text, ""
 
 
+_SIMPLE_UNIT = re.compile(rf"(?P<sign>/|per|\*|)(?P<unit>{_ONE_UNIT})\^?\{{?(?P<power>[1-4]?)\}}?(?=/|per|\*|$)")
+
+
 def unit_factor(unit: str) -> tuple[str, Fraction] | None:
-    """Return the dimension of a unit and what one of it is in the dimension's base, where the two are known."""
-    name, power = (unit[:-1], int(unit[-1])) if unit[-1:] in ("2", "3") else (unit, 1)
-    if name not in _CONVERSION:
-        return None
-    dimension, factor = _CONVERSION[name]
-    return f"{dimension}{power}", factor**power
+    """Return the dimension of a unit and what one of it is in the dimension's base, where the two are known.
+
+    A quotient such as km/h has the dimension "length1/time1".
+    """
+    dimensions, total, place = "", Fraction(1), 0
+    while place < len(unit):
+        match = _SIMPLE_UNIT.match(unit, place)
+        if match is None or (place == 0) != (match["sign"] == ""):
+            return None
+        known = _CONVERSION.get(_UNIT_NAMES[match["unit"]])
+        if known is None:
+            return None
+        power = int(match["power"] or 1)
+        divides = match["sign"] in ("/", "per")
+        dimensions += ("/" if divides else "*" if place else "") + f"{known[0]}{power}"
+        total *= known[1] ** (-power if divides else power)
+        place = match.end()
+    return (dimensions, total) if unit else None
 
 
 # Numbers ----------------------------------------------------------------------------------------------------------
@@ -610,7 +641,13 @@ def _group(text: str, depth: int) -> Group | None:
     items = []
     for part in parts:
         items.append(Words(part) if part in ("∞", "-∞", "+∞") else _read(part, depth + 1))
-    return Group("{}" if brackets == "｛｝" else brackets, tuple(items))
+    return Group("{}" if brackets == "｛｝" else brackets, tuple(items), tuple(map(_name, parts)))
+
+
+def _name(part: str) -> str:
+    """Return what a part of an enumeration is assigned to, "" for none."""
+    left, equals, _ = part.partition("=")
+    return "".join(left.split()) if equals and _NAME.match(left.strip()) else ""
 
 
 def _encloses(text: str) -> bool:

@@ -82,12 +82,38 @@ RIGHT = [
     (r"\boxed{(0, \infty)}", r"(0,\infty)"),
     (r"\boxed{[1, 2)}", "[1,2)"),
     (r"\boxed{\{5\}}", "5"),
+    # Names: matched by name, else in order.
+    (r"\boxed{y = 2, x = 1}", "x=1,y=2"),
+    (r"\boxed{(1, 2)}", "x=1,y=2"),
+    (r"\boxed{x=1 \text{ or } x=2}", "x=2 or x=1"),
+    # More units: a foot is twelve inches, 36 km an hour are 10 m a second; of other dimensions only numbers count.
+    (r"\boxed{12 \text{ inches}}", "1 foot"),
+    (r"\boxed{36 km/h}", "10 m/s"),
+    (r"\boxed{5000 J}", "5 kJ"),
+    (r"\boxed{24 hours}", "1 day"),
+    (r"\boxed{5 cm}", "5 degrees"),
+    (r"\boxed{about 5}", "5"),
+    # A gold answer that begins with a letter is no option for that.
+    (r"\boxed{10}", "F = 10"),
+    (r"\boxed{50.27}", "C=50.27"),
     # Words.
     (r"\boxed{\text{yes}}", "Yes."),
     (r"\boxed{3:00 AM}", "3:00 am"),
     (r"\boxed{**isosceles triangle**}", "an isosceles triangle"),
 ]
 WRONG = [
+    (r"\boxed{F=3}", "F = 10"),
+    (r"\boxed{A = 99}", "A = 12"),
+    (r"\boxed{E. faecalis}", "E. coli"),
+    (r"\boxed{B, D}", "B, C"),
+    (r"\boxed{x=2,y=1}", "x=1,y=2"),
+    (r"\boxed{2, 1}", "x=1,y=2"),
+    (r"\boxed{5 feet}", "5 inches"),
+    (r"\boxed{3 days}", "3 hours"),
+    (r"\boxed{60 km/h}", "60 m/s"),
+    (r"\boxed{5 cents}", "5 dollars"),
+    (r"\boxed{at least 5}", "5"),
+    (r"\boxed{over 5}", "5"),
     (r"\boxed{2.004}", "2"),  # two decimals are not enough
     (r"\boxed{0.004}", "0.001"),
     (r"\boxed{12.9}", "12"),
@@ -185,6 +211,50 @@ def test_option_texts_that_are_letters_give_way_to_the_letter():
     assert grade(r"\boxed{B}", Gold("B", choices, "choice")).state == "correct"
     assert grade(r"\boxed{B}", Gold("C", choices, "choice")).state == "wrong"
     assert grade(r"\boxed{I}", Gold("D", choices, "choice")).state == "correct"  # there is no option I
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("Option B", "B"),
+        ("Answer: B", "B"),
+        ("Choice B", "B"),
+        ("Option B. Cello", "B"),
+        ("B Cello", "B"),
+        ("b) cello", "B"),
+        ("Cello (B)", "B"),
+        ("B (cello)", "B"),
+        ("A cello", "B"),  # the article
+        ("A, because B is wrong", "A"),
+        ("A. I think so", "A"),
+        ("A, C", None),
+        ("(A),(B)", None),
+        ("A-D", None),
+        ("A,B,C,D", None),
+    ],
+)
+def test_one_option_is_named_in_any_usual_form_and_several_are_none(answer, letter):
+    choices = ("Violin", "Cello", "Flute", "Drum")
+    for gold in "ABCD":
+        state = grade(rf"\boxed{{{answer}}}", Gold(gold, choices, "choice")).state
+        assert (state == "correct") == (gold == letter), (gold, state)
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "letter"),
+    [
+        (("C-12", "C-14", "N-14"), "C-14", "B"),
+        (("C-12", "C-14", "N-14"), "B. C-14", "B"),
+        (("C-12", "C-14", "N-14"), "C", "C"),
+        (("S. aureus", "E. coli", "B. subtilis"), "B. subtilis", "C"),
+        (("A, B", "A, C", "B, C"), "A, C", "B"),
+        (("A(1,2)", "B(3,4)", "A(2,1)"), "A(2,1)", "C"),
+    ],
+)
+def test_an_options_whole_text_counts_before_the_letter_it_begins_with(choices, answer, letter):
+    for gold in "ABC":
+        state = grade(rf"\boxed{{{answer}}}", Gold(gold, choices, "choice")).state
+        assert (state == "correct") == (gold == letter), (gold, state)
 
 
 def test_letters_are_options_when_the_options_are_only_in_the_picture():

@@ -160,6 +160,12 @@ def _repeated(rng: Random) -> str:
     ) * (_size(rng))
 
 
+def _trailing(rng: Random) -> str:
+    """A number in a wording, then a long row of what may stand beside it, ended by what may not."""
+    unit = rng.choice([".", "-", " ", "\n", ". ", " .", "*", ":", "°", "a.", " a", "',"])
+    return rf"\boxed{{about {_digits(rng, 2)} {unit * _size(rng)}{rng.choice(['?', '(?)', '!', '_'])}}}"
+
+
 def _hedge(rng: Random) -> str:
     """The gold answer, taken back or beside another one."""
     right = rng.choice([RIGHT, "heptagonal prism", "C", "(7391, -27)"])
@@ -193,7 +199,7 @@ def _megabyte(rng: Random) -> str:
 
 
 MAKERS: tuple[Maker, ...] = (
-    *(_nested, _huge_number, _unicode, _code, _repeated, _hedge),
+    *(_nested, _huge_number, _unicode, _code, _repeated, _trailing, _hedge),
     *(_soup,) * 4,
 )
 RARE: tuple[tuple[Maker, float], ...] = ((_tower, 0.01), (_factorial, 0.01), (_endless, 0.005), (_megabyte, 0.002))
