@@ -48,6 +48,12 @@ def question(row: Row) -> str:
     return with_choices(stem, options) if options else stem
 
 
+def judge_question(row: Row) -> str:
+    """Return the whole question in words, which of Vision Only the question column has none."""
+    stem, options = _stem_and_options(row.get("question_for_eval") or row["question"])
+    return with_choices(stem, options) if options else stem
+
+
 def gold(row: Row) -> Gold:
     """Return the answer, as a letter with its options where the row is multiple choice."""
     answer = repair_latex(row["answer"])

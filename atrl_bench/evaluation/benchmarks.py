@@ -332,6 +332,8 @@ def to_problem(info: TaskInfo, row: Row) -> Problem:
     gold: Gold = task.gold(row)
     details = {name: value for name, value in asdict(gold).items() if name not in ("answer", "choices")}
     meta = {name: row[name] for name in task.KEPT if name in row} | {"gold": details}
+    if hasattr(task, "judge_question"):  # where a judge has to read what the model sees in the image
+        meta["judge_question"] = task.judge_question(row)
     return Problem(task.problem_id(row), task.group(row), task.question(row), gold.answer, gold.choices, meta)
 
 

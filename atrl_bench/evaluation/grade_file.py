@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
@@ -99,13 +100,49 @@ def _gold(path: Path, number: int, line: dict[str, Any], metric: str | None) -> 
         hash(gold)  # a list where a text belongs
     except TypeError as error:
         raise _invalid(path, number, str(error)) from None
-    if gold.kind not in ("auto", "choice", "number", "text", "list"):
-        raise _invalid(path, number, f"`kind` {gold.kind!r} is not auto, choice, number, text or list")
-    if gold.metric != "equal" and gold.metric not in METRICS:
-        raise _invalid(path, number, f"`metric` {gold.metric!r} is not equal, {', '.join(METRICS)}")
-    if not all(isinstance(choice, str) for choice in (*gold.choices, *gold.references)):
-        raise _invalid(path, number, "`choices` and `references` are lists of texts")
+    for complaint in _complaints(gold, line):
+        raise _invalid(path, number, complaint)
     return gold
+
+
+def _complaints(gold: Gold, line: dict[str, Any]) -> Iterator[str]:
+    if gold.kind not in ("auto", "choice", "number", "text", "list"):
+        yield f"`kind` {gold.kind!r} is not auto, choice, number, text or list"
+    if gold.metric != "equal" and gold.metric not in METRICS:
+        yield f"`metric` {gold.metric!r} is not equal, {', '.join(METRICS)}"
+    lists = [line.get(name) for name in ("choices", "references")]
+    if any(isinstance(given, str) for given in lists) or not all(
+        isinstance(text, str) for text in (*gold.choices, *gold.references)
+    ):
+        yield "`choices` and `references` are lists of texts"
+    if gold.precision is not None and not _is_number(gold.precision, int):
+        yield f"`precision` {gold.precision!r} is not a number of decimal places"
+    if not _is_number(gold.tolerance, int, float) or not 0 <= gold.tolerance < math.inf:
+        yield f"`tolerance` {gold.tolerance!r} is not a relative error such as 0.05"
+    if not _is_rules(gold.rules):
+        yield "`rules` is the text of a JSON object"
+    if gold.metric == "mra" and not _is_float(gold.answer):
+        yield f"`mra` compares with a number, and `gold` is {gold.answer!r}"
+    if gold.metric == "vqa" and not gold.references:
+        yield "`vqa` compares with `references`, the annotators' answers"
+
+
+def _is_number(value: Any, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_rules(text: Any) -> bool:
+    try:
+        return text == "" or isinstance(json.loads(text), dict)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _is_float(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _invalid(path: Path, number: int, why: str) -> InvalidFileError:

@@ -28,7 +28,7 @@ from atrl_bench.evaluation.chart_judge import CHART_PROMPT_VERSION, with_opinion
 from atrl_bench.evaluation.endpoint import EndpointModel, ServedModel
 from atrl_bench.evaluation.endpoint_client import EndpointConfig
 from atrl_bench.evaluation.grading import GRADER_VERSION, Gold, State, Verdict, shared_pool
-from atrl_bench.evaluation.isolation import CODE_ISOLATION, require_isolation
+from atrl_bench.evaluation.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
 from atrl_bench.evaluation.judge import Candidate, Judge, JudgeConfig, is_in_scope
 from atrl_bench.evaluation.judge.agreement import combined, opinion_places
 from atrl_bench.evaluation.judge.canaries import check_canaries
@@ -40,7 +40,7 @@ from atrl_bench.results.store import Grade, Problem, Response, Store
 if TYPE_CHECKING:
     from atrl_bench.evaluation.sampler import Backend
 
-__all__ = ["cell_spec", "evaluate", "list_tasks"]
+__all__ = ["cell_spec", "evaluate", "is_finished", "list_tasks"]
 
 MAX_BAD_FRACTION = 0.01  # more undecodable rows than this, and the number is not the benchmark's any more
 GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
@@ -143,8 +143,7 @@ def evaluate(
 
     spec = processes.main_first(make_spec)
     key = store.add_cell(spec)
-    cell = store.cell(key)
-    if processes.agree(cell is not None and cell.state == "done"):
+    if processes.agree(is_finished(store, key, judge)):
         return key
     fill = partial(
         _fill, store, key, spec, model, _with_frames(profile, frames), data_dir, judge, endpoint, on_progress
@@ -163,6 +162,23 @@ def evaluate(
         store.fail_cell(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
         raise
     return key
+
+
+def is_finished(store: Store, key: str, judge: JudgeConfig | None) -> bool:
+    """Return whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
+
+    A judge that gave no verdict is asked again, and a program is run once that is permitted.
+    """
+    cell = store.cell(key)
+    if cell is None or cell.state != "done":
+        return False
+    permitted = is_permitted()
+    if judge is None and not permitted:
+        return True
+    return not any(
+        (judge is not None and grader == "judge") or (permitted and why == NOT_PERMITTED)
+        for grader, why in store.without_verdict(key)
+    )
 
 
 def _with_frames(profile: Profile, frames: int | None) -> Profile:
@@ -270,7 +286,7 @@ class _Book:
 
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: to_gold(problem) for problem in self.problems}
-        self.questions = {problem.problem_id: problem.question for problem in self.problems}
+        self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
         self.opinions = opinion_places(self.golds, self.num_repeats) if self.judge else frozenset()
 
     @property

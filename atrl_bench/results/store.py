@@ -271,6 +271,15 @@ class Store:
             for response in of_problem[problem.problem_id]
         ]
 
+    def without_verdict(self, key: str) -> list[tuple[str, str]]:
+        """Return grader and reason of each answer of the cell that nobody could decide about."""
+        return [
+            (str(grader), str(why))
+            for grader, why in self._read(
+                "SELECT grader, why FROM grades WHERE cell = ? AND state = 'judge failed'", key
+            )
+        ]
+
     # What judges said
 
     def add_judgements(self, judge: str, judgements: Sequence[Judgement]) -> None:

@@ -15,10 +15,11 @@ from PIL import Image
 
 from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import models, run
+from atrl_bench.evaluation.isolation import NOT_PERMITTED, PERMISSION
 from atrl_bench.evaluation.models import Generation
 from atrl_bench.evaluation.run import cell_spec, evaluate
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
+from atrl_bench.results.store import Grade, Store
 
 PROFILE = load_profile("smoke")
 NUM_REPEATS = PROFILE.evaluation.num_repeats
@@ -139,6 +140,28 @@ def test_answers_that_were_stored_but_not_graded_are_graded_and_not_asked_again(
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     assert set(backend.asked.values()) == {1}
     assert store.cell(key).num_graded == 2 * NUM_REPEATS
+
+
+def test_a_program_that_might_not_run_is_graded_once_it_may_and_its_answer_stays(
+    store, backend, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.delenv(PERMISSION, raising=False)
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    store.add_grades(key, [Grade("0", 0, "0", "judge failed", "mega", NOT_PERMITTED)])
+    store.add_grades(key, [Grade("1", 0, "0", "judge failed", "mega", "needs a gazetteer")])
+    asked = backend.asked.total()
+
+    def states():
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+        return [sample.grade.state for sample in store.samples(key) if sample.response.repeat == 0]
+
+    assert states() == ["judge failed"] * 2
+    monkeypatch.setenv(PERMISSION, "1")
+    assert not run.is_finished(store, key, None)
+    assert states() == ["correct"] * 2
+    assert run.is_finished(store, key, None)
+    assert backend.asked.total() == asked
 
 
 def test_another_grader_takes_the_answers_over(store, backend, tmp_path, monkeypatch) -> None:

@@ -94,6 +94,19 @@ def test_single_binary_runs_are_compared_by_the_exact_mcnemar_test():
     assert clustered.test == "paired t, clustered"
 
 
+def test_a_difference_that_is_the_same_in_every_group_is_as_sure_as_so_many_coins_that_agree():
+    # Mean@8 of 4 and 3 of 8 on each of three problems: 2 / 2^3 = 1/4.
+    difference = paired_difference(dict.fromkeys("abc", 0.5), dict.fromkeys("abc", 0.375), OWN)
+    assert (difference.estimate.mean, difference.p_value) == (0.125, 0.25)
+    # Of all groups 1 - 0.05^(1/3) = 0.6316 may still differ, each by 1.125 at most.
+    assert difference.estimate.half_width() == pytest.approx(1.125 * 0.631597, abs=1e-6)
+    # All right against all wrong, in two groups: two coins.
+    groups = {"a": "x", "b": "x", "c": "y", "d": "y"}
+    assert paired_difference(dict.fromkeys("abcd", 1.0), dict.fromkeys("abcd", 0.0), groups).p_value == 0.5
+    same = paired_difference(dict.fromkeys("abc", 0.5), dict.fromkeys("abc", 0.5), OWN)
+    assert (same.p_value, same.estimate.half_width()) == (1.0, 0.0)
+
+
 def test_mcnemar_by_hand():
     # n = 5, the smaller side 1: 2 * (C(5,0) + C(5,1)) / 32 = 2 * 6 / 32 = 0.375
     assert mcnemar_exact(4, 1) == mcnemar_exact(1, 4) == 0.375

@@ -274,6 +274,23 @@ def test_mathverse_is_reported_by_version(mini_world) -> None:
     assert {p.meta["problem_version"] for p in problems_of("mathverse_text_only", mini_world)} == {"Text Only"}
 
 
+def test_a_judge_reads_the_question_that_mathverse_draws_into_the_image() -> None:
+    info = find_task("mathverse_testmini")
+    row = {
+        "problem_index": "7",
+        "problem_version": "Vision Only",
+        "question": "",
+        "question_for_eval": "How large is angle CED?\nChoices:\nA:40°\nB:60°",
+        "answer": "B",
+        "question_type": "multi-choice",
+        "image": None,
+    }
+    problem = to_problem(info, row)
+    assert problem.question == ""
+    assert problem.meta["judge_question"] == "How large is angle CED?\nChoices:\n(A) 40°\n(B) 60°"
+    assert to_problem(info, row | {"question": row["question_for_eval"]}).question == problem.meta["judge_question"]
+
+
 @pytest.mark.parametrize("answer", ["False", "C\nD", "A\nC", "S 23.5 ^\\circ W"])
 def test_mathverse_s_unusual_gold_answers_are_themselves_and_nothing_else(answer: str) -> None:
     row = {"question_type": "multi-choice", "answer": answer, "question": "?\nChoices:\nA:1\nB:2\nC:3\nD:4"}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from atrl_bench.evaluation.answers import LETTERS
 from atrl_bench.evaluation.grading import Gold
 
-JUDGE_PROMPT_VERSION = "2"  # changes with any word of the question and with the reading of the reply
+JUDGE_PROMPT_VERSION = "3"  # changes with any word of the question and with the reading of the reply
 MAX_CANDIDATE_CHARS = 2000
 
 
@@ -46,7 +46,9 @@ def judge_messages(candidate: Candidate) -> list[dict[str, str]]:
     gold, text = candidate.gold, neutralised(candidate.extracted)
     content = "\0".join((candidate.question, gold.answer, text))
     mark = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
-    options = "".join(f"\n({chr(65 + place)}) {choice}" for place, choice in enumerate(gold.choices))
+    # Most questions show their options already.
+    shown = all(choice in candidate.question for choice in gold.choices)
+    options = "" if shown else "".join(f"\n({chr(65 + place)}) {choice}" for place, choice in enumerate(gold.choices))
     question = f"Question:\n{candidate.question}{options}\n\nReference answer: {_reference(gold)}\n\n"
     return [
         {"role": "system", "content": _INSTRUCTIONS.replace("MARK", mark)},

@@ -64,12 +64,32 @@ class Unanimous(Estimate):
 
     def half_width(self, level: float = 0.95) -> float:
         """Return 1 - (1 - level)^(1/G)."""
-        return float(1 - (1 - level) ** (1 / self.num_groups))
+        return _unseen(self.num_groups, level)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the one-sided interval between the score and its half width."""
         half = self.half_width(level)
         return (0.0, half) if self.mean == 0 else (1 - half, 1.0)
+
+
+class Constant(Estimate):
+    """A difference that is the same in every group, and not zero: as with `Unanimous`, the next group may differ.
+
+    Its p-value is that of the sign test over groups. A group that differs does so by 1 + |mean| at most, so the half
+    width is that times the share of groups that may.
+    """
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Return (1 + |mean|) (1 - (1 - level)^(1/G))."""
+        return (1 + abs(self.mean)) * _unseen(self.num_groups, level)
+
+    def p_value(self) -> float:
+        """Return 2 / 2^G: how often G fair coins agree."""
+        return min(1.0, 2 * 0.5**self.num_groups)
+
+
+def _unseen(num_groups: int, level: float) -> float:
+    return float(1 - (1 - level) ** (1 / num_groups))
 
 
 @dataclass(frozen=True)
@@ -144,6 +164,13 @@ def unanimous_or(score: Estimate) -> Estimate:
     return score
 
 
+def constant_or(difference: Estimate) -> Estimate:
+    """Return the difference, as `Constant` where it is not zero and nothing seems to vary."""
+    if difference.num_groups and difference.mean and difference.stderr == 0:
+        return Constant(difference.mean, 0.0, difference.degrees, difference.num_problems, difference.num_groups)
+    return difference
+
+
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:
     """Return the unweighted mean of the parts' means, with a standard error that knows what the parts share.
 
@@ -175,7 +202,7 @@ def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Ma
     the clustered standard error elsewhere.
     """
     common = [problem for problem in a if problem in b]
-    estimate = clustered_mean({problem: a[problem] - b[problem] for problem in common}, groups)
+    estimate = constant_or(clustered_mean({problem: a[problem] - b[problem] for problem in common}, groups))
     is_binary = all(scores[problem] in (0.0, 1.0) for problem in common for scores in (a, b))
     if common and is_binary and estimate.num_groups == estimate.num_problems:
         only_a = sum(a[problem] > b[problem] for problem in common)

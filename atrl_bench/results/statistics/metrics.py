@@ -25,6 +25,7 @@ from atrl_bench.results.statistics.means import (
     Difference,
     Estimate,
     clustered_score,
+    constant_or,
     mean_of_parts,
     paired_difference,
     problem_scores,
@@ -125,7 +126,7 @@ def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, se
     """
     if a.maker is None and b.maker is None:
         return paired_difference(a.scores, b.scores, a.groups)
-    estimate = bootstrap([_paired_part(*_common(a, b))], num_resamples, seed)
+    estimate = constant_or(bootstrap([_paired_part(*_common(a, b))], num_resamples, seed))
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 
@@ -152,9 +153,9 @@ def suite_difference(
         for one, other in pairs:
             ours, theirs = one.scores, other.scores
             gains.append(({problem: ours[problem] - theirs[problem] for problem in ours}, one.groups))
-        estimate = mean_of_parts(gains)
+        estimate = constant_or(mean_of_parts(gains))
         return Difference(estimate, estimate.p_value(), "paired t, clustered")
-    estimate = bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed)
+    estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 

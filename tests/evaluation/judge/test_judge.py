@@ -351,6 +351,8 @@ def test_the_judge_reads_the_option_behind_a_letter_and_what_counts_as_equal():
     choice = Candidate("Which one?", Gold("B", choices=("red", "green"), kind="choice"), "green")
     assert "Reference answer: B (green)\n" in judge_messages(choice)[1]["content"]
     assert "\n(A) red\n(B) green\n" in judge_messages(choice)[1]["content"]
+    shown = choice._replace(question="Which one?\n(A) red\n(B) green")
+    assert judge_messages(shown)[1]["content"].count("green\n") == 2  # in the question and behind it, not three times
     rounded = Candidate("How long?", Gold("1.5", precision=2), "1.499")
     assert "Reference answer: 1.5 (compared after rounding to 2 decimals)\n" in judge_messages(rounded)[1]["content"]
     close = Candidate("How long?", Gold("100", tolerance=0.05), "99")

@@ -140,6 +140,20 @@ def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_n
     assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [None] * NUM_PROBLEMS
 
 
+def test_the_same_command_asks_again_about_answers_without_a_verdict_and_about_no_other(
+    serve, fit, store, cell, backend
+):
+    server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
+    key = cell(server.config(first_wait=0.0, num_attempts=2))
+    server.answer, server.requests = fit(lambda _: "Incorrect"), []
+    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
+    assert len(server.requests) == NUM_PROBLEMS
+    assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [0.0] * NUM_PROBLEMS
+    assert backend.num_asked == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
+    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
+    assert len(server.requests) == NUM_PROBLEMS  # nothing is left to ask
+
+
 def test_a_cell_without_a_judge_has_no_summary(store, cell):
     assert judge_summary(store, cell(None)) is None
 
