@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -18,25 +19,37 @@ from atrl_bench.tables.samples import Pages
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of the interval chart, in the chart's coordinates."""
+    """One line of the interval chart, in its coordinates; `baseline` is the row that this one is set against."""
 
+    row: str
+    baseline: str
     label: str
     y: float
     low: float
     middle: float
     high: float
     text: str
-    is_baseline: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """A baseline's score beside the rows that are set against it."""
+
+    row: str
+    x: float
+    top: float
+    bottom: float
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One column of all rows with its intervals."""
+    """One column of all rows with its intervals; rows of one name stand under the headings of their groups."""
 
     title: str
     bars: tuple[Bar, ...]
+    headings: tuple[tuple[float, str], ...]
+    baselines: tuple[Line, ...]
     ticks: tuple[tuple[float, str], ...]
-    baseline: float | None
     width: float
     left: float
     right: float
@@ -45,17 +58,27 @@ class Chart:
 
 def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = None) -> str:
     """Return the whole page; `pages` are those of the answers that it links to, by (row, column)."""
+    charts, names = _charts(table), row_names(table)
     return render_page(
         "table.html.j2",
         table=table,
         labels={row.id: row.label for row in table.rows},
+        names=names,
+        baselines=list(dict.fromkeys(names.get(row.baseline, table.baseline) for row in table.rows)),
         spans=spans(table),
         pages=pages or {},
         against=against_paper(table),
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
-        charts=_charts(table),
+        charts=charts,
+        dashed=list(dict.fromkeys(names[line.row] for chart in charts for line in chart.baselines)),
     )
+
+
+def row_names(table: Table) -> dict[str, str]:
+    """Return each row's label by its id, with its group where another row is called the same."""
+    num_of_label = Counter(row.label for row in table.rows)
+    return {row.id: f"{row.label}, {row.group}" if num_of_label[row.label] > 1 else row.label for row in table.rows}
 
 
 def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
@@ -96,19 +119,35 @@ def _chart(table: Table, place: int) -> Chart | None:
     def x(share: float) -> float:
         return round(left + (100 * share / step - first) / max(last - first, 1) * (right - left), 2)
 
-    def bar(index: int, row: Row) -> Bar:
+    def bar(row: Row, y: float) -> Bar:
         estimate = row.cells[place].estimate
         assert estimate is not None
         low, high = _possible(estimate)
         text = f"{numbers.percent(estimate.mean)} ±{numbers.half_width(estimate)}"
-        y = top + pitch * index
-        return Bar(row.label, y, x(low), x(estimate.mean), x(high), text, row.label == table.baseline)
+        return Bar(row.id, row.baseline, row.label, y, x(low), x(estimate.mean), x(high), text)
 
-    bars = tuple(bar(index, row) for index, (row, _) in enumerate(rows))
+    bars: list[Bar] = []
+    headings: list[tuple[float, str]] = []
+    has_namesakes = len({row.label for row, _ in rows}) < len(rows)
+    for group, members in by_group([row for row, _ in rows]):
+        if has_namesakes and group:
+            headings.append((top + pitch * (len(bars) + len(headings)), group))
+        for row in members:
+            bars.append(bar(row, top + pitch * (len(bars) + len(headings))))
     ticks = tuple((x(i * step / 100), f"{i * step:g}") for i in range(first, last + 1))
-    baseline = next((bar.middle for bar in bars if bar.is_baseline), None)
+    height = top + pitch * (len(bars) + len(headings)) + 10
+    lines = tuple(_baselines(bars, pitch / 2))
     title = table.columns[place].text
-    return Chart(title, bars, ticks, baseline, right + 110, left, right, top + pitch * len(bars) + 10)
+    return Chart(title, tuple(bars), tuple(headings), lines, ticks, right + 110, left, right, height)
+
+
+def _baselines(bars: Sequence[Bar], margin: float) -> Iterable[Line]:
+    """Yield a line through each baseline's score, as long as the neighbouring rows that are set against it."""
+    middles = {bar.row: bar.middle for bar in bars}
+    for baseline, members in groupby(bars, key=lambda bar: bar.baseline):
+        places = [bar.y for bar in members]
+        if baseline in middles:
+            yield Line(baseline, middles[baseline], places[0] - margin, places[-1] + margin)
 
 
 def _possible(estimate: Estimate) -> tuple[float, float]:

@@ -20,17 +20,22 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Run, Store
 from atrl_bench.tables.definition import TableDefinition, list_tables, load_table
 from atrl_bench.tables.flatten import flat_text
+from atrl_bench.tables.folder_judge import of_one_judge
 from atrl_bench.tables.in_words import answers
 from atrl_bench.tables.page import render_page
 from atrl_bench.tables.progress import duration, label
 from atrl_bench.tables.workspace import Workspace
 
+PARTS = {"title", "columns", "rows", "comparisons"}  # what of a rendered table is read here
 OTHER_FORMS = {".md": "Markdown", ".csv": "CSV", ".tex": "LaTeX", "_document.tex": "LaTeX document", ".json": "JSON"}
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far one table is in this folder: its cells by state, the page to read, the command to type."""
+    """How far one table is in this folder: its cells by state, the page to read, the command to type.
+
+    A page of some rows or columns says in `shows` how many; what the store has of the others is not known here.
+    """
 
     id: str
     title: str
@@ -40,6 +45,7 @@ class Status:
     failed: int
     not_measured: int
     total: int
+    shows: str
     page: str
     others: tuple[tuple[str, str], ...]
     command: str
@@ -113,11 +119,14 @@ def render_index(place: Workspace) -> str:
 
 
 def rendered(reports: Path) -> dict[str, dict[str, Any]]:
-    """Return the tables that were rendered into this folder, by name, as their JSON has them."""
+    """Return the tables that were rendered into this folder and can be read, by name, as their JSON has them."""
     found = {}
     for path in sorted(reports.glob("*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and document.get("id") == path.stem and "rows" in document:
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # Damaged is as good as not rendered: rendering it again is what helps, and no other table waits.
+        if isinstance(document, dict) and document.get("id") == path.stem and document.keys() >= PARTS:
             found[path.stem] = document
     return found
 
@@ -137,14 +146,16 @@ def _status(
         cells = [c for c, column in zip(row["cells"], report["columns"], strict=True) if column["id"] != "average"]  # type: ignore[index]
         states.update(cell["state"] for cell in cells)
     total = states.total()
-    if definition is not None:
+    if definition is not None and report is None:
         total = len(definition.rows) * len(definition.columns)
-        if report is None:
-            unmeasured = [row for row in definition.rows if row.not_measured or row.served]
-            states["not measured"] = len(unmeasured) * len(definition.columns)
+        unmeasured = [row for row in definition.rows if row.not_measured or row.served]
+        states["not measured"] = len(unmeasured) * len(definition.columns)
+    shows = _shown(definition, report) if definition and report else ""
     open_cells = total - states["not measured"] - states["measured"]
-    state = "done" if not open_cells else "partial" if states["measured"] + states["partial"] else "not run"
-    if state == "not run" and states["failed"]:
+    state = "partial" if states["measured"] + states["partial"] else "not run"
+    if not open_cells and not shows:
+        state = "done"
+    elif state == "not run" and states["failed"]:
         state = "failed"
     return Status(
         id=name,
@@ -155,6 +166,7 @@ def _status(
         failed=states["failed"],
         not_measured=states["not measured"],
         total=total,
+        shows=shows,
         page=f"{name}.html" if report else "",
         others=tuple(
             (text, f"{name}{suffix}")
@@ -163,6 +175,16 @@ def _status(
         ),
         command="" if state == "done" else f"atrl-bench run-table {name} --profile {place.profile.name}",
     )
+
+
+def _shown(definition: TableDefinition, report: Mapping[str, Any]) -> str:
+    """Return how much of the table a page of some rows or columns shows, "" where it shows all."""
+    parts = []
+    for name, items in (("rows", definition.rows), ("columns", definition.columns)):
+        shown = {item["id"] for item in report[name]} & {item.id for item in items}
+        if len(shown) < len(items):
+            parts.append(f"{len(shown)} of {len(items)} {name}")
+    return " and ".join(parts)
 
 
 def _figures(place: Workspace) -> Iterable[Picture]:
@@ -199,11 +221,14 @@ def _pages(reports: Path, tables: Mapping[str, Any]) -> Iterable[tuple[str, str]
 
 
 def _stored(place: Workspace) -> tuple[list[Run], dict[str, int], int]:
-    """Return the training runs, how many evaluations there are of each state, and how many answers they hold."""
+    """Return the training runs, how many evaluations there are of each state, and how many answers they hold.
+
+    Answers that were graded several times, by the rules and by a judge, are one evaluation.
+    """
     if not place.store_path.is_file():
         return [], {}, 0
     with Store.open(place.store_path, read_only=True) as store:
-        cells = store.cells()
+        cells = of_one_judge(store.cells(), place.judge)
         runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
     states = Counter(cell.state for cell in cells)
     return runs, dict(sorted(states.items())), sum(cell.num_responses for cell in cells)

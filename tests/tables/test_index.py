@@ -8,7 +8,8 @@ import pytest
 
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.files import write_atomically
-from atrl_bench.tables.definition import list_tables
+from atrl_bench.results.store import Store
+from atrl_bench.tables.definition import list_tables, load_table
 from atrl_bench.tables.index import render_index, write_index
 from atrl_bench.tables.workspace import Workspace
 
@@ -28,13 +29,56 @@ def text_of(html: str) -> str:
 
 def test_every_table_has_its_state_its_counts_and_its_command(place):
     html = render_index(place)
-    # 13 rows by 5 columns; three rows by two columns were filled, one of these cells was left out
-    assert "5 of 65 measured" in text_of(html)
+    # Three rows by two columns were filled, one of these cells was left out; the whole table is 13 by 5.
+    assert "5 of 6 measured, 1 to run; the page shows 3 of 13 rows and 2 of 5 columns" in text_of(html)
     for table in list_tables():
         assert f"<code>atrl-bench run-table {table} --profile mini</code>" in html
     assert text_of(html).count("not run") >= len(list_tables()) - 1
     assert '<a href="main_7b.html">' in html
     assert '<a href="main_7b.csv">CSV</a>' in html
+
+
+def test_a_page_of_some_rows_does_not_say_that_the_others_have_not_run(make_report, tmp_path):
+    columns = tuple(column.id for column in load_table("main_7b").columns)
+    html = render_index(make_report(tmp_path, rows=("zero_shot", "grpo"), columns=columns, problems=2))
+    assert "partial 10 of 10 measured; the page shows 2 of 13 rows atrl-bench run-table main_7b" in text_of(html)
+
+
+def test_a_page_of_the_whole_table_is_done_and_needs_no_command(make_report, tmp_path):
+    rows, columns = (
+        [item.id for item in items] for items in (load_table("main_7b").rows, load_table("main_7b").columns)
+    )
+    html = text_of(render_index(make_report(tmp_path, rows=tuple(rows), columns=tuple(columns), problems=2)))
+    # Two of the 13 rows by five columns cannot be measured in these tests.
+    assert "done 55 of 65 measured, 10 not measured, with reasons Markdown" in html
+    assert "the page shows" not in html
+
+
+@pytest.mark.parametrize("damaged", ["", '{"id": "main_7b", "rows"', "[]", '{"id": "main_7b", "rows": []}', "\xff"])
+def test_a_damaged_report_is_as_good_as_not_rendered(make_report, tmp_path, damaged):
+    place = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
+    (place.reports / "main_7b.json").write_bytes(damaged.encode("latin-1"))
+    html = render_index(place)
+    assert "not run 0 of 65 measured, 65 to run atrl-bench run-table main_7b" in text_of(html)
+    assert "24 answers in 1 evaluations" in text_of(html)
+
+
+def test_the_page_says_what_its_commands_leave_out_and_never_where_the_folder_lies(place):
+    html = render_index(place)
+    assert "A command fills runs/mini below the current folder: for this folder in another place, add --out" in html
+    assert str(place.root) not in html
+
+
+def test_answers_that_a_judge_graded_again_are_counted_once(make_report, tmp_path):
+    place = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
+    with Store.open(place.store_path) as store:
+        [cell] = store.cells()
+        again = store.add_cell({**cell.spec, "judge": {"model": "judge"}})
+        store.add_problems(again, store.problems(cell.key))
+        store.add_responses(again, [sample.response for sample in store.samples(cell.key)])
+        store.finish_cell(again, expected=cell.num_responses)
+    # 12 problems by two repeats; the second evaluation holds the very same answers.
+    assert "24 answers in 1 evaluations: 1 done." in text_of(render_index(place))
 
 
 def test_a_folder_where_nothing_ran_says_so(tmp_path):

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from atrl_bench.tables.audit import audit, write_audit
+from atrl_bench.tables.html import render_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars --disable-sync"
@@ -122,6 +124,26 @@ def test_even_hostile_texts_stay_inside_a_phone(hostile, tmp_path):
     for page in pages_of(hostile):
         found = probed(page, tmp_path, width=375)
         assert found["width"] <= 375, (page.name, found["wide"])
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext is not installed")
+def test_on_paper_no_column_and_no_reason_is_cut_off(table, tmp_path):
+    """Eleven columns of long names, and a row whose reason holds a word that is wider than any paper."""
+    columns = [replace(table.columns[0], id=f"c{i}", label=f"LongBenchmark{i}", subscript="") for i in range(11)]
+    tasks = ",".join(f"mathvista_testmini_{i}" for i in range(11))
+    rows = [replace(row, cells=tuple(replace(row.cells[0], reason=tasks) for _ in columns)) for row in table.rows]
+    wide = replace(table, columns=tuple(columns), rows=tuple(rows), has_average=False, published=(), comparisons=())
+    page, paper, words = (tmp_path / name for name in ("wide.html", "wide.pdf", "words.html"))
+    page.write_text(render_html(wide), encoding="utf-8")
+    browse(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={paper}", page.as_uri())
+    subprocess.run(["pdftotext", "-bbox", str(paper), str(words)], check=True)
+    found = words.read_text(encoding="utf-8")
+    [width, height] = map(float, re.search(r'<page width="([\d.]+)" height="([\d.]+)"', found).groups())
+    assert width > height
+    ends = {text: float(end) for end, text in re.findall(r'xMax="([\d.]+)" yMax="[\d.]+">([^<]*)</word>', found)}
+    assert ends.keys() >= {column.label for column in columns}
+    assert max(ends.values()) < width - 20
+    assert tasks in "".join(ends)
 
 
 def test_a_filter_hides_all_other_answers_without_any_script(make_report, tmp_path):

@@ -117,7 +117,7 @@ def mark_published(panel: Axes, source: str) -> None:
 
 def name_bars(panel: Axes, names: Sequence[str]) -> None:
     """Write these names beside horizontal bars at 0, 1, 2 and so on, the first on top; two may be the same."""
-    panel.set_yticks(range(len(names)), [plain(name, 34) for name in names])
+    panel.set_yticks(range(len(names)), [plain(name, 52) for name in names])
     panel.invert_yaxis()
     panel.tick_params(axis="y", length=0)
     panel.grid(visible=False, axis="y")

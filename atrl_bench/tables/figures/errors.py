@@ -75,7 +75,8 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
         raise MissingDataError(
             f"The errors on {source.task} cannot be classified.",
             why="What these images show is known to nobody here; only the generated MathVision says it.",
-            next_step="atrl-bench figure errors --judge-base-url URL --judge-model MODEL",
+            next_step=f"atrl-bench figure errors --task {source.task} {source.place.options} "
+            "--judge-base-url URL --judge-model MODEL",
         )
     from atrl_bench.mini.ground_truth import mathvision_problems
 

@@ -47,7 +47,7 @@ def picture(curves: dict[str, list[Curve]]) -> Picture:
     for panel in (density, cut):
         panel.set_ylim(bottom=0)
     handles, labels = density.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=10 if len(labels) <= 6 else 8)
     ends = []
     for number, lot in zip(curves[CUT], curves[RANDOM_CUT], strict=True):
         ends.append(f"{plain(number.label)} {number.means[-1]:.2f} against {lot.means[-1]:.2f} at random")

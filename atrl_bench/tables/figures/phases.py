@@ -22,7 +22,7 @@ from atrl_bench.tables.figures.sources import Source, Training, published, train
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# In the order of a step. The last two are all that AT-RL adds.
+# In the order of a step. The last two are all that credit adds.
 NAMES = {
     "generation": "generation",
     "reward": "grading",
@@ -87,7 +87,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
     }
     for y, share in enumerate(added.values()):
         if share:
-            measured.text(101, y, f"AT-RL adds {share:.1f} %", va="center", ha="left", fontsize=9)
+            measured.text(101, y, f"credit adds {share:.1f} %", va="center", ha="left", fontsize=9)
     measured.set_xlim(0, 124)
     _percent_axis(measured)
     name_bars(measured, labels)
@@ -118,7 +118,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
     mark_published(paper, f"one A100; without generation, and adding up to {start:.1f} %")
     said = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
     description = (
-        "Stacked bars of the share of each phase of a training step, one bar for each method. What AT-RL adds "
+        "Stacked bars of the share of each phase of a training step, one bar for each method. What credit adds "
         f"(attention rows, graph and credit): {said or 'no method here has it'}. In a panel of its own the "
         "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
     )

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.results.statistics import Answers, score
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.tables.figures.drawing import Picture, mark_published, plain, sheet, style_of
-from atrl_bench.tables.figures.sources import Source, cell_labels, published, published_score
+from atrl_bench.tables.figures.sources import (
+    UNTRAINED,
+    Source,
+    cell_labels,
+    finished_cells,
+    is_anchored,
+    published,
+    published_score,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,10 +44,9 @@ def make(source: Source) -> Picture:
     points = []
     with source.open_store() as store:
         for task in TASKS:
-            cells = store.cells(task=task, state="done")
+            cells = [cell for cell in finished_cells(source, store, task) if cell.spec["limit"] is None]
             labels = cell_labels(store, cells)
-            whole = [cell for cell in cells if cell.spec["limit"] is None]
-            wanted = [cell for cell in whole if labels[cell.key].endswith((", untrained", "+ AT-RL"))]
+            wanted = [c for c in cells if labels[c.key].endswith(UNTRAINED) or is_anchored(labels[c.key])]
             points += [point for cell in wanted if (point := _point(source, store, cell, labels[cell.key]))]
     if not points:
         raise source.missing(f"{source.place.root} has no finished evaluation on {' or '.join(TASKS)}.")
@@ -100,7 +107,8 @@ def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> No
         own = sorted((p for p in points if p.method == method), key=lambda p: p.num_parameters)
         if own:
             # Methods at one size stand side by side.
-            x = [sizes.index(point.num_parameters) + 0.06 * (place % 3 - 1) for point in own]
+            aside = place - (min(places.values()) + max(places.values())) / 2
+            x = [sizes.index(point.num_parameters) + 0.06 * aside for point in own]
             # No score is below 0 or above 100, wherever half a width would reach.
             ends = [[min(p.half_width, p.percent) for p in own], [min(p.half_width, 100 - p.percent) for p in own]]
             errors = ends if any(p.half_width for p in own) else None
@@ -111,7 +119,8 @@ def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> No
     low, high = panel.get_ylim()
     panel.set_ylim(max(low, -3), min(high, 103))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    panel.legend(loc="best", fontsize=9)
+    if points:
+        panel.legend(loc="best", fontsize=9 if len(places) <= 4 else 8)
 
 
 def _size(num_parameters: float) -> str:
@@ -123,7 +132,7 @@ def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None
     if folder is None:
         return None
     estimate = score(Answers(store.samples(cell.key), "acc@1"))
-    name = "Untrained" if label.endswith(", untrained") else label
+    name = "Untrained" if label.endswith(UNTRAINED) else label
     return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
 
 

@@ -6,6 +6,7 @@ Whatever is not there is named together with the command that makes it.
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.judge import JudgeConfig
+
+
+UNTRAINED = ", untrained"  # how the name of a model ends that no training of the folder has made
 
 
 @dataclass(frozen=True)
@@ -74,22 +78,39 @@ def trainings(source: Source) -> list[Training]:
 
 
 def representative(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of one setting for each method: on the data that most runs share, with the fewest settings.
+    """Return the runs of one setting for each method: the fewest settings, on data that it shares with its family.
 
     A folder with every table has methods on several data sets and points of ablations; a figure about methods shows
-    each once.
+    each once. A family is an objective with every credit that it was given: what is drawn beside each other should
+    have learned from the same problems, so that the data with most of a family's methods come first, then those that
+    most runs share.
     """
-    num_of_data = Counter(run.spec["recipe"].get("data") for run in runs)
+    plainest: dict[str, int] = {}
+    for run in runs:
+        method = method_name(run.spec["recipe"])
+        plainest[method] = min(_num_settings(run), plainest.get(method, _num_settings(run)))
+    candidates = [run for run in runs if _num_settings(run) == plainest[method_name(run.spec["recipe"])]]
+    methods: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in candidates:
+        methods[_family(run.spec["recipe"]), _data(run)].add(method_name(run.spec["recipe"]))
+    num_of_data = Counter(map(_data, runs))
 
     def rank(run: Run) -> tuple[Any, ...]:
-        recipe = run.spec["recipe"]
-        settings = (recipe.get("credit") or {}).get("settings") or {}
-        return len(settings), -num_of_data[recipe.get("data")], run.created, run.key
+        data = _data(run)
+        return -len(methods[_family(run.spec["recipe"]), data]), -num_of_data[data], data, run.created, run.key
 
     chosen: dict[str, str] = {}
-    for run in sorted(runs, key=rank):
+    for run in sorted(candidates, key=rank):
         chosen.setdefault(method_name(run.spec["recipe"]), _setting(run))
     return [run for run in runs if chosen[method_name(run.spec["recipe"])] == _setting(run)]
+
+
+def _num_settings(run: Run) -> int:
+    return len((run.spec["recipe"].get("credit") or {}).get("settings") or {})
+
+
+def _data(run: Run) -> str:
+    return run.spec["recipe"].get("data") or ""
 
 
 def _setting(run: Run) -> str:
@@ -97,7 +118,7 @@ def _setting(run: Run) -> str:
 
 
 def run_labels(runs: Sequence[Run]) -> dict[str, str]:
-    """Return a name for each run by its key: the method, and where two share that, whatever they differ in.
+    """Return a name for each run by its key: the method, its data where these runs have several, and what else differs.
 
     Runs that differ in their seed alone have one name.
     """
@@ -107,26 +128,38 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
     of_method: dict[str, list[str]] = defaultdict(list)
     for setting, same in of_setting.items():
         of_method[method_name(same[0].spec["recipe"])].append(setting)
+    has_several_data = len({_data(run) for run in runs} - {""}) > 1
     labels = {}
     for method, settings in of_method.items():
         fields = {setting: flat(of_setting[setting][0].spec) for setting in settings}
-        names = sorted({name for values in fields.values() for name in values} - {"seed"})
+        names = sorted({name for values in fields.values() for name in values} - {"seed", "recipe.data"})
         differing = [name for name in names if len({str(values.get(name)) for values in fields.values()}) > 1]
         for setting in settings:
-            said = ", ".join(f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing)
+            said = [f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing]
             for run in of_setting[setting]:
-                labels[run.key] = f"{method} ({said})" if said else method
+                words = ", ".join(([_data(run)] if has_several_data and _data(run) else []) + said)
+                labels[run.key] = f"{method} ({words})" if words else method
     return labels
 
 
 def method_name(recipe: Mapping[str, Any]) -> str:
     """Return how print names a run's recipe: its title, or that of its objective, with the credit that it was given."""
-    name = _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
+    name = _family(recipe)
     credit = recipe.get("credit") or {"rule": "uniform", "preset": "default"}
     if credit["rule"] == "uniform":
         return name
     rule = "AT-RL" if credit["rule"] == "atrl" else f"{credit['rule'].replace('_', ' ')} credit"
     return f"{name} + {rule}" + ("" if credit["preset"] == "default" else f", {credit['preset']}")
+
+
+def is_anchored(label: str) -> bool:
+    """Return whether this is the name of AT-RL as it is by default, with whatever objective and data."""
+    return re.fullmatch(r".* \+ AT-RL( \([^()]*\))?", label, re.S) is not None
+
+
+def _family(recipe: Mapping[str, Any]) -> str:
+    """Return the name of a recipe whatever its credit."""
+    return _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
 
 
 def _title(recipe: Mapping[str, Any]) -> str | None:
@@ -151,21 +184,38 @@ def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
 
 
 def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
-    """Return a name for each cell by its key: the method that trained its model, or that model's own name."""
-    runs = representative([run for run in store.runs() if run.state == "done"])
-    labels = run_labels(runs)
-    of_digest = {run.digest: labels[run.key] for run in runs}
+    """Return a name for each cell by its key: the method that trained its model, or that model's own name.
+
+    Untrained is what no training of the folder has made; a run that does not stand for its method is no untrained one.
+    """
+    runs = [run for run in store.runs() if run.digest]
+    of_digest = {run.digest: f"{method_name(run.spec['recipe'])}, another setting" for run in runs}
+    shown = representative([run for run in runs if run.state == "done"])
+    labels = run_labels(shown)
+    of_digest |= {run.digest: labels[run.key] for run in shown}
     return {
-        cell.key: of_digest.get(cell.spec["model_digest"], f"{cell.spec['model_name']}, untrained") for cell in cells
+        cell.key: of_digest.get(cell.spec["model_digest"], f"{cell.spec['model_name']}{UNTRAINED}") for cell in cells
     }
+
+
+def finished_cells(source: Source, store: Store, task: str) -> list[Cell]:
+    """Return the finished cells of a benchmark: of one judge, and of no training that does not stand for its method."""
+    runs = [run for run in store.runs() if run.digest]
+    shown = representative([run for run in runs if run.state == "done"])
+    # By both: two trainings may have ended in the same weights.
+    others = _names(runs) - _names(shown)
+    cells = of_one_judge(store.cells(task=task, state="done"), source.place.judge)
+    return [cell for cell in cells if not others & {cell.spec["model_name"], cell.spec["model_digest"]}]
+
+
+def _names(runs: Sequence[Run]) -> set[str]:
+    """Return what the model of an evaluation may be called if one of these runs trained it."""
+    return {name for run in runs for name in (run.key, run.digest)}
 
 
 def done_cells(source: Source, store: Store) -> list[Cell]:
     """Return the finished cells of the benchmark, in the order of their names, then of their age."""
-    done = [run for run in store.runs() if run.state == "done"]
-    others = {run.digest for run in done} - {run.digest for run in representative(done)}
-    done_here = of_one_judge(store.cells(task=source.task, state="done"), source.place.judge)
-    cells = [cell for cell in done_here if cell.spec["model_digest"] not in others]
+    cells = finished_cells(source, store, source.task)
     if source.model is not None:
         wanted = source.model
         labels = cell_labels(store, cells)
@@ -181,7 +231,7 @@ def chosen_cell(source: Source, store: Store) -> tuple[Cell, str]:
     """Return the cell whose tokens are looked at, with its name: one trained with AT-RL where there is one."""
     cells = done_cells(source, store)
     labels = cell_labels(store, cells)
-    anchored = [cell for cell in cells if labels[cell.key].endswith("+ AT-RL")]
+    anchored = [cell for cell in cells if is_anchored(labels[cell.key])]
     cell = (anchored or cells)[0]
     return cell, labels[cell.key]
 

@@ -1,5 +1,6 @@
 """From a run folder to files: names of methods, what is missing with its command, the judge, and one figure of each."""
 
+import csv
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -14,7 +15,8 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Grade, Problem, Response, Sample, Store
 from atrl_bench.tables.figures import FIGURES, draw, draw_all, figure, json_text, list_figures, summary
 from atrl_bench.tables.figures.error_types import error_messages, types_by_judge
-from atrl_bench.tables.figures.sources import run_labels
+from atrl_bench.tables.figures.scale import TASKS
+from atrl_bench.tables.figures.sources import UNTRAINED, Source, cell_labels, finished_cells, representative, run_labels
 from atrl_bench.tables.run import evaluate_into
 from atrl_bench.tables.workspace import Workspace
 from atrl_bench.training.recipe import load_recipe
@@ -119,10 +121,88 @@ def test_seeds_share_a_name_and_settings_that_differ_are_said(tmp_path):
         "GRPO + AT-RL (schedule strict)",
         "GRPO + AT-RL (schedule minibatch4)",
         "SAPO + random credit",
-        "FT-RL",
-        "StepGRPO + AT-RL",
+        "FT-RL (virl39k)",
+        "StepGRPO + AT-RL (r1_vl)",
         "SFT",
     ]
+
+
+def test_a_method_is_drawn_on_the_data_that_its_family_shares_and_each_name_says_which(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as store:
+
+        def add(name, data, credit="uniform", num_seeds=1):
+            fields = shipped(name, data=data, credit=credit)
+            return [store.add_run({"recipe": fields, "seed": seed}) for seed in range(num_seeds)]
+
+        # Most runs of this folder are on Geometry-3K; of GSPO and its AT-RL, ViRL-39K alone has both.
+        add("grpo", "geoqa_8k")
+        grpo = [*add("grpo", "geometry3k", num_seeds=3), *add("grpo", "geometry3k", "atrl", num_seeds=3)]
+        add("gspo", "geometry3k")
+        gspo = [*add("gspo", "virl39k", num_seeds=2), *add("gspo", "virl39k", "atrl", num_seeds=2)]
+        # Nothing else to choose: a method that its family's data lack stands there with its own.
+        elsewhere = add("grpo", "geoqa_8k", "without_bias_correction")
+        runs = representative(store.runs())
+    assert {run.key for run in runs} == {*grpo, *gspo, *elsewhere}
+    labels = run_labels(runs)
+    assert [labels[key] for key in dict.fromkeys((grpo[0], grpo[3], gspo[0], gspo[2], elsewhere[0]))] == [
+        "GRPO (geometry3k)",
+        "GRPO + AT-RL (geometry3k)",
+        "GSPO (virl39k)",
+        "GSPO + AT-RL (virl39k)",
+        "GRPO + without bias correction credit (geoqa_8k)",
+    ]
+
+
+def test_data_that_all_methods_share_are_not_said(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as store:
+        for name in ("grpo", "gspo"):
+            store.add_run({"recipe": shipped(name), "seed": 0})
+        assert set(run_labels(store.runs()).values()) == {"GRPO", "GSPO"}
+
+
+def add_answers(store, model, digest, *, num_right, judge=None):
+    """Store an evaluation on four problems of each benchmark, this many of them answered rightly."""
+    for task in TASKS:
+        spec = {"kind": "evaluation", "task": task, "limit": None, "judge": judge}
+        key = store.add_cell({**spec, "model_name": model, "model_digest": digest})
+        store.add_problems(key, [Problem(f"{i}", f"{i}", "1+1?", "2") for i in range(4)])
+        store.add_responses(key, [Response(f"{i}", 0, "", "2", 1, 0.0, False) for i in range(4)])
+        states = ["correct"] * num_right + ["wrong"] * (4 - num_right)
+        store.add_grades(key, [Grade(f"{i}", 0, "2", state, "fast", "") for i, state in enumerate(states)])
+        store.finish_cell(key, expected=4)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run folder with AT-RL, an ablation of it that ended elsewhere and one that ended in AT-RL's very weights."""
+    made = Workspace.at(tmp_path, load_profile("smoke"))
+    made.checkpoints.mkdir()
+    with Store.open(made.store_path) as store:
+        for digest, settings, num_right in (("d1", {}, 2), ("d2", {"num_neighbours": 3}, 4), ("d1", {"hub": 1}, 4)):
+            credit = {"rule": "atrl", "preset": "default", "settings": settings}
+            run = store.add_run({"recipe": recipe(credit=credit), "seed": 0})
+            store.finish_run(run, checkpoint="checkpoints", digest=digest, seconds=1.0, summary={})
+            add_answers(store, run, digest, num_right=num_right)
+        add_answers(store, "mini", "base", num_right=1)
+        add_answers(store, "mini", "base", num_right=3, judge={"model": "judge"})
+    return made
+
+
+def test_untrained_over_scale_is_what_no_training_made_under_the_folders_one_judge(trained, tmp_path):
+    with figure("scale", trained, out=tmp_path).paths[1].open(encoding="utf-8", newline="") as file:
+        measured = [row for row in csv.DictReader(file) if row["source"] == "measured"]
+    # One of four by the rules, whatever a judge said before; two of four after AT-RL, whatever its ablations got.
+    expected = {(name, task): score for name, score in (("Untrained", "25"), ("GRPO + AT-RL", "50")) for task in TASKS}
+    assert {(row["method"], row["task"]): row["percent"] for row in measured} == expected
+
+
+def test_a_training_that_does_not_stand_for_its_method_is_no_untrained_model(trained):
+    with Store.open(trained.store_path, read_only=True) as store:
+        labels = cell_labels(store, store.cells())
+        drawn = finished_cells(Source(trained), store, "mathvista_testmini")
+    assert "GRPO + AT-RL, another setting" in labels.values()
+    assert {label for label in labels.values() if label.endswith(UNTRAINED)} == {"mini, untrained"}
+    assert sorted(labels[cell.key] for cell in drawn) == ["GRPO + AT-RL", "mini, untrained"]
 
 
 def test_the_ground_truth_is_of_the_rows_that_were_written(place):
