@@ -5,7 +5,7 @@ there, in microseconds. Only a formula beyond that grammar goes to sympy, in a w
 memory.
 
 What the paper leaves open, and what we chose: its judge is "unit-agnostic" for numbers, so a unit on one side only is
-ignored and so is its spelling, but two lengths in different units are converted (500 cm is 5 m, 5 cm is not). An answer
+ignored and so is its spelling, but two units of one dimension are converted (500 cm is 5 m, 5 cm is not). An answer
 may be more exact than the gold (`16\pi` for 50.27, from two decimal places on), not less (3.14 for π); four correct
 decimal places of an exact gold are accepted as exact.
 """

@@ -33,6 +33,7 @@ from atrl_bench.evaluation.isolation.supervise import supervise
 
 CODE_ISOLATION = "code isolation"  # how a task file names what is here
 PERMISSION = "ATRL_BENCH_ALLOW_CODE"  # set to 1 by `--allow-code`
+NOT_PERMITTED = "Programs written by models are not allowed to run."
 INSIDE = Path(__file__).with_name("inside.py")
 PROBE = Path(__file__).with_name("probe.py")
 
@@ -81,13 +82,18 @@ def require_isolation() -> Backend:
     return available_backend()
 
 
+def is_permitted() -> bool:
+    """Return whether the user has said that programs written by models may run on this machine."""
+    return os.environ.get(PERMISSION) == "1"
+
+
 def require_permission() -> None:
     """Raise unless the user has said that programs written by models may run on this machine."""
-    if os.environ.get(PERMISSION) != "1":
+    if not is_permitted():
         raise AtrlBenchError(
-            "Programs written by models are not allowed to run.",
+            NOT_PERMITTED,
             why="This benchmark runs the code of every answer, in isolation, but on this machine.",
-            next_step=f"the same command with --allow-code, or with {PERMISSION}=1 in the environment",
+            next_step=f"give run-table, ablate or evaluate --allow-code, or set {PERMISSION}=1 in the environment",
         )
 
 
