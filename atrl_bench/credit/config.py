@@ -1,7 +1,7 @@
 """Every hyperparameter of the method, and every place where the paper leaves a choice, as one field each.
 
 Two presets: `literal` is the paper's text wherever it can be executed, `default` the reading we can defend.
-They differ in the seven fields that `PRESETS` lists; docs/method.md has the table with the reasons.
+They differ in the five fields that `PRESETS` lists; docs/method.md has the table with the reasons.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CreditConfig:
     tokens_per_cluster: int = 10
     """K = max(2, T // tokens_per_cluster) clusters."""
     max_imbalance: float | None = None
-    """How much larger than the average METIS may make a cluster, 0.5 for half as large again; None for METIS's own."""
+    """How much larger than the average a cluster may be, about: 0.5 for half as large again; None for METIS's own."""
 
     # Centroid denoising (appendix "Cluster Refinement").
     importance_start: Literal["maximum", "rank"] = "maximum"

@@ -5,6 +5,7 @@ Shapes: T response tokens, F footprint columns, E stored edges (each undirected 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,7 +212,9 @@ def partition(graph: TokenGraph, config: CreditConfig, seed: int) -> NDArray[np.
     np.cumsum(np.bincount(graph.tail_E, minlength=graph.num_tokens), out=starts[1:])
     options = pymetis.Options(seed=seed % 2**31)
     if config.max_imbalance is not None:
-        options.ufactor = max(1, round(1000 * config.max_imbalance))
+        # METIS allows it at each of the about log2(K) bisections, and they multiply.
+        levels = math.ceil(math.log2(num_clusters))
+        options.ufactor = max(1, round(1000 * ((1 + config.max_imbalance) ** (1 / levels) - 1)))
     result = pymetis.part_graph(
         num_clusters,
         adjacency=pymetis.CSRAdjacency(starts, graph.head_E),

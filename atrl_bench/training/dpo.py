@@ -27,6 +27,7 @@ from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.token_weights import TokenWeights
+from atrl_bench.training.visual import visual_positions
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):
@@ -70,11 +71,10 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             output = self._looking_model()(
                 **fields, use_cache=False, labels=input_ids.masked_fill(mask_BS == 0, -100), fused_lm_head=True
             )
-        visual = inputs.get("mm_token_type_ids")
         weights_BT = token_weights.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
-            visual_BS=torch.zeros_like(input_ids) if visual is None else visual != 0,
+            visual_BS=visual_positions(inputs, self.model.config),
             response_ids_BT=input_ids[:, -num_tokens:],
             response_mask_BT=mask_BS[:, -num_tokens:],
             entropy_BT=None if output.entropy is None else output.entropy[:, -num_tokens:],

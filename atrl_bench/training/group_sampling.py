@@ -18,10 +18,17 @@ from torch import Tensor, nn
 from trl.trainer.utils import pad
 
 from atrl_bench.evaluation.decoding import Draw, Sampling, sample
+from atrl_bench.training.needs import GB, SAMPLER_GB
 from atrl_bench.training.visual import Visual, joined
 
-# Keys and values held at once, in tokens: 15 GB at the shapes of the 7B model.
-MAX_CACHED_TOKENS = 2**18
+
+def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
+    """Return how many sequences of so many positions have their keys and values in SAMPLER_GB; one at least."""
+    text = config.get_text_config()
+    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    of_a_position = 2 * text.num_hidden_layers * num_heads * head_size * dtype.itemsize
+    return max(1, int(SAMPLER_GB * GB // (of_a_position * num_positions)))
 
 
 def sample_groups(
@@ -32,6 +39,7 @@ def sample_groups(
     keys_P: Sequence[str],
     *,
     group_size: int,
+    dtype: torch.dtype,
     sampling: Sampling,
     pad_id: int,
     eos_ids: Sequence[int],
@@ -40,10 +48,10 @@ def sample_groups(
     """Return P * G responses as token ids, group by group, each with the token that ended it.
 
     `visuals_P` holds the tensors of each prompt's images and videos, `token_fields` what else the processor says of
-    its tokens. A key names the random numbers of a prompt's responses.
+    its tokens. A key names the random numbers of a prompt's responses. `dtype` is that of the keys and values.
     """
     longest = max(map(len, prompt_ids_P)) + sampling.max_new_tokens
-    step = max(1, MAX_CACHED_TOKENS // (longest * group_size))
+    step = max(1, sequences_at_once(model.config, longest, dtype) // group_size)
     responses: list[list[int]] = []
     with _without_tokens(model, forbidden_ids):
         for start in range(0, len(prompt_ids_P), step):

@@ -4,7 +4,8 @@ Memory of a device, with everything sharded evenly over N devices (accelerate, F
     full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term or DPO) bytes per parameter / N
     lora:  2 bytes per parameter / N; adapters and their Adam state are below a hundredth of that
     + activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one layer's own
-    + RESERVED for the runtime, the sampler's keys and values, and fragmentation
+    + SAMPLER for the keys and values of the responses that are sampled at once: there are as many as fit into it
+    + RESERVED for the runtime and fragmentation
 Time: 2 FLOPs per parameter and token for a forward pass, 4 for a backward pass, 2 more where activations are
 recomputed; scoring is one forward pass, two with a reference. Prompts and responses are taken to fill USED_FRACTION of
 their limits. Decoding is bound by memory and has a rate of its own.
@@ -26,7 +27,8 @@ from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 
 GB = 1e9
 DEVICE_GB = 80.0  # one A100 or H100
-RESERVED_GB = 24.0
+SAMPLER_GB = 15.0  # 42 sequences of the 7B model, each as long as the paper's limits allow
+RESERVED_GB = 9.0
 DEVICE_FLOPS = 0.4 * 312e12  # an A100 in bfloat16, 40 % of its peak
 DECODED_PER_SECOND = 2000.0 * 7e9  # tokens times parameters, one device, transformers, a few dozen sequences at once
 CPU_FLOPS = 5e10  # one core, float32
@@ -163,7 +165,7 @@ def _devices(recipe: Recipe, sizes: TrainingSizes, shape: ModelShape, reference:
     one_layer = tokens * (8 * shape.hidden_size + 4 * shape.intermediate_size) * 2
     gpus = 1
     while True:
-        memory = (shape.num_parameters * per_parameter / gpus + kept + one_layer) / GB + RESERVED_GB
+        memory = (shape.num_parameters * per_parameter / gpus + kept + one_layer) / GB + SAMPLER_GB + RESERVED_GB
         if memory <= DEVICE_GB or gpus >= 64:
             return gpus, memory
         gpus *= 2

@@ -164,6 +164,7 @@ def _sampled(
             [visual for _, visual in read],
             [f"pairs:{row}" for row in rows],
             group_size=sizes.group_size,
+            dtype=getattr(torch, sizes.dtype),
             sampling=Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed),
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),

@@ -161,8 +161,12 @@ class RolloutRecipe(Recipe):
         }
         if self.entropy_fraction is not None and self.objective != "dapo":
             raise ValueError("entropy_fraction is a mean over the selected tokens: it needs objective 'dapo'")
+        if self.entropy_fraction is not None and self.kl_coef:
+            raise ValueError("entropy_fraction divides by the selected tokens, the KL term is of all: set kl_coef 0")
         if self.vppo is not None and self.objective == "gspo":
             raise ValueError("vppo picks tokens, and objective 'gspo' has one ratio for all of them")
+        if self.critic is not None and self.objective == "gspo":
+            raise ValueError("critic has an advantage for each token, and objective 'gspo' one ratio for all of them")
         if self.step_rewards and (self.rewards == "typed" or self.format_reward or self.temporal):
             raise ValueError("step_rewards are weighed against a right answer, not against T-GRPO's rewards")
         if self.objective == "reinforce" and self.schedule != "strict":

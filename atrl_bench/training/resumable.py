@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from accelerate.utils import is_peft_model
+from accelerate.utils import gather_object, is_peft_model
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
@@ -18,6 +20,13 @@ from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.data import TrainingData
 
 CHECKPOINT_PREFIX = "checkpoint-"
+# Metrics that count rows, of which each process has its own; those of all are their sum.
+COUNTS = frozenset(
+    {
+        *("credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"),
+        *("dynamic_sampling/num_dropped", "dynamic_sampling/num_unfilled"),
+    }
+)
 
 
 class Resumable(Trainer):
@@ -36,6 +45,7 @@ class Resumable(Trainer):
         self.data, self.updates_per_rollout = data, updates_per_rollout
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
+        self._noted: set[str] = set()
         self.add_callback(_SkipNonFinite(self))
 
     def release(self) -> None:
@@ -48,12 +58,23 @@ class Resumable(Trainer):
 
     def _note(self, name: str, value: float) -> None:
         self._metrics["train"][name].append(float(value))
+        self._noted.add(name)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics with the seconds of each phase since the last line."""
         for name, seconds in self.clock.pop().items():
             self._note(f"seconds/{name}", seconds)
+        if self.accelerator.num_processes > 1:
+            self._share_notes()
         super().log(logs, start_time)
+
+    def _share_notes(self) -> None:
+        """Put what every process noted in place of what this one did: TRL gathers its own metrics and not ours."""
+        metrics = self._metrics["train"]
+        notes = gather_object([{name: metrics[name] for name in self._noted if metrics[name]}])
+        for name in sorted(set().union(*notes)):
+            metrics[name] = [over_processes(name, [note[name] for note in notes if name in note])]
+        self._noted.clear()
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._checkpoint_dir) if self._checkpoint_dir else super()._get_output_dir(trial)
@@ -95,6 +116,17 @@ class Resumable(Trainer):
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write no model card: the run folder has the recipe and the metrics."""
+
+
+def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
+    """Return one value for those of every process: the mean of all, or for counts of its own rows the sum of its means.
+
+    What all processes do together, an update that they skip or a further generation, is counted once.
+    """
+    known = [[value for value in one if not math.isnan(value)] for one in values]
+    if name in COUNTS:
+        return sum(fmean(one) for one in known if one)
+    return fmean(together) if (together := [value for one in known for value in one]) else math.nan
 
 
 class _SkipNonFinite(TrainerCallback):

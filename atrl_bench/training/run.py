@@ -198,16 +198,12 @@ def _save(trainer: Resumable, folder: Path) -> str:
     trainer.release()
     _forget_batches(trainer.processing_class)
     temporary = folder / "unfinished"
-    model = trainer.accelerator.unwrap_model(trainer.model)
     if trainer.accelerator.is_main_process:
         shutil.rmtree(temporary, ignore_errors=True)
-    if hasattr(model, "merge_and_unload"):
-        if trainer.accelerator.is_main_process:
-            model.save_pretrained(temporary / "adapter")
-            model.merge_and_unload().save_pretrained(temporary)
-            trainer.processing_class.save_pretrained(temporary)
-    else:
-        trainer.save_model(str(temporary))
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    state = _gathered(trainer) if sharded else None  # by all processes together; what follows is the main one's alone
+    if trainer.accelerator.is_main_process:
+        _write_model(trainer, temporary, state)
     if trainer.accelerator.is_main_process:
         (temporary / "training_args.bin").unlink(missing_ok=True)
         _forget_loading(temporary / "tokenizer_config.json")
@@ -218,6 +214,39 @@ def _save(trainer: Resumable, folder: Path) -> str:
         temporary.rmdir()
     trainer.accelerator.wait_for_everyone()
     return model_digest(folder)
+
+
+def _gathered(trainer: Resumable) -> dict[str, Any]:
+    """Return all weights of a model of which each process holds a part; on the main process, that is."""
+    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
+    state: dict[str, Any] = trainer.accelerator.get_state_dict(model)
+    return state
+
+
+def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None) -> None:
+    """Write the model and its processor; `state` has the weights of one that is sharded."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not hasattr(model, "merge_and_unload"):
+        if state is not None:  # a weight with two names has become two, of which a file has one
+            state = {name: value for name, value in state.items() if name not in model.all_tied_weights_keys}
+        trainer._save(str(folder), state_dict=state)
+        return
+    model.save_pretrained(folder / "adapter", state_dict=state)
+    if state is not None:
+        model = _reloaded(model, folder / "adapter")
+    model.merge_and_unload().save_pretrained(folder)
+    trainer.processing_class.save_pretrained(folder)
+
+
+def _reloaded(model: Any, adapter: Path) -> Any:
+    """Return the base of a sharded model, whole and on the CPU, with the adapters in this folder."""
+    from peft import PeftModel
+    from transformers import AutoModelForImageTextToText
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    unset_hf_deepspeed_config()  # ZeRO-3 would shard what is loaded, too
+    base = AutoModelForImageTextToText.from_pretrained(model.config._name_or_path, dtype=model.config.dtype)
+    return PeftModel.from_pretrained(base, adapter, torch_device="cpu")
 
 
 def _forget_batches(processor: Any) -> None:

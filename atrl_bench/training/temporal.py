@@ -132,7 +132,7 @@ class TemporalTrainer(CreditTrainer):
         """Return `size` responses to each prompt as TRL writes them, outside of its metrics of the batch."""
         prompt_ids_P = self._read_prompts(prompts)
         self._keys_P = [f"{key}:{group.row}:shuffled" for group in groups]
-        fields = self._video_fields(prompt_ids_P, size)
+        fields = self._video_fields(prompt_ids_P)
         prompt_ids = [ids for ids in prompt_ids_P for _ in range(size)]
         token_ids, _ = self._generate_single_turn(prompt_ids, None, fields, size)
         texts = self.processing_class.batch_decode(token_ids, skip_special_tokens=True)

@@ -8,7 +8,8 @@ Where this differs from TRL:
 3. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens: two inputs of the loss are
    set after its forward pass.
 4. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
-5. Where the model is whole on a device, a group is sampled from one prefill; sharded or under vLLM TRL generates.
+5. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
+   of the rollout at a time.
 6. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
 7. Videos, which TRL does not have, travel beside its batch and join its call of the model (training/visual.py).
 
@@ -18,7 +19,7 @@ Shapes: B responses, T response tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import repeat
@@ -31,20 +32,27 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from atrl_bench.credit import Recording
-from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.evaluation.positions import put_words_after_videos
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.group_sampling import sample_groups, sequences_at_once
 from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.token_weights import TokenWeights
 from atrl_bench.training.trimming import Part, joined, parts_of
-from atrl_bench.training.visual import Visual, read_prompt, seeing, split_by_prompt, token_types, with_media
+from atrl_bench.training.visual import (
+    Visual,
+    read_prompt,
+    seeing,
+    split_by_prompt,
+    token_types,
+    visual_positions,
+    with_media,
+)
 from atrl_bench.training.visual import joined as joined_visuals
 
 # Two passes over shorter rows beat one over longer ones from about here on.
@@ -87,7 +95,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self._visuals_P: list[Visual] = []  # of the prompts about to be sampled, in a run that has videos
         if self._has_videos:
             self._see_videos()
-        self._from_one_prefill = not (self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        self._from_one_prefill = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self._loss_inputs: dict[str, Any] | None = None
         self._weights_BT: Tensor | None = None
         uniform = recipe.credit.rule == "uniform"
@@ -95,10 +103,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self._gspo_token = recipe.objective == "gspo" and not uniform
 
     def _see_videos(self) -> None:
-        if self.use_vllm:
-            raise InvalidFileError(
-                f"{self.data.name} has videos, and vLLM is handed images alone.", next_step="train without use_vllm"
-            )
         if self.ref_model is not None:  # TRL has loaded it; ours stands in for the positions of the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
 
@@ -141,12 +145,13 @@ class CreditTrainer(Resumable, GRPOTrainer):
         groups = self._generate_groups(rows, f"{rollout}:0")
         accuracy = self.reward_func_names.index("accuracy")
         correct = torch.cat([group.rewards_GF[:, accuracy].clamp(min=0) for group in groups])
-        # Of all problems drawn: dynamic sampling leaves a batch whose mean says little about the policy.
+        # Of the rollout's own problems, before any is replaced: what dynamic sampling leaves says little of the policy.
         self._note("accuracy", gather(correct).mean().item())
         settings = self.recipe.dynamic_sampling
         if settings is None:
             return groups
-        unused = further_problems(len(self.data.problems), rows, self.run_seed, rollout)
+        # Those of every process: they deal one list among them, so each has to shuffle the same one.
+        unused = further_problems(len(self.data.problems), gather_object(list(rows)), self.run_seed, rollout)
         process, num_processes = self.accelerator.process_index, self.accelerator.num_processes
 
         def draw(count: int, generation: int) -> list[Group]:
@@ -205,13 +210,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
         )
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
-        """Return TRL's result; where a group has one prefill, with the multimodal fields of each prompt once."""
+        """Return TRL's result, with the multimodal fields of each prompt once."""
         size = self.num_generations
         if self._has_videos:
             prompt_ids_P = self._read_prompts(prompts[::size])
-            return _repeated(prompt_ids_P, size), None, self._video_fields(prompt_ids_P, size)
-        if not self._from_one_prefill:
-            return super()._tokenize_prompts(prompts)
+            return _repeated(prompt_ids_P, size), None, self._video_fields(prompt_ids_P)
         prompt_ids, images, fields = super()._tokenize_prompts(prompts[::size])
         return _repeated(prompt_ids, size), images and _repeated(images, size), fields
 
@@ -221,13 +224,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self._visuals_P = [visual for _, visual in read]
         return [ids for ids, _ in read]
 
-    def _video_fields(self, prompt_ids_P: Sequence[list[int]], size: int) -> dict[str, Any]:
-        """Return what TRL hands on to `_generate_single_turn`, ours or its own, beside the tokens."""
-        types_P = [self._token_types(torch.tensor(ids)).tolist() for ids in prompt_ids_P]
-        if self._from_one_prefill:
-            return {"mm_token_type_ids": types_P}
-        tensors = joined_visuals(_repeated(self._visuals_P, size), self.accelerator.device)
-        return {"mm_token_type_ids": _repeated(types_P, size), **tensors}
+    def _video_fields(self, prompt_ids_P: Sequence[list[int]]) -> dict[str, Any]:
+        """Return what TRL hands on to `_generate_single_turn` beside the tokens; what is seen is remembered."""
+        return {"mm_token_type_ids": [self._token_types(torch.tensor(ids)).tolist() for ids in prompt_ids_P]}
 
     def _token_types(self, input_ids: Tensor) -> Tensor:
         return token_types(input_ids, self._image_pad_token_id, self._video_pad_token_id)
@@ -235,10 +234,12 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **options: Any
     ) -> tuple[list[list[int]], Any]:
-        if not self._from_one_prefill:
-            return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **options)
-        sampling = Sampling(self.max_completion_length, self.temperature, self.top_p, self.run_seed)
+        token_fields = {name: value for name, value in multimodal_fields.items() if not isinstance(value, Tensor)}
         num_images_P = [len(images[i] or []) if images else 0 for i in range(0, len(prompt_ids), num_generations)]
+        visuals_P = self._visuals_P or split_by_prompt(multimodal_fields, num_images_P)
+        if not self._from_one_prefill:
+            return self._generate_in_slices(prompt_ids, token_fields, visuals_P, num_generations), None
+        sampling = Sampling(self.max_completion_length, self.temperature, self.top_p, self.run_seed)
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,
@@ -250,16 +251,40 @@ class CreditTrainer(Resumable, GRPOTrainer):
             responses = sample_groups(
                 model,
                 prompt_ids[::num_generations],
-                {name: value for name, value in multimodal_fields.items() if not isinstance(value, Tensor)},
-                self._visuals_P or split_by_prompt(multimodal_fields, num_images_P),
+                token_fields,
+                visuals_P,
                 self._keys_P,
                 group_size=num_generations,
+                dtype=getattr(torch, self.sizes.dtype),
                 sampling=sampling,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
                 forbidden_ids=[i for i in (self._image_pad_token_id, self._video_pad_token_id) if i is not None],
             )
         return responses, None
+
+    def _generate_in_slices(
+        self,
+        prompt_ids: Sequence[list[int]],
+        token_fields_P: Mapping[str, Sequence[list[int]]],
+        visuals_P: Sequence[Visual],
+        group_size: int,
+    ) -> list[list[int]]:
+        """Return TRL's responses, made slice by slice: the keys and values of a whole rollout fit no device.
+
+        Devices that share a model generate together, so the longest prompt of all decides, and all make as many slices.
+        """
+        longest = max(gather_object([max(map(len, prompt_ids))])) + self.max_completion_length
+        at_once = sequences_at_once(self.model.config, longest, getattr(torch, self.sizes.dtype))
+        token_fields = {name: _repeated(rows_P, group_size) for name, rows_P in token_fields_P.items()}
+        visuals, responses = _repeated(visuals_P, group_size), []
+        for start in range(0, len(prompt_ids), at_once):
+            part = slice(start, start + at_once)
+            fields = {name: rows[part] for name, rows in token_fields.items()}
+            tensors = joined_visuals(visuals[part], self.accelerator.device)
+            made, _ = super()._generate_single_turn(prompt_ids[part], None, {**fields, **tensors}, group_size)
+            responses += made
+        return responses
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         if self._groups is None:
@@ -316,7 +341,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 if weigher is not None and recording is not None:
                     self.clock.add("attention_rows", recording.seconds)
                     with self.clock.phase("credit"):
-                        weights.append(_weigh(weigher, recording, part, entropy_Bt, part_needed, part_transcriptions))
+                        visual_BS = visual_positions(part.batch, self.model.config)
+                        weights.append(
+                            _weigh(weigher, recording, part, visual_BS, entropy_Bt, part_needed, part_transcriptions)
+                        )
         logprobs_BT = joined(logprobs, parts, logits_to_keep)
         entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
         weights_BT = joined(weights, parts, logits_to_keep, fill=1.0) if weights else None
@@ -329,9 +357,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _is_old_policy_pass(self) -> bool:
         """Return whether the pass at hand is TRL's first of two, over the policy and then over the reference."""
         generate_every = self.args.steps_per_generation * self.num_iterations
-        has_old_pass = self.args.gradient_accumulation_steps % generate_every != 0 or (
-            self.use_vllm and self.vllm_importance_sampling_correction
-        )
+        has_old_pass = self.args.gradient_accumulation_steps % generate_every != 0
         return has_old_pass and self._weights_BT is None
 
     def _training_part(self, num_rows: int) -> int:
@@ -390,16 +416,16 @@ def _weigh(
     weigher: TokenWeights,
     recording: Recording,
     part: Part,
+    visual_BS: Tensor,
     entropy_Bt: Tensor | None,
     needed: Sequence[bool],
     transcriptions: Sequence[str | None],
 ) -> Tensor:
     input_ids, attention_mask = part.batch["input_ids"], part.batch["attention_mask"]
-    visual = part.batch.get("mm_token_type_ids")
     return weigher.weights(
         recording,
         attention_mask_BS=attention_mask,
-        visual_BS=torch.zeros_like(input_ids) if visual is None else visual != 0,
+        visual_BS=visual_BS,
         response_ids_BT=input_ids[:, -part.num_tokens :],
         response_mask_BT=attention_mask[:, -part.num_tokens :],
         entropy_BT=entropy_Bt,

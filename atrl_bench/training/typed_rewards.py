@@ -7,6 +7,9 @@ so that the text of the right option counts as its letter does. The other four c
     OCR         1 - WER, the word error rate, at least 0
     free-form   the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L
     regression  1 - |answer - gold| / |gold|, at least 0
+
+Words are compared in small letters and are not stemmed; the official code stems those of free-form answers and tells
+capitals from small letters in OCR.
 """
 
 from __future__ import annotations

@@ -136,6 +136,22 @@ def test_metis_finds_groups_that_look_at_different_places():
     assert [set(labels[k::3].tolist()) for k in range(3)] == [{int(labels[k])} for k in range(3)]
 
 
+def cliques(*sizes):
+    """Return a graph of complete groups of these sizes with no edge between them."""
+    group_T = np.repeat(np.arange(len(sizes)), sizes)
+    tail_E, head_E = np.nonzero((group_T[:, None] == group_T) & ~np.eye(len(group_T), dtype=bool))
+    return TokenGraph(len(group_T), tail_E, head_E, np.full(len(tail_E), 0.95, dtype=np.float32))
+
+
+@pytest.mark.parametrize("max_imbalance", [0.1, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("sizes", [(60, 40, 20, 20, 20), (100, 20, 20, 20), (120, 80, 60, 30, 30), (40, 20, 20)])
+def test_the_largest_cluster_is_larger_than_the_average_by_about_the_imbalance_that_is_allowed(sizes, max_imbalance):
+    for seed in range(5):
+        clusters = partition(cliques(*sizes), CreditConfig(max_imbalance=max_imbalance), seed)
+        # The average is ten tokens; METIS itself may be off by two.
+        assert np.bincount(clusters).max() <= 10 * (1 + max_imbalance) + 2
+
+
 def test_an_empty_graph_and_a_complete_one_are_partitioned_too():
     for rows in (torch.eye(25), torch.ones(25, 4)):
         assert len(set(partition(cosine_graph(scaled(rows), FLAT), FLAT, 0).tolist())) == 2

@@ -124,6 +124,18 @@ def test_the_credit_follows_the_policy_only_where_the_recipe_says_so(make_traine
     assert torch.equal(before, trainer._credit(batch, trainer.token_weights)) != moves
 
 
+def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(make_trainer):
+    class ForTheModel(dict):  # which needs them here; LLaVA's and InternVL's do not get any
+        def get(self, name, default=None):
+            return default if name == "mm_token_type_ids" else super().get(name, default)
+
+    trainer = make_trainer("dpo", credit="atrl", pairs=ONE)
+    batch = first_batch(trainer)
+    found, expected = (trainer._credit(fields, trainer.token_weights) for fields in (ForTheModel(batch), batch))
+    assert torch.equal(found, expected)
+    assert not (expected == 1).all()
+
+
 def test_adapters_leave_the_credit_of_the_start_alone(make_trainer):
     trainer = make_trainer("dpo", credit="raw_attention", pairs=ONE, finetuning="lora")
     batch = first_batch(trainer)
@@ -234,7 +246,8 @@ def test_a_dry_run_under_the_paper_profile_counts_two_models():
     # As many responses an update as under minibatch4: 512 * 8 / 4 = 1024, in pairs 512.
     assert trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"] * needs["gpus"] == 512
     assert trl["max_steps"] == 153_600 / 512
-    # 16 bytes a parameter and four for the frozen copy: 8.29e9 * 20 / 4 GPUs = 41.5 GB; reserved 24; activations of
-    # 4 * 6144 tokens: 28 layers * 3584 * 2 bytes = 4.9 GB kept, (8 * 3584 + 4 * 18944) * 2 bytes = 5.1 GB of a layer.
+    # 16 bytes a parameter and four for the frozen copy: 8.29e9 * 20 / 4 GPUs = 41.5 GB; 15 for sampling, 9 reserved;
+    # activations of 4 * 6144 tokens: 28 layers * 3584 * 2 bytes = 4.9 GB kept, (8 * 3584 + 4 * 18944) * 2 bytes, 5.1 GB
+    # of a layer.
     assert (needs["gpus"], needs["gb_per_gpu"]) == (4, 76)
     assert resolved["credit"]["from"] == "start"

@@ -93,10 +93,13 @@ def test_a_base_that_is_missing_or_circular_is_the_line_of_the_base(tmp_path, te
         ("grpo", {"clip_low": None}, "needs clip_low"),
         ("grpo", {"sapo_temperature_negative": 1.0}, "does not read sapo_temperature_negative"),
         ("grpo", {"entropy_fraction": 0.2}, "needs objective 'dapo'"),
+        ("ft_rl", {"kl_coef": 0.02}, "divides by the selected tokens, the KL term is of all"),
+        ("gspo", {"critic": {}}, "objective 'gspo' one ratio for all"),
+        ("gspo", {"critic": {}, "credit": "atrl"}, "objective 'gspo' one ratio for all"),
         ("grpo", {"overrides": {"learning_rats": 1.0}}, "no such size: learning_rats"),
     ],
 )
-def test_a_field_that_the_objective_does_not_read_is_refused(name, overrides, message):
+def test_a_field_that_the_objective_does_not_read_or_cannot_go_with_is_refused(name, overrides, message):
     with pytest.raises(InvalidFileError, match=message):
         load_recipe(name, **overrides)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate.utils import set_seed
@@ -9,8 +11,10 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from atrl_bench.training.order import problem_order, rollout_seed
-from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.token_weights import TokenWeights
+from atrl_bench.training.trainer import CreditTrainer, Group
+from atrl_bench.training.trimming import Part, parts_of
 
 
 def weights_of(trainer):
@@ -279,3 +283,83 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trai
     assert (batch["advantages"].abs() > 0).all()
     assert trainer._metrics["train"]["dynamic_sampling/num_generations"] == [2.0]
     assert trainer._metrics["train"]["dynamic_sampling/num_unfilled"] == [0.0]
+
+
+def test_processes_that_replace_problems_draw_none_twice_and_none_that_another_has(monkeypatch):
+    rows_of_process = [[0, 1], [2, 3]]
+    drawn = [[], []]
+    everyone = iter([[row for rows in rows_of_process for row in rows]] * 2)
+    # What a process says comes back with what the others said: their rows, and how many groups are missing, two each.
+    monkeypatch.setattr(
+        "atrl_bench.training.trainer.gather_object", lambda said: next(everyone) if said in rows_of_process else said
+    )
+    for process, rows in enumerate(rows_of_process):
+
+        def all_wrong(rows, key, process=process):
+            drawn[process] += rows if key != "0:0" else []
+            return [Group(row=row, inputs=[], generated=(), rewards_GF=torch.full((2, 1), -1.0)) for row in rows]
+
+        trainer = SimpleNamespace(
+            _generate_groups=all_wrong,
+            _note=lambda *_: None,
+            accelerator=SimpleNamespace(process_index=process, num_processes=2),
+            data=SimpleNamespace(problems=[None] * 20),
+            recipe=load_recipe("dapo"),
+            reward_func_names=["accuracy"],
+            run_seed=0,
+        )
+        CreditTrainer._sample_groups(trainer, rows, 0)
+    # Twice: two problems are missing and four are drawn instead, on each of the processes.
+    assert [len(rows) for rows in drawn] == [8, 8]
+    assert sorted(drawn[0] + drawn[1]) == list(range(4, 20))
+
+
+def test_a_sharded_model_generates_in_slices_that_say_what_one_call_says(make_trainer, monkeypatch):
+    calls, original = [], GRPOTrainer._generate_single_turn
+
+    def counted(self, prompt_ids, *rest):
+        calls.append(len(prompt_ids))
+        return original(self, prompt_ids, *rest)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", counted)
+    found = {}
+    for most in (6, 16):
+        monkeypatch.setattr("atrl_bench.training.trainer.sequences_at_once", lambda *_, most=most: most)
+        trainer = make_trainer("grpo")
+        trainer._from_one_prefill = False  # as for a model that is sharded over devices
+        trainer.generation_config.do_sample = False
+        trainer.model.train()
+        found[most] = [group.generated[1] for group in trainer._generate_groups([0, 1, 2, 3], "0:0")]
+    assert calls == [6, 6, 4, 16], "sixteen responses, six at a time, and then all at once"
+    assert found[6] == found[16]
+    assert len({str(responses[0]) for responses in found[6]}) > 1, "the images differ, and so does what is said of them"
+
+
+def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_token(make_trainer, monkeypatch):
+    seen = []
+    for told in (True, False):
+        trainer = make_trainer("grpo", credit="atrl")
+        original = trainer.token_weights.weights
+
+        def remember(recording, original=original, **inputs):
+            seen.append(inputs["visual_BS"])
+            return original(recording, **inputs)
+
+        trainer.token_weights.weights = remember
+        if not told:  # as LLaVA's and InternVL's; the model here needs them, so they are taken away after its pass
+            monkeypatch.setattr("atrl_bench.training.trainer.parts_of", without_kinds)
+        scored_batch(trainer)
+    half = len(seen) // 2
+    assert all(visual_BS.any(1).all() for visual_BS in seen)
+    assert all(torch.equal(left, right) for left, right in zip(seen[:half], seen[half:], strict=True))
+
+
+def without_kinds(*arguments, **options):
+    """Return the parts of a batch, whose kinds of token go to the model and to nobody else."""
+    parts = parts_of(*arguments, **options)
+    return [Part(part.rows, ForTheModel(part.batch), part.num_tokens) for part in parts]
+
+
+class ForTheModel(dict):
+    def get(self, name, default=None):
+        return default if name == "mm_token_type_ids" else super().get(name, default)

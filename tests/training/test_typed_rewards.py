@@ -63,6 +63,11 @@ def test_read_text_loses_its_word_error_rate(answer, gold, reward):
     assert ocr(answer, gold) == reward
 
 
+def test_words_are_compared_without_stems_and_without_case():
+    assert free_form("dogs running", "dog run") == 0
+    assert free_form("Dog Run", "dog run") == ocr("STOP", "stop") == 1
+
+
 def test_free_text_gets_the_mean_of_three_rouge_scores():
     # Shared: 2 of 3 words, "the cat" of 2 pairs, and 2 words in order: F1 4/6, 2/4 and 4/6.
     assert free_form("The cat sat", "the cat ran.") == pytest.approx((2 / 3 + 1 / 2 + 2 / 3) / 3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from atrl_bench.evaluation.positions import put_words_after_videos
-from atrl_bench.training.visual import joined, read_prompt, token_types, with_media
+from atrl_bench.training.visual import joined, read_prompt, token_types, visual_positions, with_media
 
 
 def scored_batch(trainer, rows=(0, 2, 4, 7)):
@@ -153,3 +155,16 @@ def test_tensors_of_several_prompts_are_joined_in_their_order():
     assert found["second_per_grid_ts"].tolist() == [1.0, 2.0]
     assert found["pixel_values_videos"][:, 0].tolist() == [1.0] * 8 + [2.0] * 8
     assert found["image_grid_thw"].tolist() == [[1, 2, 2]]
+
+
+def test_image_tokens_are_found_by_kind_or_else_by_the_placeholders_of_the_config():
+    ids = torch.tensor([[7, 7, 1, 2], [1, 7, 7, 9]])
+    kinds = torch.tensor([[0, 1, 0, 0], [0, 0, 2, 0]])
+    llava = SimpleNamespace(image_token_id=7)
+    assert (
+        visual_positions({"input_ids": ids, "mm_token_type_ids": kinds}, llava).int().tolist()
+        == kinds.ne(0).int().tolist()
+    )
+    assert visual_positions({"input_ids": ids}, llava).int().tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
+    with pytest.raises(ValueError, match="names no image token"):
+        visual_positions({"input_ids": ids}, SimpleNamespace())

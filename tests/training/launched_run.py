@@ -1,0 +1,82 @@
+"""One of several processes of a training, for tests that launch it; each writes down what it drew and sampled.
+
+"apart": each process has the model, and every answer is wrong, so that DAPO goes on drawing. "shared": FSDP2 shards it.
+accelerate does that on accelerators alone, so it is told that the CPU is one; everything after that is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import accelerate.state
+from accelerate.utils import DistributedType
+from conftest import CoinPool  # the folder of a program is the first place where Python looks
+from trl import GRPOTrainer
+
+import atrl_bench.evaluation.grading
+from atrl_bench.profiles import Profile
+from atrl_bench.training import trainer as trainers
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
+
+MOST_AT_ONCE = 3  # responses of a shared model
+
+
+class AllWrong(CoinPool):
+    def grade_many(self, answers):
+        return [SimpleNamespace(state="wrong") for _ in answers]
+
+
+def take_the_cpu_for_an_accelerator():
+    begin = accelerate.state.PartialState.__init__
+
+    def begin_as_accelerator(self, *arguments, **options):
+        begin(self, *arguments, **options)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    accelerate.state.PartialState.__init__ = begin_as_accelerator
+    os.environ |= {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    }
+
+
+def remembered(owner, name, remember):
+    original = getattr(owner, name)
+
+    def call(self, *arguments, **options):
+        result = original(self, *arguments, **options)
+        remember(self, arguments, result)
+        return result
+
+    setattr(owner, name, call)
+
+
+if __name__ == "__main__":
+    kind, recipe, base, data, out, profile = sys.argv[1:]
+    atrl_bench.evaluation.grading.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
+    report = {"rows": [], "slices": []}
+    if kind == "shared":
+        take_the_cpu_for_an_accelerator()
+        trainers.sequences_at_once = lambda *_: MOST_AT_ONCE
+    remembered(
+        trainers.CreditTrainer, "_generate_groups", lambda self, given, _: report["rows"].append([given[1], *given[0]])
+    )
+    remembered(GRPOTrainer, "_generate_single_turn", lambda self, given, _: report["slices"].append(len(given[0])))
+    fields = json.loads(recipe)
+    result = train(
+        load_recipe(fields.pop("name"), **fields),
+        profile=Profile.model_validate_json(profile),
+        base_model=base,
+        data_dir=Path(data),
+        out=Path(out),
+        seed=0,
+    )
+    report |= {"digest": result.digest, "checkpoint": str(result.checkpoint)}
+    (Path(out) / f"process-{os.environ['RANK']}.json").write_text(json.dumps(report))

@@ -1,0 +1,97 @@
+"""Two processes on one training: what they deal out, what they share, and what is left of it in the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safetensors.torch import load_file
+
+from atrl_bench.training.metrics import read_metrics
+from atrl_bench.training.resumable import Resumable, over_processes
+
+
+@pytest.fixture
+def two_processes(tmp_path, base_folder, data_dir, profile):
+    """Return a function that trains in two processes, each with a model of its own or both with one between them."""
+
+    def run(kind, **recipe):
+        program = Path(__file__).with_name("launched_run.py")
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        arguments = [kind, json.dumps({"data": "geometry3k", **recipe})]
+        folders = [base_folder, data_dir, tmp_path, profile.model_dump_json()]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        subprocess.run(
+            [*launcher, program, *arguments, *folders], env=environment, check=True, capture_output=True, timeout=240
+        )
+        return [json.loads((tmp_path / f"process-{rank}.json").read_text()) for rank in (0, 1)]
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finetuning", ["lora", "full"])
+def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(two_processes, base_folder, finetuning):
+    first, second = two_processes("shared", name="grpo", credit="atrl", finetuning=finetuning)
+    # Two rollouts of sixteen responses; a process makes its eight in slices of at most three.
+    assert first["slices"] == second["slices"] == [3, 3, 2] * 2
+    assert first["digest"] == second["digest"]
+    checkpoint = Path(first["checkpoint"])
+    trained, base = load_file(checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
+    assert base.keys() == trained.keys()
+    assert all(
+        trained[name].shape == value.shape and trained[name].dtype == value.dtype for name, value in base.items()
+    )
+    assert any(not trained[name].equal(base[name]) for name in base)
+    if finetuning == "lora":
+        assert_merged(load_file(checkpoint / "adapter" / "adapter_model.safetensors"), trained, base)
+
+
+def assert_merged(adapter, trained, base):
+    """Check one layer by hand: W + alpha / r B A, where alpha is twice the rank."""
+    name = "model.layers.0.self_attn.q_proj.weight"
+    layer = next(key for key in adapter if key.endswith("language_model.layers.0.self_attn.q_proj.lora_A.weight"))
+    expected = base[name] + 2 * adapter[layer.replace("lora_A", "lora_B")] @ adapter[layer]
+    assert trained[name].allclose(expected, atol=1e-6)
+    assert not trained[name].equal(base[name])
+
+
+@pytest.mark.slow
+def test_two_processes_replace_problems_by_ones_that_neither_has_and_count_for_both(two_processes):
+    reports = two_processes("apart", name="dapo", overlong_cache_fraction=None)
+    for rollout in ("0", "1"):
+        drawn = [row for report in reports for key, *rows in report["rows"] if key.startswith(rollout) for row in rows]
+        # Four are missing, so twice eight are drawn. There are sixteen, and none comes twice before all have come.
+        assert len(drawn) == 4 + 8 + 8
+        assert len(set(drawn)) == 16
+    lines = [line for line in read_metrics(Path(reports[0]["checkpoint"]) / "metrics.jsonl") if "reward" in line]
+    counts = ("num_generations", "num_dropped", "num_unfilled")
+    assert [[line[f"dynamic_sampling/{name}"] for name in counts] for line in lines] == [[3, 16, 4]] * 2
+
+
+def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_of_all_values():
+    # Two micro-batches on one process and one on the other.
+    assert over_processes("credit/num_empty_visual", [[1.0, 3.0], [4.0]]) == 2 + 4
+    assert over_processes("credit/entropy", [[1.0, 3.0], [5.0]]) == 3
+    assert over_processes("credit/entropy", [[math.nan, 3.0], [5.0]]) == 4
+    assert math.isnan(over_processes("critic/explained_variance", [[math.nan], []]))
+    # An update is skipped by all processes together, and a further generation is made by all.
+    assert over_processes("skipped_updates", [[1.0], [1.0]]) == 1
+    assert over_processes("dynamic_sampling/num_generations", [[2.0], [2.0]]) == 2
+
+
+def test_what_only_another_process_noted_is_logged_too_and_trls_metrics_are_left_alone(monkeypatch):
+    other = {"credit/num_empty_visual": [5.0], "temporal/rewarded": [0.5]}
+    monkeypatch.setattr("atrl_bench.training.resumable.gather_object", lambda own: [*own, other])
+    metrics = defaultdict(list, {"reward": [1.0, 2.0]})
+    trainer = SimpleNamespace(_metrics={"train": metrics}, _noted=set())
+    Resumable._note(trainer, "credit/num_empty_visual", 1)
+    Resumable._share_notes(trainer)
+    assert metrics == {"reward": [1.0, 2.0], "credit/num_empty_visual": [6.0], "temporal/rewarded": [0.5]}
