@@ -6,6 +6,7 @@ Heavy imports wait until a verb runs, so that `--help` answers at once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from atrl_bench import __version__
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, StoreError
 
 if TYPE_CHECKING:
     from atrl_bench.profiles import Profile
@@ -42,6 +43,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would ru
 DataOption = Annotated[
     Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
 ]
+CodeOption = Annotated[bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")]
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 SCOPES = "all, or open: option letters are the rules' alone"
 JobsOption = Annotated[
@@ -69,6 +71,7 @@ def run_table(
     out: OutOption = None,
     data_dir: DataOption = None,
     jobs: JobsOption = None,
+    allow_code: CodeOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,6 +81,7 @@ def run_table(
     """
     from atrl_bench.tables import run
 
+    _allow_code(allow_code)
     if table == "all":
         _no_selection(rows, columns)
         if dry_run:
@@ -108,6 +112,7 @@ def ablate(
     out: OutOption = None,
     data_dir: DataOption = None,
     jobs: JobsOption = None,
+    allow_code: CodeOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -118,6 +123,7 @@ def ablate(
     from atrl_bench.tables import run
     from atrl_bench.tables.ablation import ablate_plan
 
+    _allow_code(allow_code)
     planned = ablate_plan(
         ablation,
         topk,
@@ -319,7 +325,7 @@ def train(
         str | None, typer.Option("--model", help="mini, a folder or a hub id; default: the profile's")
     ] = None,
     profile: ProfileOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="training seed")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="training seed")] = 0,
     out: OutOption = None,
     data_dir: DataOption = None,
     dry_run: DryRunOption = False,
@@ -348,7 +354,7 @@ def sweep(
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of every point; repeatable")] = None,
     profile: ProfileOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="training seed")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="training seed")] = 0,
     out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
@@ -430,11 +436,9 @@ def evaluate(
     judge_strict: Annotated[
         bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its canaries")
     ] = True,
-    allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
-    ] = False,
+    allow_code: CodeOption = False,
     profile: ProfileOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="seed of prompts and samples")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="seed of prompts and samples")] = 0,
     out: OutOption = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
@@ -448,6 +452,7 @@ def evaluate(
     from atrl_bench.evaluation.processes import launched
     from atrl_bench.tables import scores
 
+    _allow_code(allow_code)
     judge = None
     if judge_base_url:
         judge = JudgeConfig(
@@ -463,7 +468,7 @@ def evaluate(
     records = scores.evaluate_model(
         model,
         _names(tasks) or [],
-        scores.EvaluationOptions(repeats, limit, frames, judge, endpoint, seed, allow_code),
+        scores.EvaluationOptions(repeats, limit, frames, judge, endpoint, seed),
         profile=_profile(profile, quiet=as_json or not launched().is_main),
         workspace=out,
         data_dir=data_dir,
@@ -547,8 +552,9 @@ def status(profile: ProfileOption = None, out: OutOption = None, as_json: JsonOp
     Reads the store of a run folder alone, also while a run goes on.
     """
     from atrl_bench.tables import progress
+    from atrl_bench.tables.workspace import Workspace
 
-    state = progress.read_status(out or Path("runs") / _profile(profile, quiet=True).name)
+    state = progress.read_status(Workspace.at(out, _profile(profile, quiet=True)))
     _show(state, progress.status_text(state), as_json)
 
 
@@ -564,11 +570,16 @@ def doctor(
 ) -> None:
     """Say what a profile lacks on this machine, and the command that mends it."""
     from atrl_bench.tables import doctor as physician
+    from atrl_bench.tables.workspace import Workspace
 
     settings = _profile(profile, quiet=as_json)
     options = physician.Options(out, data_dir, judge_base_url, judge_model, online=online)
     checks = physician.doctor(settings, options)
-    _show(physician.doctor_record(checks, settings), physician.doctor_text(checks, settings), as_json)
+    _show(
+        physician.doctor_record(checks, settings),
+        physician.doctor_text(checks, Workspace.at(out, settings, data_dir)),
+        as_json,
+    )
     if not physician.is_healthy(checks):
         raise typer.Exit(1)
 
@@ -609,16 +620,16 @@ def export(
     from atrl_bench.tables import exports
     from atrl_bench.tables.workspace import Workspace
 
-    root = Workspace.at(out, _profile(profile, quiet=True)).root
+    place = Workspace.at(out, _profile(profile, quiet=True))
     if check:
         if form != "manifest":
             raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
-        differences = exports.check_manifest(root)
-        _show(differences, "\n".join(differences) or f"{root} is what its manifest says.", as_json)
+        differences = exports.check_manifest(place.root)
+        _show(differences, "\n".join(differences) or f"{place.root} is what its manifest says.", as_json)
         if differences:
             raise typer.Exit(1)
         return
-    paths = exports.export(root, form, out=to)
+    paths = exports.export(place, form, out=to)
     _show([str(path) for path in paths], exports.export_text(paths), as_json)
 
 
@@ -642,8 +653,13 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except AtrlBenchError as error:
-        typer.echo(f"Error: {error}", err=True)
+        _explain(error)
         code = error.exit_code
+    except OSError as error:
+        if error.filename is None:  # nothing that another folder mends
+            raise
+        _explain(_unusable(error))
+        code = StoreError.exit_code
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("Stopped. What was finished is stored; the same command goes on from there.", err=True)
         code = 130
@@ -656,16 +672,40 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _explain(error: AtrlBenchError) -> None:
+    """Print an error in lines of a terminal; its next step, which may be a command, stays in one."""
+    from atrl_bench.tables.escape import folded
+
+    for line in f"Error: {error}".splitlines():
+        shown = [line] if line.startswith("Next: ") else folded(line, rest="  ")
+        typer.echo("\n".join(shown), err=True)
+
+
+def _unusable(error: OSError) -> StoreError:
+    return StoreError(
+        f"Cannot read or write {error.filename}.",
+        why=f"{error.strerror}.",
+        next_step="check that path, or use a folder you can write to with --out",
+    )
+
+
 def _profile(name: str | None, *, quiet: bool) -> Profile:
     from atrl_bench.profiles import default_profile, load_profile
 
     if name is None:
         name = default_profile()
         if name == "mini" and not quiet:
-            typer.echo(
-                "No GPU here: profile mini, a tiny model on generated benchmarks (--profile paper for the paper's)."
-            )
+            typer.echo("No GPU here: profile mini, a tiny model on generated benchmarks.")
+            typer.echo("The paper's own sizes: --profile paper")
     return load_profile(name)
+
+
+def _allow_code(allowed: bool) -> None:
+    """Let the processes of this command run programs that models write."""
+    from atrl_bench.evaluation.isolation import PERMISSION
+
+    if allowed:
+        os.environ[PERMISSION] = "1"
 
 
 def _plan(
@@ -709,8 +749,8 @@ def _show_plans(profile: str | None, seeds: str | None, out: Path | None, data_d
 
 
 def _no_selection(*options: str | None) -> None:
-    if any(options):
-        raise typer.BadParameter("all tables at once take no --rows or --columns, and their report no --seeds")
+    if any(option is not None for option in options):
+        raise typer.BadParameter("all tables at once take no --rows or --columns,\nand their report no --seeds")
 
 
 def _show_outcome(outcome: Outcome, as_json: bool) -> None:
@@ -754,16 +794,27 @@ def _run_all(
 
 
 def _names(text: str | None) -> list[str] | None:
-    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:  # a table of no rows would overwrite the one that is there
+        raise typer.BadParameter(f"{text!r} names nothing.\nWrite one name or several, separated by commas.")
+    return names
 
 
 def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     try:
-        return None if text is None else [int(seed) for seed in text.split(",")]
+        seeds = [int(seed) for seed in text.split(",")]
     except ValueError:
+        seeds = []
+    # A seed given twice would count its answers twice.
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise typer.BadParameter(
-            f"{text!r} is not a list of whole numbers such as 0,1,2", param_hint="--seeds"
-        ) from None
+            f"{text!r} is no list of training seeds.\nWrite whole numbers, each once: 0,1,2", param_hint="--seeds"
+        )
+    return seeds
 
 
 def _show(content: Any, text: str, as_json: bool) -> None:

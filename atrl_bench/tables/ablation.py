@@ -256,7 +256,19 @@ def save_points(definition: TableDefinition, place: Workspace) -> None:
 
 def _saved(definition: TableDefinition, place: Workspace) -> list[list[str]]:
     path = _path(definition, place)
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    if not path.is_file():
+        return []
+    try:
+        points = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(setting, str) for point in points for setting in point):
+            raise ValueError("A point is a list of settings such as `topk=0.15`.")
+    except (ValueError, TypeError) as error:
+        raise InvalidFileError(
+            f"{path} does not list the points of {definition.id}.",
+            why=str(error),
+            next_step=f"correct {path}, or delete it: the table then has the rows of its own file only",
+        ) from None
+    return list(points)
 
 
 def _path(definition: TableDefinition, place: Workspace) -> Path:

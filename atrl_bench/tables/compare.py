@@ -168,9 +168,7 @@ def _find_pair(store: Store, a: str, b: str, task: str, place: Workspace) -> tup
     ours, theirs = _cells_of(store, a, task), _cells_of(store, b, task)
     missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
     if missing:
-        where = f" --out {place.root}" if place.root != Path("runs") / place.profile.name else ""
-        where += f" --data-dir {place.given_data}" if place.given_data else ""
-        commands = [f"atrl-bench evaluate {m} --tasks {task} --profile {place.profile.name}{where}" for m in missing]
+        commands = [f"atrl-bench evaluate {model} --tasks {task} {place.options}" for model in missing]
         raise MissingDataError(
             f"{' and '.join(dict.fromkeys(missing))} has no finished evaluation on {task} in {place.root}.",
             next_step=" && ".join(dict.fromkeys(commands)),

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from typing import Any, Literal
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.profiles import Profile
+from atrl_bench.tables.escape import folded, next_lines
 from atrl_bench.tables.workspace import Workspace
 
 State = Literal["ok", "missing", "note"]
@@ -114,26 +114,23 @@ def doctor_record(checks: Sequence[Check], profile: Profile) -> dict[str, Any]:
     }
 
 
-def doctor_text(checks: Sequence[Check], profile: Profile) -> str:
+def doctor_text(checks: Sequence[Check], place: Workspace) -> str:
     """Return the checks as a person reads them, eighty columns wide, each with the command that mends it."""
+    profile = place.profile
     marks = {"ok": "ok", "missing": "MISSING", "note": "note"}
     lines = []
     for check in checks:
         head = f"{marks[check.state]:<8}{check.name:<26} "
-        lines += textwrap.wrap(
-            check.found, 80, initial_indent=head, subsequent_indent=" " * 35, break_on_hyphens=False
-        ) or [head]
+        lines += folded(check.found, first=head, rest=" " * 35)
         if check.fix:
-            lines += textwrap.wrap(
-                f"-> {check.fix}", 80, initial_indent=" " * 8, subsequent_indent=" " * 11, break_on_hyphens=False
-            )
+            lines += folded(check.fix, first=f"{'':<8}-> ", rest=" " * 11)
     missing = sum(check.state == "missing" for check in checks)
     lines.append("")
-    lines.append(
-        f"Profile {profile.name} lacks {missing} thing{'s' * (missing != 1)} here."
-        if missing
-        else f"Profile {profile.name} can run here. Next: atrl-bench run-table main_7b --profile {profile.name}"
-    )
+    if missing:
+        lines.append(f"Profile {profile.name} lacks {missing} thing{'s' * (missing != 1)} here.")
+    else:
+        lines.append(f"Profile {profile.name} can run here.")
+        lines += next_lines(f"atrl-bench run-table main_7b {place.options}")
     return "\n".join(lines)
 
 

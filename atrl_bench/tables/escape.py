@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
+
+WIDTH = 80  # of a terminal
 
 # Characters that move the cursor, hide or reorder what a reader sees. Line feed and tab are text.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
@@ -66,10 +69,45 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
+def folded(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
+    """Return the text in lines of a terminal, indented by `first` and `rest`; no path, name or list is broken."""
+    lines = textwrap.wrap(
+        one_line(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [first.rstrip()]
+
+
+def command_lines(command: str, indent: str = "  ") -> list[str]:
+    """Return a command over as many lines as it takes, broken before its options, to be pasted as it is."""
+    lines = [""]
+    for part in one_line(command).replace(" --", "\n--").split("\n"):
+        if lines[-1] and len(indent) + len(lines[-1]) + len(part) > WIDTH - 5:
+            lines.append("")
+        lines[-1] += f" {part}" if lines[-1] else part
+    rest = f"{indent}  "
+    return [(rest if i else indent) + line + (" \\" if i < len(lines) - 1 else "") for i, line in enumerate(lines)]
+
+
+def next_lines(command: str) -> list[str]:
+    """Return what to type next: after its word where one line has room for both, else below it."""
+    line = f"Next: {one_line(command)}"
+    return [line] if len(line) <= WIDTH else ["Next:", *command_lines(command)]
+
+
 def latex(text: str) -> Tex:
     """Return the text as LaTeX that prints it and runs nothing; what pdfLaTeX's fonts lack is printed by its number."""
     parted = re.sub(r"([-',])(?=\1)", "\\1\0", visible(text))  # --, '' and ,, would be printed as one other sign
     return Tex("".join("{}" if character == "\0" else _latex_character(character) for character in parted))
+
+
+def running_latex(text: str) -> Tex:
+    """Return the text as LaTeX of a paragraph, whose lines may end inside a list of tasks or a path."""
+    return Tex(re.sub(r"(\\_|[,/])(?=\S)", r"\1\\allowbreak{}", latex(text)))
 
 
 def _latex_character(character: str) -> str:

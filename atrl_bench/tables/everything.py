@@ -15,6 +15,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables.definition import list_tables
+from atrl_bench.tables.escape import folded
 from atrl_bench.tables.index import rendered, write_index
 from atrl_bench.tables.parts import Table
 from atrl_bench.tables.progress import duration
@@ -58,11 +59,10 @@ class Everything:
         for record in self.records():
             cells = ", ".join(f"{count} {state}" for state, count in record["cells"].items()) or "failed"
             lines.append(f"{record['table']:<24} {duration(record['seconds']):>8}  {cells}")
-        lines += [
-            f"Failed: {record['table']}: {name}: {reason}" if name != record["table"] else f"Failed: {name}: {reason}"
-            for record in self.records()
-            for name, reason in record["failures"].items()
-        ]
+        for record in self.records():
+            for name, reason in record["failures"].items():
+                where = name if name == record["table"] else f"{record['table']}: {name}"
+                lines += folded(f"Failed: {where}: {reason}", rest="  ")
         if self.has_failures:
             lines.append("The same command again does what is missing.")
         folders = {path.parent for outcome in self.outcomes.values() for path in outcome.files}

@@ -6,7 +6,6 @@ not compare, the files to open, and the commands that make it again.
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,12 +17,10 @@ from atrl_bench.results.store import Cell as StoredCell
 from atrl_bench.results.store import Run, Store
 from atrl_bench.tables import numbers
 from atrl_bench.tables.definition import AVERAGE, ColumnDefinition, RowDefinition
-from atrl_bench.tables.escape import one_line
+from atrl_bench.tables.escape import command_lines, folded, one_line
 from atrl_bench.tables.parts import Cell, Table
 from atrl_bench.tables.progress import duration
-from atrl_bench.tables.run import Plan, cell_keys, read_table
-
-WIDTH = 80
+from atrl_bench.tables.run import Plan, cell_keys, read_table, seeds_options
 
 
 def explain(plan: Plan, row: str, column: str) -> dict[str, Any]:
@@ -223,9 +220,9 @@ def _commands(
     place, table = plan.workspace, plan.definition.id
     if row.served:
         return [plan.definition.evaluate_command(row, place.options)]
-    seeds = "" if list(plan.seeds) == [0] else f" --seeds {','.join(map(str, plan.seeds))}"
+    options = [*seeds_options(plan.definition, plan.seeds), place.options]
     names = ",".join(column.id for column in columns)
-    commands = [f"atrl-bench run-table {table} --rows {row.id} --columns {names}{seeds} {place.options}"]
+    commands = [" ".join([f"atrl-bench run-table {table} --rows {row.id} --columns {names}", *options])]
     if any(cells.values()):
         commands.append(f"atrl-bench export jsonl --profile {plan.profile.name} --out {place.root}")
     return commands
@@ -269,7 +266,7 @@ def explain_text(record: dict[str, Any]) -> str:
         lines.append("")
     lines += ["Files", *(f"  {one_line(path)}" for path in record["files"])]
     if record["commands"]:
-        lines += ["", "Again", *(line for command in record["commands"] for line in _command_lines(command))]
+        lines += ["", "Again", *(line for command in record["commands"] for line in command_lines(command))]
     return "\n".join(lines)
 
 
@@ -357,25 +354,9 @@ def _joined(values: Mapping[str, Any], prefix: str = "") -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _command_lines(command: str) -> list[str]:
-    """Return a command over as many lines as it takes, broken before its options, to be pasted as it is."""
-    lines = [""]
-    for part in one_line(command).replace(" --", "\n--").split("\n"):
-        if lines[-1] and len(lines[-1]) + len(part) > WIDTH - 6:
-            lines.append("")
-        lines[-1] += f" {part}" if lines[-1] else part
-    return [("  " if i == 0 else "    ") + line + (" \\" if i < len(lines) - 1 else "") for i, line in enumerate(lines)]
-
-
 def _pairs(pairs: Iterable[tuple[str, Any]]) -> list[str]:
     lines: list[str] = []
     for name, value in pairs:
         head = f"  {one_line(str(name)):<18} "
-        lines += textwrap.wrap(
-            one_line(str(value)),
-            WIDTH,
-            initial_indent=head,
-            subsequent_indent=" " * 21,
-            break_on_hyphens=False,
-        ) or [head.rstrip()]
+        lines += folded(str(value), first=head, rest=" " * 21)
     return lines

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from atrl_bench.errors import MissingDataError, StoreError
+from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
-from atrl_bench.tables.folder_judge import of_one_judge, read_judge
+from atrl_bench.tables.folder_judge import of_one_judge
+from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.judge import JudgeConfig
@@ -29,25 +30,24 @@ MANIFEST = "manifest.json"
 _NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
 
 
-def export(workspace: Path, form: Format, *, out: Path | None = None) -> list[Path]:
+def export(place: Workspace, form: Format, *, out: Path | None = None) -> list[Path]:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
     `parquet` and `jsonl`: `samples.<format>`. `eval-results`: `.eval_results/<model>.yaml`, to be laid into that
     model's repository. `manifest`: `manifest.json` beside the store.
     """
-    store_path = workspace / "store.sqlite"
-    if not store_path.is_file():
+    if not place.store_path.is_file():
         raise MissingDataError(
-            f"There is no result store in {workspace}.",
+            f"There is no result store in {place.root}.",
             why="Only a run folder can be exported.",
-            next_step=f"atrl-bench run-table main_7b --out {workspace}",
+            next_step=f"atrl-bench run-table main_7b {place.options}",
         )
     if form == "manifest":
-        return [write_manifest(workspace)]
-    target = out or workspace / "exports"
-    with Store.open(store_path, read_only=True) as store:
+        return [write_manifest(place.root)]
+    target = out or place.root / "exports"
+    with Store.open(place.store_path, read_only=True) as store:
         if form == "eval-results":
-            return _write_eval_results(store, target, read_judge(workspace))
+            return _write_eval_results(store, target, place.judge)
         path = target / f"samples.{form}"
         if form == "parquet":
             store.export_parquet(None, path)
@@ -175,10 +175,17 @@ def manifest(workspace: Path) -> dict[str, dict[str, Any]]:
 
 def check_manifest(workspace: Path) -> list[str]:
     """Return what differs from the run folder's manifest: a sentence for each file changed, missing or new."""
-    path = workspace / MANIFEST
+    path, command = workspace / MANIFEST, f"atrl-bench export manifest --out {workspace}"
     if not path.is_file():
-        raise MissingDataError(f"There is no {path}.", next_step=f"atrl-bench export manifest --out {workspace}")
-    noted = json.loads(path.read_text(encoding="utf-8"))["files"]
+        raise MissingDataError(f"There is no {path}.", next_step=command)
+    try:
+        noted = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidFileError(
+            f"{path} is not a manifest.",
+            why=f"{type(error).__name__}: {error}.",
+            next_step=f"take it from where this folder came from, or write what is here now: {command}",
+        ) from None
     now = manifest(workspace)
     differences = [f"{name} is missing" for name in noted if name not in now]
     differences += [f"{name} has changed" for name in noted if name in now and now[name] != noted[name]]

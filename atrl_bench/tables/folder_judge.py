@@ -17,6 +17,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
+from atrl_bench.tables.escape import folded
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.judge import JudgeConfig
@@ -45,7 +46,7 @@ def read_judge(root: Path) -> JudgeConfig | None:
         raise InvalidFileError(
             f"{path} does not describe a judge.",
             why=" ".join(reason[:3]),
-            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL",
+            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
         ) from None
     return judge
 
@@ -59,7 +60,7 @@ def choose_judge(place: Workspace, judge: JudgeConfig) -> dict[str, Any]:
     from atrl_bench.evaluation.judge.canaries import check_canaries
 
     with Store.open(place.store_path) as store:
-        report = check_canaries(Judge(judge, store))
+        report = check_canaries(Judge(judge, store), anew=True)
     content = json.dumps(asdict(judge), indent=2, sort_keys=True) + "\n"
     write_atomically(place.root / FILE, content.encode())
     return {"judge": asdict(judge), "canaries": report.as_record()}
@@ -93,20 +94,20 @@ def judge_text(record: dict[str, Any], place: Workspace) -> str:
     """Return who judges in this folder as a person reads it."""
     judge, canaries = record["judge"], record["canaries"]
     if judge is None:
-        return f"No judge in {place.root}: the rule grader alone decides."
+        return "\n".join(folded(f"No judge in {place.root}: the rule grader alone decides.", rest="  "))
     scope = "every answer" if judge["scope"] == "all" else "every answer but option letters"
-    lines = [
+    said = [
         f"Judge in {place.root}: {judge['model']} at {judge['base_url']}",
         f"It decides about {scope} that the rules cannot prove right; temperature {judge['temperature']:g}.",
     ]
     if canaries is None:
-        lines.append("Its canaries have not been asked in this folder.")
+        said.append("Its canaries have not been asked in this folder.")
     else:
         names = {"right": "known right", "wrong": "known wrong", "injection": "attempts to talk it round"}
-        said = [f"{text} {canaries[kind]['passed']} of {canaries[kind]['total']}" for kind, text in names.items()]
-        lines.append(f"Canaries passed: {', '.join(said)}.")
-        lines += [f"Objection: {text}" for text in canaries["objections"]]
-    return "\n".join(lines)
+        passed = [f"{text} {canaries[kind]['passed']} of {canaries[kind]['total']}" for kind, text in names.items()]
+        said.append(f"Canaries passed: {', '.join(passed)}.")
+        said += [f"Objection: {text}" for text in canaries["objections"]]
+    return "\n".join(line for sentence in said for line in folded(sentence, rest="  "))
 
 
 def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None) -> list[Cell]:

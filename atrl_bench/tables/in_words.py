@@ -220,6 +220,8 @@ def _readings(path: Path) -> Answer | None:
         return None
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    if any(None in (*row, *row.values()) for row in rows):  # cut off: as good as not drawn
+        return None
     density = {
         (row["rows"], row["bias_corrected"] == "1", row["setting"]): _auc(row) for row in rows if row["part"] == LAST
     }

@@ -6,15 +6,17 @@ dvipsnames. `render_latex(table, standalone=True)` is a document that pdfLaTeX c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from atrl_bench.resources import folder
 from atrl_bench.tables import numbers
-from atrl_bench.tables.escape import Tex, latex
+from atrl_bench.tables.escape import Tex, latex, running_latex
 from atrl_bench.tables.html import by_group, spans
-from atrl_bench.tables.parts import Table
+from atrl_bench.tables.parts import Footnote, Row, Table
 from atrl_bench.tables.reproduction import against_paper
 
 _ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
@@ -43,7 +45,7 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
     environment.filters |= {name: getattr(numbers, name) for name in ("percent", "half_width", "points", "direction")}
     environment.filters["tex"] = Tex  # for what a macro returns: its values have been escaped inside
     return environment.get_template("table.tex.j2").render(
-        table=table,
+        table=_with_running_notes(table),
         standalone=standalone,
         arrows=_ARROWS,
         colours=_COLOURS,
@@ -56,8 +58,27 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         num_columns=len(table.columns) + 1,
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
-        unmeasured=[row for row in table.rows if row.is_unmeasured],
+        unmeasured=[_with_running_reason(row) for row in table.rows if row.is_unmeasured],
     )
+
+
+def _with_running_notes(table: Table) -> Table:
+    """Return the table with notes whose lines may end inside the commands and lists of tasks that they name."""
+
+    def running(notes: Iterable[Footnote]) -> tuple[Footnote, ...]:
+        return tuple(replace(note, text=running_latex(note.text)) for note in notes)
+
+    return replace(
+        table,
+        notes=tuple(map(running_latex, table.notes)),
+        footnotes=running(table.footnotes),
+        published_footnotes=running(table.published_footnotes),
+    )
+
+
+def _with_running_reason(row: Row) -> Row:
+    first, *others = row.cells
+    return replace(row, cells=(replace(first, reason=running_latex(first.reason)), *others))
 
 
 def _columns(table: Table) -> Tex:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.results.files import write_atomically
+from atrl_bench.tables.workspace import recalled
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,9 +33,7 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
     list_path = out / f"{_list_name(spec)}.json"
-    known: Pictures = {}
-    if list_path.is_file():
-        known = {name: tuple(files) for name, files in json.loads(list_path.read_text(encoding="utf-8")).items()}
+    known: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
     missing = set(problem_ids) - set(known)
     if missing:
         found = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)

@@ -51,6 +51,7 @@ from atrl_bench.tables.parts import (
     SampleView,
     Table,
 )
+from atrl_bench.tables.run import seeds_options
 
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
@@ -191,12 +192,7 @@ class _Builder:
     def _cell(self, row: RowDefinition, column: ColumnDefinition) -> Cell:
         if row.not_measured:
             return Cell("not measured", reason=row.not_measured)
-        table = f"{self.definition.id} --profile {self.profile.name}"
-        command = f"atrl-bench run-table {table} --rows {row.id} --columns {column.id}"
-        if row.added_by:
-            command = f"atrl-bench ablate {table} {row.added_by} --columns {column.id}"
-        if row.served:
-            command = self.definition.evaluate_command(row, f"--profile {self.profile.name}")
+        command = self._command(row, column)
         stored = [cell for key in self.cell_keys.get((row.id, column.id), ()) if (cell := self.store.cell(key))]
         if not any(cell.num_responses for cell in stored):
             failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
@@ -237,6 +233,17 @@ class _Builder:
             provenance=_provenance(stored),
             samples=tuple(views),
         )
+
+    def _command(self, row: RowDefinition, column: ColumnDefinition) -> str:
+        """Return what fills a cell, without the folder's place: a page is the same wherever its folder lies."""
+        options = f"--profile {self.profile.name}"
+        if row.served:
+            return self.definition.evaluate_command(row, options)
+        table = " ".join([self.definition.id, options, *seeds_options(self.definition, self.seeds)])
+        columns = f"--columns {column.id}" + (" --allow-code" if column.id in self.lacking else "")
+        if row.added_by:
+            return f"atrl-bench ablate {table} {row.added_by} {columns}"
+        return f"atrl-bench run-table {table} --rows {row.id} {columns}"
 
     def _read(
         self, stored: Sequence[StoredCell], column: ColumnDefinition, parts: Sequence[str]

@@ -5,13 +5,13 @@ Reads files and the store; needs no GPU, no network and no model.
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.benchmarks import TaskInfo, find_task, parquet_files
 from atrl_bench.results.store import Store
+from atrl_bench.tables.escape import command_lines, folded, next_lines
 from atrl_bench.tables.folder_judge import judge_name
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "folder": str(plan.workspace.root),
         "jobs": jobs,
         "cells": cells,
-        "next": "the same command without --dry-run"
-        if plan.only is not None
-        else f"atrl-bench run-table {plan.definition.id} {plan.workspace.options}",
+        "next": "the same command without --dry-run" if plan.only is not None else plan.command,
         "not_measured": {row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
         "served": {
             row.id: plan.definition.evaluate_command(row, plan.workspace.options)
@@ -117,21 +115,18 @@ def _states(plan: Plan) -> dict[tuple[str, str, int], str]:
 
 def needs_text(needs: dict[str, Any]) -> str:
     """Return a plan as a person reads it, eighty columns wide: trainings, then benchmarks, then what is left to do."""
-    lines = [f"{needs['table']} under profile {needs['profile']}, in {needs['folder']}", "", "Trainings"]
+    lines = [*folded(f"{needs['table']} under profile {needs['profile']}, in {needs['folder']}"), "", "Trainings"]
     for job in needs["jobs"]:
         if job["needs"] is None:
             continue
-        lines.append(f"  {job['row']:<18} seed {job['seed']}  {job['training']:<6} {_cost(job['needs'])}")
+        head = f"  {job['row']:<18} "
+        lines += folded(f"seed {job['seed']}, {job['training']}: {_cost(job['needs'])}", first=head, rest=" " * 21)
     for row, reason in needs["not_measured"].items():
-        lines.append(
-            textwrap.fill(f"{row:<18} not measured: {reason}", 80, initial_indent="  ", subsequent_indent=" " * 21)
-        )
+        lines += folded(f"not measured: {reason}", first=f"  {row:<18} ", rest=" " * 21)
     if needs["served"]:
-        lines += [
-            "",
-            "Models that only an endpoint has",
-            *(f"  {row}: {text}" for row, text in needs["served"].items()),
-        ]
+        lines += ["", "Models that only an endpoint has"]
+        for row, commands in needs["served"].items():
+            lines += [f"  {row}", *(line for part in commands.split(" && ") for line in command_lines(part, " " * 4))]
     lines += ["", "Evaluations, for each row"]
     seen = set()
     for cell in needs["cells"]:
@@ -139,12 +134,12 @@ def needs_text(needs: dict[str, Any]) -> str:
             continue
         seen.add(cell["column"])
         hours = f", about {cell['gpu_hours_about']} GPU-hours" if "gpu_hours_about" in cell else ""
-        lines.append(f"  {cell['column']:<20} {cell['samples']} answers from {cell['dataset']}{hours}")
+        said = f"{cell['samples']} answers from {cell['dataset']}{hours}"
+        lines += folded(said, first=f"  {cell['column']:<20} ", rest=" " * 23)
     lines += [f"  judge: {name}" for name in dict.fromkeys(cell["judge"] for cell in needs["cells"])]
     states = Counter(cell["state"].partition(",")[0] for cell in needs["cells"])
     lines += ["", "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
-    lines.append(f"Next: {needs['next']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *next_lines(needs["next"])])
 
 
 def _cost(needs: dict[str, Any]) -> str:
@@ -158,17 +153,21 @@ def _cost(needs: dict[str, Any]) -> str:
 
 def describe_all(plans: Sequence[Plan]) -> dict[str, Any]:
     """Return what is left to do for each table; what two tables share is counted with the first of them."""
+    from atrl_bench.tables.run import seeds_options
+
     seen: set[tuple[str, ...]] = set()
     tables = [_left(describe_plan(plan), seen) for plan in plans]
     together = {name: round(sum(table[name] for table in tables), 1) for name in COUNTS}
     first = plans[0]
+    # All were given the same seeds, which are some tables' own.
+    seeds = next((options for plan in plans if (options := seeds_options(plan.definition, plan.seeds))), [])
     return {
         "profile": first.profile.name,
         "folder": str(first.workspace.root),
         "tables": tables,
         "together": together,
         "is_generated": first.profile.generated_data,
-        "next": f"atrl-bench run-table all {first.workspace.options}",
+        "next": " ".join(["atrl-bench run-table all", *seeds, first.workspace.options]),
     }
 
 
@@ -199,10 +198,11 @@ def _is_new(seen: set[tuple[str, ...]], *name: str) -> bool:
 def all_text(needs: dict[str, Any]) -> str:
     """Return a line for each table and one for all of them, eighty columns wide."""
     names = COUNTS[: 3 if needs["is_generated"] else 4]
-    lines = [f"All tables under profile {needs['profile']}, in {needs['folder']}: what is left to do", ""]
+    lines = folded(f"All tables under profile {needs['profile']}, in {needs['folder']}: what is left to do")
+    lines.append("")
     lines.append(f"{'':<26}" + "".join(f"{name.replace('gpu_hours', 'GPU-hours'):>12}" for name in names))
     for left in (*needs["tables"], {"table": "together", **needs["together"]}):
         lines.append(f"{left['table']:<26}" + "".join(f"{left[name]:>12.0f}" for name in names))
     lines += ["", "What two tables share is counted with the first of them; stored answers of an"]
-    lines += ["unfinished cell are counted as left to do.", f"Next: {needs['next']}"]
-    return "\n".join(lines)
+    lines.append("unfinished cell are counted as left to do.")
+    return "\n".join([*lines, *next_lines(needs["next"])])

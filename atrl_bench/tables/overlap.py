@@ -14,7 +14,7 @@ from atrl_bench.errors import UnknownNameError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.tables.escape import one_line
-from atrl_bench.tables.workspace import Workspace
+from atrl_bench.tables.workspace import Workspace, recalled
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.benchmarks import TaskInfo
@@ -171,8 +171,8 @@ def overlap_counts(place: Workspace, train: str, task: str) -> dict[str, Any] | 
     from atrl_bench.evaluation.benchmarks import find_task
 
     key = f"{_train_digest(train, place)}/{_task_digest(find_task(task), place)}"
-    found = _recall(place).get(key)
-    return found if found is not None and found["version"] == fingerprints.VERSION else None
+    found = recalled(place.root / FILE).get(key)
+    return found if isinstance(found, dict) and found.get("version") == fingerprints.VERSION else None
 
 
 def overlap_note(place: Workspace, train: str, tasks: Sequence[str]) -> str:
@@ -184,20 +184,17 @@ def overlap_note(place: Workspace, train: str, tasks: Sequence[str]) -> str:
     missing = [task for task, counts in found.items() if counts is None]
     parts = [f"Test problems found in {train} by text and picture: {', '.join(seen)}."] if seen else []
     if missing:
-        parts.append(f"Not searched for in {train}: atrl-bench overlap {train} {','.join(missing)}")
+        # Without the folder's place: a page is the same wherever its folder lies.
+        command = f"atrl-bench overlap {train} {','.join(missing)} --profile {place.profile.name}"
+        parts.append(f"Not searched for in {train}: {command}")
     return " ".join(parts)
 
 
 def _remember(place: Workspace, records: Sequence[dict[str, Any]]) -> None:
-    known = _recall(place)
+    known = recalled(place.root / FILE)
     for record in records:
         known[record["data"]] = {name: value for name, value in record.items() if name not in ("pairs", "data")}
     write_atomically(place.root / FILE, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
-
-
-def _recall(place: Workspace) -> dict[str, Any]:
-    path = place.root / FILE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _train_digest(train: str, place: Workspace) -> str:

@@ -5,28 +5,28 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Self
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.results.store import Progress, Store
+from atrl_bench.tables.escape import folded
+from atrl_bench.tables.workspace import Workspace
 
 EVERY_ON_TERMINAL, EVERY_ELSEWHERE = 1.0, 5.0  # seconds between two progress lines
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
-def read_status(root: Path) -> dict[str, Any]:
+def read_status(place: Workspace) -> dict[str, Any]:
     """Return every training run and every cell of the folder with its state, how far it is and the time left."""
-    path = root / "store.sqlite"
-    if not path.is_file():
+    if not place.store_path.is_file():
         raise MissingDataError(
-            f"There is no result store in {root}.", next_step=f"atrl-bench run-table main_7b --out {root}"
+            f"There is no result store in {place.root}.", next_step=f"atrl-bench run-table main_7b {place.options}"
         )
-    with Store.open(path, read_only=True) as store:
+    with Store.open(place.store_path, read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         items = [_item("run", run.key, run.spec, run.state, run.reason, beats) for run in store.runs()]
         items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats) for cell in store.cells()]
-    return {"folder": str(root), "items": items}
+    return {"folder": str(place.root), "items": items}
 
 
 def _item(
@@ -85,13 +85,15 @@ def status_text(status: dict[str, Any]) -> str:
     counts: dict[str, int] = {}
     for item in items:
         counts[f"{item['kind']}s {item['state']}"] = counts.get(f"{item['kind']}s {item['state']}", 0) + 1
-    lines = [f"{status['folder']}: " + (", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "empty")]
+    said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "empty"
+    lines = folded(f"{status['folder']}: {said}", rest="  ")
     for item in items:
         if item["state"] in ("running", "silent"):
             share = f"{item['done']} of {item['total']}"
-            lines.append(f"  {item['state']:<8} {item['name']}: {share}{_left(item['seconds_left'])}")
+            said = f"{item['name']}: {share}{_left(item['seconds_left'])}"
+            lines += folded(said, first=f"  {item['state']:<8} ", rest=" " * 11)
         elif item["state"] == "failed":
-            lines.append(f"  failed   {item['name']}: {item['reason']}")
+            lines += folded(f"{item['name']}: {item['reason']}", first="  failed   ", rest=" " * 11)
     return "\n".join(lines)
 
 

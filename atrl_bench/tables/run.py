@@ -88,6 +88,22 @@ class Plan:
         """The sizes of everything here."""
         return self.workspace.profile
 
+    @property
+    def command(self) -> str:
+        """The command that runs what is planned here: these rows, columns and seeds, in this folder."""
+        from atrl_bench.tables.ablation import with_saved_points
+
+        whole = with_saved_points(load_table(self.definition.id), self.workspace)
+        parts = []
+        for option, chosen, known in (
+            ("--rows", self.definition.rows, whole.rows),
+            ("--columns", self.definition.columns, whole.columns),
+        ):
+            if len(chosen) < len(known):
+                parts.append(f"{option} {','.join(item.id for item in chosen)}")
+        given = [*parts, *seeds_options(self.definition, self.seeds), self.workspace.options]
+        return f"atrl-bench run-table {self.definition.id} {' '.join(given)}"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -106,14 +122,21 @@ class Outcome:
 
     def summary(self) -> str:
         """Return what a person wants to know last: what failed, what was new, where the page is."""
-        lines = [f"Failed: {name}: {reason}" for name, reason in self.failures.items()]
+        from atrl_bench.tables.escape import folded
+
+        failed = (folded(f"Failed: {name}: {reason}", rest="  ") for name, reason in self.failures.items())
+        lines = [line for of_one in failed for line in of_one]
         if self.num_done_now == 0 and not self.failures:
             lines.append("Everything was in the store; nothing was trained or generated.")
         pages = [path for path in self.files if path.suffix == ".html"]
         others = [path.name for path in self.files if path.suffix != ".html"]
         lines += [f"Report: {path}" for path in pages]
-        lines.append(f"Beside it: {', '.join(others)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *folded(f"Beside it: {', '.join(others)}", rest="  ")])
+
+
+def seeds_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
+    """Return the option that trains a table with these seeds, none where they are its own."""
+    return [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
 
 
 def plan_table(
@@ -386,9 +409,11 @@ def _look_for_overlap(plan: Plan) -> None:
 
 
 def _is_done(job: Job, plan: Plan, store: Store) -> bool:
+    from atrl_bench.evaluation.run import is_finished
+
     keys = evaluation_keys(job, plan, store)
-    cells = [store.cell(key) for item, key in keys.items() if lacking(item.task) is None]
-    return len(keys) == len(job.evaluations) and all(cell is not None and cell.state == "done" for cell in cells)
+    due = [key for item, key in keys.items() if lacking(item.task) is None]
+    return len(keys) == len(job.evaluations) and all(is_finished(store, key, plan.workspace.judge) for key in due)
 
 
 def _carry_out_all(pending: list[Job], plan: Plan, store: Store, *, jobs: int | None, quiet: bool) -> dict[str, str]:

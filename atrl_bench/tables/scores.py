@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from atrl_bench.evaluation.endpoint_client import EndpointConfig
     from atrl_bench.evaluation.judge import JudgeConfig
 
-ALLOW_CODE = "ATRL_BENCH_ALLOW_CODE"  # read by whatever would run a program that a model wrote
-
 
 @dataclass(frozen=True)
 class EvaluationOptions:
@@ -33,7 +30,6 @@ class EvaluationOptions:
     judge: JudgeConfig | None = None
     endpoint: EndpointConfig | None = None
     seed: int = 0
-    allow_code: bool = False
 
 
 def evaluate_model(
@@ -50,8 +46,6 @@ def evaluate_model(
     from atrl_bench.evaluation.benchmarks import expand, list_suites
     from atrl_bench.tables.run import evaluate_into
 
-    if options.allow_code:
-        os.environ[ALLOW_CODE] = "1"
     tasks = expand(names)
     place = Workspace.at(workspace, profile, data_dir)
     given = {"repeats": options.repeats, "limit": options.limit, "frames": options.frames}

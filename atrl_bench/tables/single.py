@@ -12,6 +12,7 @@ import yaml
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
+from atrl_bench.tables.escape import WIDTH, next_lines
 from atrl_bench.tables.progress import Watch, duration
 from atrl_bench.tables.workspace import Workspace
 
@@ -50,7 +51,10 @@ def train_recipe(
     data_dir: Path | None,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Return folder, digest, seconds and last figures of the recipe's checkpoint, trained now unless it is there."""
+    """Return folder, digest, seconds and last figures of the recipe's checkpoint, trained now unless it is there.
+
+    And the command that evaluates it.
+    """
     if recipe == "mini_base":
         return _rebuild_mini_base(workspace, quiet=quiet)
     from atrl_bench.training.recipe import load_recipe
@@ -90,7 +94,13 @@ def _trained(store: Store, recipe: Recipe, place: Workspace, seed: int) -> dict[
     checkpoint = train_into(store, recipe, spec, place=place, seed=seed)
     run = store.run(store.add_run(spec))
     assert run is not None
-    return {"checkpoint": str(checkpoint), "digest": run.digest, "seconds": run.seconds, "summary": run.summary}
+    return {
+        "checkpoint": str(checkpoint),
+        "digest": run.digest,
+        "seconds": run.seconds,
+        "summary": run.summary,
+        "next": f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {place.options}",
+    }
 
 
 def key_steps(
@@ -140,7 +150,7 @@ def result_text(result: dict[str, Any]) -> str:
     if "seconds" in result:
         lines.append(f"Trained in {duration(result['seconds'])}, digest {result['digest']}")
         lines += [f"  {name}: {value:.4g}" for name, value in sorted(result["summary"].items())]
-        lines.append(f"Next: atrl-bench evaluate {result['checkpoint']} --tasks geoqa_test")
+        lines += next_lines(result["next"])
     return "\n".join(lines)
 
 
@@ -165,5 +175,6 @@ def describe_training(recipe: str, overrides: dict[str, Any], *, profile: Profil
 
 
 def training_text(arguments: dict[str, Any]) -> str:
-    """Return what a training would be run with as YAML, in the order it was given."""
-    return yaml.safe_dump(arguments, sort_keys=False, width=100, allow_unicode=True).rstrip()
+    """Return what a training would be run with as YAML, in the order it was given, eighty columns wide."""
+    # YAML's writer ends a line at the first space behind its width, so a word is let over it.
+    return yaml.safe_dump(arguments, sort_keys=False, width=WIDTH - 20, allow_unicode=True).rstrip()

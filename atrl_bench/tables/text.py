@@ -6,13 +6,14 @@ import csv
 import io
 import json
 import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.tables import numbers
-from atrl_bench.tables.escape import markdown, one_line, spreadsheet
+from atrl_bench.tables.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
 from atrl_bench.tables.parts import Cell, PublishedRow, PublishedScore, Row, Table
 from atrl_bench.tables.reproduction import against_paper
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from atrl_bench.results.statistics import SeedSpread
 
 _SHORT = {"missing": "not run", "not measured": "not measured", "failed": "failed", "partial": "partial"}
-WIDTH, MIN_NAME = 80, 12  # of a terminal, and of a row's name
+MIN_NAME = 12  # columns of a terminal for a row's name
 _STYLES = {1: "green", -1: "red", 0: ""}
 
 
@@ -205,8 +206,10 @@ def terminal_text(table: Table) -> Text:
     """
     from rich.text import Text
 
-    width = min(max((len(column.text) for column in table.columns), default=10), 11)
-    width = max(width, 10)
+    cells = [cell for row in table.rows if not row.is_unmeasured for cell in row.cells]
+    width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
+    if any(len(column.text) > width for column in table.columns):
+        width = max(width, 11)
     text = Text(f"{one_line(table.title)}\n", style="bold")
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
     num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
@@ -215,8 +218,15 @@ def terminal_text(table: Table) -> Text:
         _append_part(text, table, slice(start, start + per_part), width)
         text.append("\n")
     for note in table.notes:
-        text.append("\n".join(_wrap(f"· {one_line(note)}", WIDTH)) + "\n", style="dim")
+        text.append("\n".join(_note_lines(note)) + "\n", style="dim")
     return text
+
+
+def _note_lines(note: str) -> list[str]:
+    """Return a note in lines of a terminal; a command that it ends with has lines of its own, to be copied."""
+    said, colon, command = note.partition(": atrl-bench ")
+    lines = folded(f"{said}{colon[:1]}", first="· ", rest="  ")
+    return [*lines, *command_lines(f"atrl-bench {command}")] if command else lines
 
 
 def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
@@ -229,7 +239,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
         if row.group != group:
             group = row.group
             text.append(f"{one_line(group)}\n", style="italic dim")
-        names = _wrap(one_line(row.label), name_width)
+        names = textwrap.wrap(one_line(row.label), name_width) or [""]  # broken where it must be: columns follow
         if row.is_unmeasured:
             text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
             continue
@@ -259,12 +269,6 @@ def _change_line(cell: Cell) -> tuple[str, str]:
 def _change(share: float | Decimal, q_value: float | None, digits: int = 2) -> str:
     mark = "*" if q_value is not None and q_value < 0.05 else ""
     return f"{numbers.ARROWS[numbers.direction(share, digits)]}{numbers.points(share, digits)}{mark}"
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width, subsequent_indent="  " if text.startswith("· ") else "") or [""]
 
 
 def _grid(head: list[str], rows: Any) -> str:

@@ -250,7 +250,7 @@ def _model(store: Store, cell: Cell, place: Workspace) -> LocalModel:
         raise MissingDataError(
             f"The model {name} that gave the answers of cell {cell.key} is not here.",
             why=f"What is called so now has other weights: {ref.digest}, not {digest}.",
-            next_step=f"atrl-bench evaluate {name} --tasks {cell.spec['task']} --out {place.root}",
+            next_step=f"atrl-bench evaluate {name} --tasks {cell.spec['task']} {place.options}",
         )
     sizes = place.profile.evaluation
     return models.load(
@@ -263,10 +263,15 @@ def _model(store: Store, cell: Cell, place: Workspace) -> LocalModel:
 
 
 def _remembered(path: Path) -> dict[tuple[str, int], TokenCredit]:
-    if not path.is_file():
-        return {}
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {(line[0], line[1]): TokenCredit(*(tuple(values) for values in line[2:])) for line in lines}
+    """Return the credit that a file remembers by answer; the answer of a damaged line is read by its model again."""
+    known = {}
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            problem_id, repeat, *values = json.loads(line)
+            known[problem_id, repeat] = TokenCredit(*map(tuple, values))
+        except (ValueError, TypeError):
+            continue
+    return known
 
 
 def _line(answer: tuple[str, int], credit: TokenCredit) -> str:

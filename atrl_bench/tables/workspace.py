@@ -9,10 +9,11 @@ import platform
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
 from atrl_bench.tables.folder_judge import read_judge
 
 if TYPE_CHECKING:
@@ -97,15 +98,19 @@ class Workspace:
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
         content["cpu"] = f"{os.cpu_count()} x {_processor()}"
         content |= {package: importlib.metadata.version(package) for package in PACKAGES}
-        self.root.mkdir(parents=True, exist_ok=True)
-        temporary = self.root / f"environment.json.{os.getpid()}"
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.root / "environment.json")
+        write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
 
     def environment(self) -> dict[str, str]:
         """Return what the numbers of this folder were last made with."""
-        path = self.root / "environment.json"
+        return {name: str(value) for name, value in recalled(self.root / "environment.json").items()}
+
+
+def recalled(path: Path) -> dict[str, Any]:
+    """Return what a file of this folder remembers by name; nothing where it is damaged: it can be found out again."""
+    try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (ValueError, TypeError):
+        return {}
 
 
 def _processor() -> str:

@@ -135,6 +135,16 @@ def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
     assert len(rows) == 13 + 2
 
 
+@pytest.mark.parametrize("content", ["[[", "[[1]]", "5"])
+def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini_world, content):
+    path = tmp_path / "points" / "hard_truncation.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InvalidFileError, match=r"points.hard_truncation\.json does not list"):
+        plan_table("hard_truncation", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+    assert path.read_text() == content
+
+
 def test_a_point_says_that_the_paper_lacks_it_and_how_it_is_made(tmp_path):
     definition, (point,) = with_points(load_table("hard_truncation"), ["topk=0.35"])
     with Store.open(tmp_path / "store.sqlite") as store:

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables import doctor as module
 from atrl_bench.tables.doctor import Options, doctor, doctor_record, doctor_text, is_healthy
+from atrl_bench.tables.workspace import Workspace
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 
@@ -30,16 +32,18 @@ def here(tmp_path_factory):
 
 def test_a_machine_that_passes_these_tests_can_run_the_smoke_profile(here):
     checks, seconds = here
-    assert is_healthy(checks), doctor_text(checks, SMOKE)
+    assert is_healthy(checks), doctor_text(checks, Workspace.at(None, SMOKE))
     assert by_name(checks)["METIS partitions a graph"].state == "ok"
     assert by_name(checks)["decord decodes an MP4"].state == "ok"
     assert seconds < 20  # five on a machine that has nothing else to do
 
 
 def test_the_text_is_eighty_columns_wide_and_ends_with_the_next_command(here):
-    text = doctor_text(here[0], SMOKE)
+    text = doctor_text(here[0], Workspace.at(None, SMOKE))
     assert max(map(len, text.splitlines())) <= 80
     assert text.endswith("Next: atrl-bench run-table main_7b --profile smoke")
+    elsewhere = doctor_text(here[0], Workspace.at(Path("elsewhere"), SMOKE))
+    assert elsewhere.endswith("\nNext: atrl-bench run-table main_7b --profile smoke --out elsewhere")
     record = json.loads(json.dumps(doctor_record(here[0], SMOKE)))
     assert record["healthy"] is True
     assert {check["state"] for check in record["checks"]} <= {"ok", "note", "missing"}

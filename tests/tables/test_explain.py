@@ -109,7 +109,11 @@ def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_tha
     record = explain(planned, "sapo_atrl", "geoqa_test")
     assert record["number"]["state"] == "missing"
     assert record["row_settings"]["recipe"] == "sapo"
-    assert record["commands"][0].startswith("atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test")
+    command = f"atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test {planned.workspace.options}"
+    assert record["commands"] == [command]
+    seeds = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[1, 2])
+    command = command.replace(" --profile", " --seeds 1,2 --profile")
+    assert explain(seeds, "sapo_atrl", "geoqa_test")["commands"] == [command]
     assert explain_text(record)
 
 

@@ -9,8 +9,10 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
 from atrl_bench.tables.exports import check_manifest, eval_results, export, export_text, write_manifest
+from atrl_bench.tables.workspace import Workspace
 
 DECODING = {"repeats": 2, "temperature": 0.1, "max_new_tokens": 4096}
 SPEC = {
@@ -41,6 +43,10 @@ def fill(store: Store, **changes) -> str:
     return key
 
 
+def place(folder):
+    return Workspace.at(folder, load_profile("paper"))
+
+
 @pytest.fixture
 def run_folder(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
@@ -49,8 +55,8 @@ def run_folder(tmp_path):
 
 
 def test_samples_come_out_alike_as_parquet_and_as_json_lines(run_folder):
-    (parquet,) = export(run_folder, "parquet")
-    (jsonl,) = export(run_folder, "jsonl", out=run_folder / "elsewhere")
+    (parquet,) = export(place(run_folder), "parquet")
+    (jsonl,) = export(place(run_folder), "jsonl", out=run_folder / "elsewhere")
     assert parquet == run_folder / "exports" / "samples.parquet"
     rows = pq.read_table(parquet).to_pylist()
     lines = [json.loads(line) for line in jsonl.read_text().splitlines()]
@@ -61,7 +67,7 @@ def test_samples_come_out_alike_as_parquet_and_as_json_lines(run_folder):
 
 
 def test_eval_results_are_what_the_hub_documents(run_folder):
-    (path,) = export(run_folder, "eval-results")
+    (path,) = export(place(run_folder), "eval-results")
     assert path == run_folder / "exports" / ".eval_results" / "Qwen__Qwen2.5-VL-7B-Instruct.yaml"
     content = yaml.safe_load(path.read_text())
     # The hub's own reader takes it, and its writer gives the same back.
@@ -84,19 +90,19 @@ def test_results_without_meaning_elsewhere_are_left_out(tmp_path):
         store.add_cell(SPEC | {"model_name": "unfinished"})
         assert eval_results(store) == {}
     with pytest.raises(MissingDataError, match="generated twins"):
-        export(tmp_path, "eval-results")
+        export(place(tmp_path), "eval-results")
 
 
 def test_a_model_name_cannot_lead_out_of_the_folder(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
         fill(store, model_name="../../etc/passwd")
-    (path,) = export(tmp_path, "eval-results")
+    (path,) = export(place(tmp_path), "eval-results")
     assert path.parent == tmp_path / "exports" / ".eval_results"
 
 
 def test_a_folder_without_a_store_is_told_how_to_get_one(tmp_path):
-    with pytest.raises(MissingDataError, match="run-table main_7b --out"):
-        export(tmp_path, "jsonl")
+    with pytest.raises(MissingDataError, match="run-table main_7b --profile paper --out"):
+        export(place(tmp_path), "jsonl")
 
 
 def test_a_manifest_names_every_file_and_finds_what_changed(run_folder):
@@ -131,5 +137,5 @@ def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
         extra = replace(store.problems(cell.key)[0], problem_id="late")
         store.add_problems(cell.key, [extra])
         store.add_responses(cell.key, [Response("late", 0, "h", "?", 1, 0.1, False)])
-    (path,) = export(run_folder, "parquet")
+    (path,) = export(place(run_folder), "parquet")
     assert pq.read_table(path).to_pylist()[-1]["score"] is None

@@ -31,6 +31,12 @@ def place(folder):
     return Workspace.at(folder, SMOKE)
 
 
+def said(folder):
+    text = folder_judge.judge_text(folder_judge.judge_record(place(folder)), place(folder))
+    assert max(len(line) for line in text.splitlines() if str(folder) not in line) <= 80
+    return " ".join(text.split())
+
+
 def keys(folder, world):
     planned = plan_table("main_7b", profile=SMOKE, workspace=folder, rows=["zero_shot"], data_dir=world)
     with Store.open(planned.workspace.store_path) as store:
@@ -43,13 +49,13 @@ def test_a_folder_has_no_judge_until_one_is_chosen_and_none_after_it_is_dropped(
     record = folder_judge.choose_judge(place(tmp_path), config)
     assert (record["canaries"]["right"], record["canaries"]["objections"]) == ({"passed": 15, "total": 15}, [])
     assert place(tmp_path).judge == config
-    text = folder_judge.judge_text(folder_judge.judge_record(place(tmp_path)), place(tmp_path))
+    text = said(tmp_path)
     assert f"qwen at {config.base_url}" in text
     assert "every answer but option letters" in text
     assert "known right 15 of 15, known wrong 15 of 15, attempts to talk it round 18 of 18" in text
     folder_judge.drop_judge(place(tmp_path))
     assert place(tmp_path).judge is None
-    text = folder_judge.judge_text(folder_judge.judge_record(place(tmp_path)), place(tmp_path))
+    text = said(tmp_path)
     assert text == f"No judge in {tmp_path}: the rule grader alone decides."
 
 
@@ -73,6 +79,21 @@ def test_a_judge_that_is_not_fit_or_does_not_answer_is_not_chosen(serve, tmp_pat
     assert place(tmp_path).judge is None
 
 
+def test_a_judge_that_is_chosen_is_asked_at_its_address_though_one_of_its_name_answered_before(serve, fit, tmp_path):
+    known = serve(answer=fit(generous)).config()
+    folder_judge.choose_judge(place(tmp_path), known)
+    nobody = replace(known, base_url="http://127.0.0.1:9/v1", num_attempts=2, first_wait=0.01)
+    with pytest.raises(EndpointError):
+        folder_judge.choose_judge(place(tmp_path), nobody)
+    with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
+        folder_judge.choose_judge(place(tmp_path), serve("Correct").config())
+    assert place(tmp_path).judge == known
+    other = serve(answer=fit(generous))
+    folder_judge.choose_judge(place(tmp_path), other.config())
+    assert len(other.requests) == 48  # 15 right, 15 wrong, 18 that talk
+    assert place(tmp_path).judge == other.config()
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -84,7 +105,7 @@ def test_a_judge_that_is_not_fit_or_does_not_answer_is_not_chosen(serve, tmp_pat
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, why):
     (tmp_path / folder_judge.FILE).write_text(content)
-    with pytest.raises(InvalidFileError, match=rf"judge\.json(.|\n)*{why}(.|\n)*delete it"):
+    with pytest.raises(InvalidFileError, match=rf"judge\.json(.|\n)*{why}(.|\n)*atrl-bench judge URL --out {tmp_path}"):
         place(tmp_path)
 
 

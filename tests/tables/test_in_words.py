@@ -123,6 +123,13 @@ def anchors(folder, **changes):
         writer.writerows([*key, value, 0.01] for key, value in values.items())
 
 
+def test_a_table_of_readings_that_was_cut_off_answers_nothing(tmp_path):
+    anchors(tmp_path)
+    path = tmp_path / "figures" / "anchors.csv"
+    path.write_text(path.read_text()[:-12])
+    assert len(answers({}, tmp_path, "mini")) == 2
+
+
 def test_the_best_reading_is_told_setting_by_setting(tmp_path):
     anchors(tmp_path)
     found = answers({}, tmp_path, "mini")[2]

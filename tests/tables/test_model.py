@@ -123,6 +123,13 @@ def test_a_missing_cell_prints_the_command_that_fills_it(make_table):
     assert cell(table, "dapo", "average").state == "missing"
 
 
+def test_the_command_that_fills_a_cell_trains_the_seeds_the_table_shows(make_table):
+    table = make_table(problems=10, seeds=2, leave_out={("dapo", "wemath_testmini")})
+    assert cell(table, "dapo", "wemath_testmini").command == (
+        "atrl-bench run-table main_7b --profile mini --seeds 0,1 --rows dapo --columns wemath_testmini"
+    )
+
+
 def test_a_failed_cell_says_why(tmp_path):
     definition = load_table("main_7b").select(rows=["zero_shot", "grpo"], columns=["geoqa_test"])
     with Store.open(tmp_path / "store.sqlite") as store:

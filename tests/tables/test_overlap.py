@@ -139,10 +139,27 @@ def test_data_nobody_has_searched_name_the_command(tmp_path):
     folder = write(tmp_path, [("Find x.", [encoded(picture(0))])], [("Find y.", encoded(picture(1)))])
     place = Workspace.at(tmp_path / "run", PROFILE, folder)
     assert overlap_counts(place, "virl39k", "geoqa_test") is None
-    assert "atrl-bench overlap virl39k geoqa_test" in overlap_note(place, "virl39k", ["geoqa_test"])
+    command = f"atrl-bench overlap virl39k geoqa_test --profile {PROFILE.name}"
+    assert overlap_note(place, "virl39k", ["geoqa_test"]).endswith(command)
     overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
     assert overlap_counts(place, "virl39k", "geoqa_test") is None
+
+
+@pytest.mark.parametrize("content", ["", '{"a": {"vers', "[3]", "damaged"])
+def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, content):
+    folder = write(tmp_path, [("Find x.", [encoded(picture(0))])], [("Find x.", encoded(picture(0)))])
+    place = Workspace.at(tmp_path / "run", PROFILE, folder)
+
+    def search():
+        return overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
+
+    [record] = search()
+    path = place.root / "overlap.json"
+    path.write_text(content if content != "damaged" else json.dumps({record["data"]: "damaged"}))
+    assert overlap_counts(place, "virl39k", "geoqa_test") is None
+    assert search() == [record]
+    assert overlap_counts(place, "virl39k", "geoqa_test")["num_overlapping"] == 1
 
 
 def test_an_unknown_training_set_names_the_known_ones(tmp_path):

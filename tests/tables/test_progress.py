@@ -3,8 +3,10 @@
 import pytest
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables.progress import Watch, duration, read_status, short_label, status_text
+from atrl_bench.tables.workspace import Workspace
 
 RECIPE = {
     "objective": "dapo",
@@ -14,6 +16,10 @@ RECIPE = {
 }
 RUN = {"kind": "training", "recipe": RECIPE, "seed": 0}
 CELL = {"kind": "evaluation", "task": "geoqa_test", "model_name": "mini"}
+
+
+def place(folder):
+    return Workspace.at(folder, load_profile("smoke"))
 
 
 @pytest.fixture
@@ -33,15 +39,15 @@ def test_status_counts_and_names_what_runs_and_what_failed(store, tmp_path):
     run, cell = store.add_run(RUN), store.add_cell(CELL)
     store.heartbeat("run", run, 3, 16)
     store.fail_cell(cell, "no picture")
-    text = status_text(read_status(tmp_path))
+    text = " ".join(status_text(read_status(place(tmp_path))).split())
     assert "1 cells failed, 1 runs running" in text
     assert "train dapo, schedule strict, seed 0: 3 of 16" in text
     assert "evaluate mini on geoqa_test: no picture" in text
 
 
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(tmp_path):
-    with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --out"):
-        read_status(tmp_path / "nowhere")
+    with pytest.raises(MissingDataError, match=r"run-table main_7b --profile smoke --out .*nowhere"):
+        read_status(place(tmp_path / "nowhere"))
 
 
 def test_a_progress_line_names_the_running_work_and_the_time_left(store):

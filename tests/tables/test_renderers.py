@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
+from itertools import product
 
 import pytest
 
@@ -20,9 +21,11 @@ from atrl_bench.resources import folder
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.tables import latex as latex_module
 from atrl_bench.tables import numbers
-from atrl_bench.tables.escape import latex, markdown, spreadsheet, visible
-from atrl_bench.tables.html import render_html
+from atrl_bench.tables.definition import list_tables, load_table
+from atrl_bench.tables.escape import latex, markdown, running_latex, spreadsheet, visible
+from atrl_bench.tables.html import _charts, render_html
 from atrl_bench.tables.latex import render_latex
+from atrl_bench.tables.parts import Cell, Footnote
 from atrl_bench.tables.report import write_report
 from atrl_bench.tables.text import render_csv, render_json, render_markdown, terminal_text
 
@@ -141,6 +144,7 @@ def test_escaping_by_hand():
     assert latex(r"\a_b{c}^~%") == r"\textbackslash{}a\_b\{c\}\textasciicircum{}\textasciitilde{}\%"
     assert latex("--allow-code ''x'' ,,") == "-{}-allow-code '{}'x'{}' ,{},"
     assert latex("1–2") == "1--2"
+    assert running_latex("a_b,c/d, e_") == r"a\_\allowbreak{}b,\allowbreak{}c/\allowbreak{}d, e\_"
     assert latex("é ζ ↑") == r"é [U+03B6] $\uparrow$"
     assert markdown("a|b\n<c>*") == r"a\|b &lt;c&gt;\*"
     assert [spreadsheet(text) for text in ("=1", " @x", "-2", "ok")] == ["'=1", "' @x", "'-2", "ok"]
@@ -193,6 +197,48 @@ def test_the_page_says_that_mini_and_paper_numbers_are_not_comparable_and_keeps_
     assert "66.23" in published
 
 
+def test_each_groups_baseline_is_a_dashed_line_beside_its_own_rows_only(table):
+    """Two rows in each of two groups: the headings take a line of the chart each, so rows stand 26 units apart."""
+    [zero_shot, grpo], shares = table.rows[:2], (0.2, 0.3, 0.4, 0.6)
+    rows = [
+        replace(row, id=f"{row.id}_{group}", group=group, baseline=f"zero_shot_{group}", cells=(cell(share),))
+        for (group, row), share in zip(product(("7B", "3B"), (zero_shot, grpo)), shares, strict=True)
+    ]
+    small = replace(table, rows=tuple(rows), columns=table.columns[:1], has_average=False, baseline="Zero-shot, 7B")
+    [chart] = _charts(small)
+    assert [text for _, text in chart.headings] == ["7B", "3B"]
+    assert [y for y, _ in chart.headings] == [26, 104]
+    assert [bar.y for bar in chart.bars] == [52, 78, 130, 156]
+    assert [line.x for line in chart.baselines] == [chart.bars[0].middle, chart.bars[2].middle]
+    assert [(line.top, line.bottom) for line in chart.baselines] == [(39, 91), (117, 169)]
+    html = render_html(small)
+    assert "Dashed: Zero-shot, 7B; Zero-shot, 3B." in html
+    assert html.count('<line class="zero"') == 2
+    assert "points against Zero-shot, 7B or, in its group, Zero-shot, 3B)" in html
+
+
+def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
+    [grpo, dapo] = (replace(row, cells=(cell(0.5),)) for row in table.rows[1:3])
+    small = replace(table, rows=(grpo, dapo), columns=table.columns[:1], has_average=False)
+    html = render_html(small)
+    assert 'class="range"' in html
+    assert "Dashed" not in html
+
+
+def cell(share):
+    return Cell("measured", estimate=Estimate(share, 0.01, 9, 10, 10), num_expected=10)
+
+
+@pytest.mark.parametrize("name", list_tables())
+def test_a_footnote_that_stands_under_measured_numbers_too_says_which_values_it_speaks_of(name):
+    definition = load_table(name)
+    for footnote in {footnote for row in definition.rows if row.recipe for footnote in row.footnotes}:
+        text = definition.footnotes[footnote]
+        assert not re.search(r"The (caption|text|values) |this table", text), footnote  # whose?
+        if "elow zero-shot" in text:
+            assert "published values" in text, footnote
+
+
 def test_a_full_page_stays_below_two_megabytes(make_table):
     table = make_table(seeds=1, problems=60, decorate=lambda text: text + " word" * 400 if len(text) > 20 else text)
     assert len(render_html(table).encode()) < 2_000_000
@@ -212,6 +258,21 @@ def test_the_latex_document_compiles(tiny, tmp_path, payloads, third, most_colum
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+def test_lists_and_paths_in_latex_notes_end_inside_the_page(tiny, tmp_path):
+    tasks = ",".join(f"task_number_{i}" for i in range(30))
+    note = f"Only an endpoint has it: atrl-bench evaluate Qwen/Qwen2.5-VL-72B --tasks {tasks}"
+    [first, *others] = tiny.rows
+    unmeasured = replace(first, cells=tuple(Cell("not measured", reason=note) for _ in first.cells))
+    table = replace(tiny, notes=(note,), rows=(unmeasured, *others), footnotes=(Footnote("a", note),))
+    (tmp_path / "t.tex").write_text(render_latex(table, standalone=True))
+    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0
+    wide = re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout.decode(errors="replace"))
+    assert max(map(float, wide), default=0) < 20
 
 
 def test_the_latex_looks_like_the_papers_table(table):
@@ -239,6 +300,29 @@ def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
     assert max(map(len, text.splitlines())) <= 80
     assert all(row.label.split(",")[0] in text for row in table.rows)
     assert "seed variance" in text or "training seeds" in text
+
+
+def test_partial_cells_and_columns_that_may_not_run_stay_below_their_heads_in_eighty_columns(tiny):
+    score = Estimate(1.0, 0.1, 9, 10, 10)  # "100.0… ±22.6": twelve characters, as "not measured" has
+    cells = (Cell("partial", estimate=score, num_expected=20), Cell("not measured"), Cell("missing"))
+    rows = tuple(replace(row, cells=cells) for row in tiny.rows[:2])
+    lines = terminal_text(replace(tiny, rows=rows, notes=())).plain.splitlines()
+    assert {len(line) for line in lines if "±" in line or "─" in line} == {80}
+    [shown, _] = (line for line in lines if "±" in line)
+    assert shown.endswith(" 100.0… ±22.6 not measured      not run")
+
+
+def test_a_note_breaks_no_name_on_the_terminal_and_ends_with_a_command_that_can_be_pasted(tiny):
+    tasks = ",".join(f"long_name_of_a_task_{i}" for i in range(6))
+    said = f"This says in words that nobody looked at {tasks[:62]} yet"
+    note = f"{said}: atrl-bench overlap virl39k {tasks} --profile smoke"
+    text = terminal_text(replace(tiny, notes=(note,))).plain
+    assert text.endswith(
+        "· This says in words that nobody looked at\n"
+        f"  {tasks[:62]} yet:\n"
+        f"  atrl-bench overlap virl39k {tasks} \\\n"
+        "    --profile smoke\n"
+    )
 
 
 def test_csv_tells_measured_from_published_numbers(table):

@@ -78,6 +78,34 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     assert max(map(len, text.split("Evaluations")[0].splitlines()[1:])) <= 80
 
 
+@pytest.mark.parametrize(
+    ("table", "chosen", "options"),
+    [
+        ("main_7b", {}, ""),
+        ("main_7b", {"seeds": [0]}, ""),
+        ("main_7b", {"rows": ["grpo", "dapo"], "seeds": [2, 1]}, "--rows grpo,dapo --seeds 2,1 "),
+        ("main_7b", {"columns": ["geoqa_test"]}, "--columns geoqa_test "),
+        ("grouping", {}, ""),  # it is trained with three seeds of its own
+        ("grouping", {"seeds": [0, 1, 2]}, ""),
+        ("grouping", {"seeds": [0]}, "--seeds 0 "),
+    ],
+)
+def test_the_next_command_of_a_plan_is_about_the_same_rows_columns_and_seeds(table, chosen, options, tmp_path):
+    planned = plan_table(table, profile=PAPER, workspace=tmp_path, **chosen)
+    command = f"atrl-bench run-table {table} {options}--profile paper --out {tmp_path}"
+    assert describe_plan(planned)["next"] == command
+
+
+def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path):
+    def following(seeds):
+        plans = [plan_table(name, profile=PAPER, workspace=tmp_path, seeds=seeds) for name in ("main_7b", "grouping")]
+        return describe_all(plans)["next"]
+
+    assert following(None) == f"atrl-bench run-table all --profile paper --out {tmp_path}"
+    assert following([0]) == f"atrl-bench run-table all --seeds 0 --profile paper --out {tmp_path}"
+    assert following([0, 1, 2]) == f"atrl-bench run-table all --seeds 0,1,2 --profile paper --out {tmp_path}"
+
+
 def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
     planned = plan(tmp_path, mini_world, rows=["grpo"])
     with Store.open(planned.workspace.store_path) as store:
@@ -211,7 +239,11 @@ def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failur
         cell = run.read_table(planned, store).rows[0].cells[0]
     run.lacking.cache_clear()
     assert cell.state == "not measured"
-    assert "--allow-code" in cell.reason
+    assert cell.reason == (
+        "Programs written by models are not allowed to run. Give run-table, ablate or evaluate --allow-code, or set "
+        "ATRL_BENCH_ALLOW_CODE=1 in the environment."
+    )
+    assert cell.command.endswith("--rows instruct --columns chartmimic --allow-code")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from atrl_bench.evaluation.models import Prompt
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.tables.run import evaluate_into
-from atrl_bench.tables.token_credit import credit_of_cell, credit_of_responses
+from atrl_bench.tables.token_credit import credit_of_cell, credit_of_responses, remembered_credit
 from atrl_bench.tables.workspace import Workspace
 
 READ = "The image shows 3 7 2. 3+7=10, 10+2=12. The answer is \\boxed{12}."
@@ -84,6 +84,17 @@ def test_a_cells_credit_is_computed_once_and_then_read(filled, monkeypatch):
     assert credit_of_cell(store, key, place) == whole
 
 
+def test_a_damaged_line_of_the_memory_costs_one_answer_and_not_the_page(filled):
+    store, key, place = filled
+    whole = credit_of_cell(store, key, place)
+    [path] = (place.root / "credit").glob(f"{key}-*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"[1, 2]\n7\n\xff\n" + b"".join(lines[:-1]) + lines[-1][:40])
+    assert len(remembered_credit(key, place)) == len(whole) - 1
+    assert credit_of_cell(store, key, place) == whole
+    assert path.read_bytes() == b"".join(lines)
+
+
 def test_other_settings_are_other_credit(filled):
     store, key, place = filled
     literal = credit_of_cell(store, key, place, CreditConfig.preset("literal"))
@@ -105,7 +116,7 @@ def test_a_model_that_is_gone_is_named_with_the_command_that_brings_it_back(fill
     other = store.add_cell(store.cell(key).spec | {"model_digest": "0" * 16})
     store.add_problems(other, store.problems(key)[:1])
     store.add_responses(other, list(store.responses(key).values())[:1])
-    with pytest.raises(MissingDataError, match="atrl-bench evaluate mini --tasks mathvision_testmini"):
+    with pytest.raises(MissingDataError, match="evaluate mini --tasks mathvision_testmini --profile smoke --out"):
         credit_of_cell(store, other, place)
     with pytest.raises(MissingDataError, match="no cell"):
         credit_of_cell(store, "unknown", place)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Store
+from atrl_bench.tables import run, single
+from atrl_bench.tables.figures import errors
+from atrl_bench.tables.figures.sources import Source
 from atrl_bench.tables.workspace import Workspace
+from atrl_bench.training.recipe import load_recipe
 
 
 @pytest.mark.parametrize(
@@ -23,3 +30,33 @@ def test_the_options_name_what_is_not_the_default(tmp_path, monkeypatch, root, d
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     assert Workspace.at(root, load_profile("smoke"), data and Path(data)).options == options
+
+
+@pytest.mark.parametrize("content", ["", '{"torch": ', "[1, 2]", "7", "\udcff"])
+def test_a_damaged_note_of_what_made_the_numbers_is_as_good_as_none(tmp_path, content):
+    place, path = Workspace.at(tmp_path, load_profile("smoke")), tmp_path / "environment.json"
+    assert place.environment() == {}
+    path.write_text(json.dumps({"torch": "2.9"}))
+    assert place.environment() == {"torch": "2.9"}
+    path.write_text(content, errors="surrogateescape")
+    assert place.environment() == {}
+
+
+def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(tmp_path):
+    source = Source(Workspace.at(tmp_path, load_profile("smoke")), task="geoqa_test")
+    with pytest.raises(MissingDataError) as caught:
+        errors._types(source, [])
+    assert caught.value.next_step == (
+        f"atrl-bench figure errors --task geoqa_test --profile smoke --out {tmp_path} "
+        "--judge-base-url URL --judge-model MODEL"
+    )
+
+
+def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, monkeypatch):
+    place = Workspace.at(tmp_path, load_profile("smoke"))
+    monkeypatch.setattr(run, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
+    with Store.open(place.store_path) as store:
+        found = single._trained(store, load_recipe("grpo"), place, 0)
+    assert found["next"] == (
+        f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
+    )

@@ -3,7 +3,8 @@
 Three classes: known right in another form, known wrong but near, and attempts to talk the judge round. A judge that
 calls one of the latter two correct, or fails more than one in five of the first, raises every score or lowers every
 score, and nothing in a table would show it. `JudgeConfig(strict=False)` goes on regardless; the cell's key and the
-report then say so. The verdicts are kept in the store like any other, so each judge is asked once a store.
+report then say so. The verdicts are kept in the store like any other, so each judge is asked once a store, and
+once more whenever it is chosen for a run folder.
 """
 
 from __future__ import annotations
@@ -147,12 +148,14 @@ class CanaryReport:
         }
 
 
-def check_canaries(judge: Judge) -> CanaryReport:
-    """Return what the judge says to the canaries, asked now unless it has been.
+def check_canaries(judge: Judge, *, anew: bool = False) -> CanaryReport:
+    """Return what the judge says to the canaries, asked now unless it has been; with `anew`, asked now in any case.
 
+    What is remembered was said by a judge of this name, perhaps at another address. The first verdicts stay stored.
     Raises `EndpointError` for a judge that is not fit, before any verdict of it is kept, unless it is not `strict`.
     """
-    decisions = judge.decide([canary.candidate for canary in CANARIES], keep=False)
+    asked = Judge(judge.config) if anew else judge  # without a store it remembers nothing
+    decisions = asked.decide([canary.candidate for canary in CANARIES], keep=False)
     judgements = [decision.judgement for decision in decisions]
     report = _report({judgement.question: judgement for judgement in judgements})
     assert report is not None
