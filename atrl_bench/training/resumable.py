@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback
 
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.sharding import share
 
 CHECKPOINT_PREFIX = "checkpoint-"
 # Metrics that count rows, of which each process has its own; those of all are their sum.
@@ -46,6 +47,7 @@ class Resumable(Trainer):
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
         self._noted: set[str] = set()
+        share(self, data)
         self.add_callback(_SkipNonFinite(self))
 
     def release(self) -> None:

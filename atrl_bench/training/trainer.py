@@ -32,7 +32,6 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from atrl_bench.credit import Recording
-from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.decoding import Sampling
 from atrl_bench.evaluation.positions import put_words_after_videos
 from atrl_bench.profiles import TrainingSizes
@@ -97,8 +96,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if self._has_videos:
             self._see_videos()
         self._from_one_prefill = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
-        if not self._from_one_prefill:
-            refuse_mixed_media(data)
         self._loss_inputs: dict[str, Any] | None = None
         self._weights_BT: Tensor | None = None
         uniform = recipe.credit.rule == "uniform"
@@ -413,17 +410,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         """Give the model its own attention function back, before it is saved."""
         if self.token_weights is not None:
             self.token_weights.remove()
-
-
-def refuse_mixed_media(data: TrainingData) -> None:
-    """Raise for images beside videos: devices that share a model go through its vision tower equally often."""
-    with_videos = sum(bool(problem.videos) for problem in data.problems)
-    if 0 < with_videos < len(data.problems):
-        raise InvalidFileError(
-            f"A sharded model cannot be trained on {data.name}, which mixes images and videos.",
-            why="A pass over both goes through the vision tower twice, one over either of them once.",
-            next_step="train unsharded (--set finetuning=lora fits one device), or on videos alone",
-        )
 
 
 def _weigh(

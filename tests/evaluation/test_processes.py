@@ -43,6 +43,7 @@ if __name__ == "__main__":
     (folder / f"process-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(report))
 """
 LAUNCH = ["--multi_gpu", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+LAUNCH += ["--main_process_port", "0"]  # any that is free
 
 
 def content(path: Path) -> list:

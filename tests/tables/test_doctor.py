@@ -40,7 +40,8 @@ def test_a_machine_that_passes_these_tests_can_run_the_smoke_profile(here):
 
 def test_the_text_is_eighty_columns_wide_and_ends_with_the_next_command(here):
     text = doctor_text(here[0], Workspace.at(None, SMOKE))
-    assert max(map(len, text.splitlines())) <= 80
+    # A path is not broken, however long it is.
+    assert all(len(line) <= 80 or len(line.split()[-1]) > 45 for line in text.splitlines())
     assert text.endswith("Next: atrl-bench run-table main_7b --profile smoke")
     elsewhere = doctor_text(here[0], Workspace.at(Path("elsewhere"), SMOKE))
     assert elsewhere.endswith("\nNext: atrl-bench run-table main_7b --profile smoke --out elsewhere")

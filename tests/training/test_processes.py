@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from safetensors.torch import load_file
 
+from atrl_bench.training.data import load_training_data
 from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.resumable import Resumable, over_processes
 
@@ -22,11 +23,11 @@ from atrl_bench.training.resumable import Resumable, over_processes
 def two_processes(tmp_path, base_folder, data_dir, profile):
     """Return a function that trains in two processes, each with a model of its own or both with one between them."""
 
-    def run(kind, **recipe):
+    def run(kind, folder=data_dir, **recipe):
         program = Path(__file__).with_name("launched_run.py")
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         arguments = [kind, json.dumps({"data": "geometry3k", **recipe})]
-        folders = [base_folder, data_dir, tmp_path, profile.model_dump_json()]
+        folders = [base_folder, folder, tmp_path, profile.model_dump_json()]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
         subprocess.run(
             [*launcher, program, *arguments, *folders], env=environment, check=True, capture_output=True, timeout=240
@@ -61,6 +62,14 @@ def assert_merged(adapter, trained, base):
     expected = base[name] + 2 * adapter[layer.replace("lora_A", "lora_B")] @ adapter[layer]
     assert trained[name].allclose(expected, atol=1e-6)
     assert not trained[name].equal(base[name])
+
+
+@pytest.mark.slow
+def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(two_processes, video_dir):
+    problems = load_training_data("video_r1", video_dir).problems
+    assert {bool(problem.videos) for problem in problems} == {True, False}
+    first, second = two_processes("shared", video_dir, name="t_grpo", credit="atrl", data="video_r1")
+    assert first["digest"] == second["digest"]
 
 
 @pytest.mark.slow

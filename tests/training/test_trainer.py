@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +10,10 @@ from accelerate.utils import set_seed
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.data import Problem, TrainingData
 from atrl_bench.training.order import problem_order, rollout_seed
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.token_weights import TokenWeights
-from atrl_bench.training.trainer import CreditTrainer, Group, refuse_mixed_media
+from atrl_bench.training.trainer import CreditTrainer, Group
 from atrl_bench.training.trimming import Part, parts_of
 
 
@@ -366,12 +363,3 @@ def without_kinds(*arguments, **options):
 class ForTheModel(dict):
     def get(self, name, default=None):
         return default if name == "mm_token_type_ids" else super().get(name, default)
-
-
-def test_a_set_of_images_and_videos_is_refused_where_devices_share_a_model():
-    image = Problem("1", "?", "A", images=(b"",))
-    video = Problem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
-    refuse_mixed_media(TrainingData("images", [image, image]))
-    refuse_mixed_media(TrainingData("videos", [video, video]))
-    with pytest.raises(InvalidFileError, match="mixes images and videos"):
-        refuse_mixed_media(TrainingData("both", [image, video]))

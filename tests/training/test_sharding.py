@@ -1,0 +1,48 @@
+"""What is one unit of a model that devices share, and which data it cannot be trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.training.data import Problem, TrainingData
+from atrl_bench.training.sharding import layers_of_text, refuse_mixed_media, share
+
+IMAGE = Problem("1", "?", "A", images=(b"",))
+VIDEO = Problem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
+BOTH = TrainingData("both", [IMAGE, VIDEO])
+
+
+def trainer(model, wrapped=None, *, deepspeed=False):
+    plugin = SimpleNamespace(transformer_cls_names_to_wrap=wrapped)
+    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    return SimpleNamespace(
+        model=model, accelerator=accelerator, is_fsdp_enabled=not deepspeed, is_deepspeed_enabled=deepspeed
+    )
+
+
+def test_the_layers_of_the_text_are_units_and_those_of_the_vision_tower_are_not(tiny_model):
+    assert "Qwen2_5_VLVisionBlock" in tiny_model._no_split_modules
+    assert layers_of_text(tiny_model) == ["Qwen2_5_VLDecoderLayer"]
+    shared = trainer(tiny_model)
+    share(shared, BOTH)
+    assert shared.accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap == ["Qwen2_5_VLDecoderLayer"]
+
+
+def test_what_the_user_named_stays_and_is_refused_only_for_images_beside_videos(tiny_model):
+    own = ["Qwen2_5_VLDecoderLayer", "Qwen2_5_VLVisionBlock"]
+    shared = trainer(tiny_model, own)
+    share(shared, TrainingData("videos", [VIDEO]))
+    assert shared.accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap is own
+    for refused in (shared, trainer(tiny_model, deepspeed=True)):
+        with pytest.raises(InvalidFileError, match="both, which mixes images and videos"):
+            share(refused, BOTH)
+    share(trainer(tiny_model, ["Qwen2_5_VLDecoderLayer"]), BOTH)
+
+
+def test_one_kind_of_media_is_never_refused():
+    refuse_mixed_media(TrainingData("images", [IMAGE, IMAGE]))
+    refuse_mixed_media(TrainingData("videos", [VIDEO, VIDEO]))
