@@ -204,9 +204,9 @@ def _option_letter(text: str, num_choices: int) -> str | None:
     """Return the letter with which an answer names an option: `C. 12`, `C because`; not `A triangle`, not `A, C`."""
     cleaned = clean(text)
     match = _OPTION.match(cleaned)
-    letter = match["letter"] if match else None
-    if match is None or letter is None or LETTERS.index(letter) >= num_choices:
+    if match is None or LETTERS.index(match["letter"]) >= num_choices:
         return _lone_letter(text, num_choices)
+    letter = match["letter"]
     other = _ANOTHER.match(cleaned, match.end("letter"))
     if other and other["letter"] != letter and LETTERS.index(other["letter"]) < num_choices:
         return None

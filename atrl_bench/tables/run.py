@@ -30,6 +30,7 @@ from atrl_bench.tables.workspace import Workspace
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.endpoint_client import EndpointConfig
+    from atrl_bench.evaluation.judge import JudgeConfig
     from atrl_bench.tables.model import Table
     from atrl_bench.training.recipe import Recipe
 
@@ -529,9 +530,19 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, place: Wor
 
 
 def evaluate_into(
-    store: Store, model: str | Path, task: str, *, place: Workspace, run_seed: int, **options: Any
+    store: Store,
+    model: str | Path,
+    task: str,
+    *,
+    place: Workspace,
+    run_seed: int,
+    judge: JudgeConfig | None = None,
+    **options: Any,
 ) -> str:
-    """Return the key of the cell of `model` on `task`, filled now unless the store has it, by the folder's judge."""
+    """Return the key of the cell of `model` on `task`, filled now unless the store has it.
+
+    The run folder's judge decides unless another is given.
+    """
     from atrl_bench.evaluation.benchmarks import find_task
     from atrl_bench.evaluation.run import evaluate
 
@@ -542,5 +553,6 @@ def evaluate_into(
         profile=place.profile,
         data_dir=place.provide(find_task(task).folder),
         run_seed=run_seed,
-        **{"judge": place.judge} | options,
+        judge=judge or place.judge,
+        **options,
     )

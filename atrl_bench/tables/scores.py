@@ -58,7 +58,7 @@ def evaluate_model(
                 info.name,
                 place=place,
                 run_seed=options.seed,
-                judge=options.judge or place.judge,
+                judge=options.judge,
                 endpoint=options.endpoint,
                 **given,
             )

@@ -204,7 +204,6 @@ def _save(trainer: Resumable, folder: Path) -> str:
     state = _gathered(trainer) if sharded else None  # by all processes together; what follows is the main one's alone
     if trainer.accelerator.is_main_process:
         _write_model(trainer, temporary, state)
-    if trainer.accelerator.is_main_process:
         (temporary / "training_args.bin").unlink(missing_ok=True)
         _forget_loading(temporary / "tokenizer_config.json")
         for path in sorted(temporary.iterdir()):
