@@ -13,9 +13,9 @@ import argparse
 
 import torch
 
-from atrl_bench.evaluation import models
+from atrl_bench.analysis.anchors import CREDIT, known_problems, study
+from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
-from atrl_bench.tables.anchor_study import CREDIT, known_problems, study
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     sizes = load_profile("mini").evaluation
-    model = models.load(
-        models.find_model(arguments.model), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
+    model = local.load(
+        local.find_model(arguments.model), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
     )
     scores = study(model, known_problems(arguments.problems))
 

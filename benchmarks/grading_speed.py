@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from atrl_bench.evaluation import grading, values
-from atrl_bench.evaluation.grading import Gold, GradingPool
+from atrl_bench.grading import answer_parser, grade
+from atrl_bench.grading.grade import Gold, GradingPool
 
 LABELLED = [
     # response, gold, right
@@ -87,7 +87,7 @@ def main() -> None:
     with GradingPool() as pool:
 
         def ours(answers: Sequence[tuple[str, str]]) -> list[bool]:
-            for cached in (values.read, grading._prepared, grading._formula):  # no answer from the round before
+            for cached in (answer_parser.read, grade._prepared, grade._formula):  # no answer from the round before
                 cached.cache_clear()
             verdicts = pool.grade_many([(response, Gold(gold)) for response, gold in answers])
             return [verdict.state == "correct" for verdict in verdicts]

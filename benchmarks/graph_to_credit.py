@@ -17,7 +17,7 @@ import numpy as np
 import pymetis
 import torch
 
-from atrl_bench.credit import CreditConfig, Footprint, token_credit
+from atrl_bench.credit import AttentionRows, CreditConfig, token_credit
 from atrl_bench.credit.connectivity import bias_curve
 from atrl_bench.credit.graph import ScaledRows, cosine_graph, random_cut
 
@@ -25,7 +25,7 @@ CONFIG = CreditConfig()
 EVERY_EDGE = CONFIG.replace(max_neighbours=None)
 
 
-def sink_heavy(num_tokens: int, num_prompt: int, sink: float = 0.6) -> Footprint:
+def sink_heavy(num_tokens: int, num_prompt: int, sink: float = 0.6) -> AttentionRows:
     generator = torch.Generator().manual_seed(0)
     num_columns = num_prompt + num_tokens
     num_topics = max(2, num_tokens // 20)
@@ -37,13 +37,13 @@ def sink_heavy(num_tokens: int, num_prompt: int, sink: float = 0.6) -> Footprint
     rows_TS[:, 0] += sink
     visual_S = torch.zeros(num_columns, dtype=torch.bool)
     visual_S[20 : 20 + num_prompt // 2] = True
-    return Footprint(rows_TS, visual_S)
+    return AttentionRows(rows_TS, visual_S)
 
 
-def peer(footprint: Footprint) -> tuple[torch.Tensor, np.ndarray]:
+def peer(attention: AttentionRows) -> tuple[torch.Tensor, np.ndarray]:
     """The method as the paper writes it down, with the tools it names, and nothing done for speed."""
-    rows_TS = footprint.rows_TS / bias_curve(footprint.rows_TS.shape[1], CONFIG)
-    connectivity_T = rows_TS[:, footprint.visual_S].sum(dim=1)
+    rows_TS = attention.rows_TS / bias_curve(attention.rows_TS.shape[1], CONFIG)
+    connectivity_T = rows_TS[:, attention.visual_S].sum(dim=1)
     unit_TS = torch.nn.functional.normalize(rows_TS, dim=1)
     cosine_TT = (unit_TS @ unit_TS.T).fill_diagonal_(0)
     joined_TT = cosine_TT > CONFIG.min_edge_similarity
@@ -80,22 +80,22 @@ def main() -> None:
     print(f"{'T':>5} {'ours':>9} {'peer':>9} {'ratio':>7}   cut without the sink    cut with it             random")
     print(f"{'':>5} {'ms':>9} {'ms':>9} {'':>7}   {'ours':>10} {'peer':>10}   {'ours':>10} {'peer':>10}")
     for num_tokens in arguments.tokens:
-        footprint = sink_heavy(num_tokens, arguments.prompt)
+        attention = sink_heavy(num_tokens, arguments.prompt)
         ours_seconds, peer_seconds = [], []
-        credit = token_credit(footprint)
+        credit = token_credit(attention)
         for _ in range(arguments.repeats):
             started = time.process_time()
-            credit = token_credit(footprint)
+            credit = token_credit(attention)
             between = time.process_time()
-            _, peer_cluster_T = peer(footprint)
+            _, peer_cluster_T = peer(attention)
             ours_seconds.append(between - started)
             peer_seconds.append(time.process_time() - between)
         ratio = statistics.median(b / a for a, b in zip(ours_seconds, peer_seconds, strict=True))
         cuts = []
         for footprint_columns in ("without_sinks", "all"):
             config = EVERY_EDGE.replace(footprint=footprint_columns)
-            bias_S = bias_curve(footprint.rows_TS.shape[1], config)
-            graph = cosine_graph(ScaledRows.of(footprint, bias_S, config), config)
+            bias_S = bias_curve(attention.rows_TS.shape[1], config)
+            graph = cosine_graph(ScaledRows.of(attention, bias_S, config), config)
             cuts += [graph.cut(credit.cluster_T.numpy()), graph.cut(peer_cluster_T)]
         ours_ms, peer_ms = (1e3 * statistics.median(seconds) for seconds in (ours_seconds, peer_seconds))
         print(

@@ -20,12 +20,13 @@ from typing import Any
 import torch
 from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL
 
-from atrl_bench.evaluation import lmms, models
-from atrl_bench.evaluation.benchmarks import find_task, load_rows, to_problem
-from atrl_bench.evaluation.decoding import Sampling
-from atrl_bench.evaluation.grading import shared_pool
-from atrl_bench.evaluation.sampler import StoredSampler
+from atrl_bench.evaluation import lmms
+from atrl_bench.evaluation.loop import StoredSampler
+from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
+from atrl_bench.grading.grade import shared_pool
 from atrl_bench.mini import BASE, write_world
+from atrl_bench.models import local
+from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import Profile, load_profile
 
 
@@ -43,7 +44,7 @@ class Race:
         self.rows = load_rows(self.info, write_world(folder, profile), limit=num_problems)
         self.problems = [to_problem(self.info, row) for row in self.rows]
         pixels = {"min_pixels": self.sizes.min_pixels, "max_pixels": self.sizes.max_pixels}
-        self.local = models.load(models.find_model(BASE), **pixels, dtype=self.sizes.dtype)
+        self.local = local.load(local.find_model(BASE), **pixels, dtype=self.sizes.dtype)
         # The peer gets every repeat of as many problems into a batch as we do.
         rows_at_once = self.sizes.batch_size * 8
         self.stock = Qwen2_5_VL(str(BASE), device="cpu", device_map="cpu", batch_size=rows_at_once, **pixels)

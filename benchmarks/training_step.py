@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
+from atrl_bench.analysis.overhead import SHAPES, overhead, overhead_text
 from atrl_bench.profiles import load_profile
-from atrl_bench.tables.overhead import SHAPES, overhead, overhead_text
 
 TARGET = 1.05
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.evaluation.protocol import Gold, Row, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
 
 if TYPE_CHECKING:
     from PIL.Image import Image

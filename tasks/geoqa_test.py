@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.protocol import Gold, Row, hooks, open_image, prepare, repair_latex
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, repair_latex
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.protocol import Gold, Row, hooks, image_names, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, image_names, open_image, prepare
 
 if TYPE_CHECKING:
     from datasets import Dataset

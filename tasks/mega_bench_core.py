@@ -16,7 +16,7 @@ where the texts say `<image>` and `<video>`; a row with a file missing is skippe
 The number is the macro mean, over tasks of the mean over a task's rows, as the official script computes it; its author
 calls it micro (issue 10 of the official repository), so `micro`, the mean over rows, is there too. Some rows get no
 verdict ("judge failed", counted, outside both means): programs without `--allow-code`, texts that need a pronouncing
-dictionary, distances between named places, and metrics that need another model. `atrl_bench.evaluation.metrics.mega`
+dictionary, distances between named places, and metrics that need another model. `atrl_bench.grading.scorers.mega`
 lists them, and where its rules are not the official script's. The response may give its answer in a box (the paper's
 protocol), after `Answer:` or as JSON (the task's own).
 """
@@ -29,9 +29,9 @@ from itertools import chain, repeat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.evaluation.metrics.mega import pack_rules, written_response
-from atrl_bench.evaluation.metrics.mega.literals import read_literal
-from atrl_bench.evaluation.protocol import Gold, Row, hooks, open_image, prepare, video_file
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, video_file
+from atrl_bench.grading.scorers.mega import pack_rules, written_response
+from atrl_bench.grading.scorers.mega.literals import read_literal
 from atrl_bench.results.statistics import mean_by, plain_mean
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.protocol import Gold, Row, choice_gold, hooks, open_image, prepare, read_list
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, read_list
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -20,8 +20,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.prompts import with_choices
-from atrl_bench.evaluation.protocol import (
+from atrl_bench.evaluation.hooks import (
     Gold,
     Row,
     choice_gold,
@@ -32,6 +31,7 @@ from atrl_bench.evaluation.protocol import (
     prepare,
     read_list,
 )
+from atrl_bench.models.prompts import with_choices
 
 if TYPE_CHECKING:
     from datasets import Dataset

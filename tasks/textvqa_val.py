@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.metrics.text import majority
-from atrl_bench.evaluation.protocol import Gold, Row, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
+from atrl_bench.grading.scorers.text import majority
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from atrl_bench.evaluation.prompts import split_options, with_choices
-from atrl_bench.evaluation.protocol import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.models.prompts import split_options, with_choices
 from atrl_bench.results.statistics import Maker, Statistic
 from atrl_bench.results.store import Problem
 

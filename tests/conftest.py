@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from atrl_bench.evaluation.judge import Judge, JudgeConfig
-from atrl_bench.evaluation.judge.canaries import CANARIES
-from atrl_bench.evaluation.judge.prompt import judge_messages
+from atrl_bench.grading.judge import Judge, JudgeConfig
+from atrl_bench.grading.judge.calibration import CALIBRATION_SET
+from atrl_bench.grading.judge.prompt import judge_messages
+
+pytest_plugins = ["table_fixtures"]
 
 
 def pytest_collection_modifyitems(config, items):
@@ -144,8 +146,8 @@ def serve():
 def fit():
     """Make a function that says what a fit judge says to the canaries, and `otherwise(messages)` to the rest."""
     expected = {
-        judge_messages(canary.candidate)[1]["content"]: "Correct" if canary.kind == "right" else "Incorrect"
-        for canary in CANARIES
+        judge_messages(item.candidate)[1]["content"]: "Correct" if item.kind == "right" else "Incorrect"
+        for item in CALIBRATION_SET
     }
 
     def make(otherwise: Callable[[list[dict[str, str]]], Reply]) -> Callable[[list[dict[str, str]]], Reply]:

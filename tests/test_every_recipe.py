@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.evaluation.run import evaluate
+from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
-from atrl_bench.tables.single import train_recipe
-from atrl_bench.tables.workspace import Workspace
 from atrl_bench.training.recipe import list_recipes, load_recipe
 
 SMOKE = load_profile("smoke")
@@ -41,7 +41,7 @@ def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, t
     assert result["summary"]["num_updates"] == len(lines)
     assert load_recipe(checkpoint / "recipe.yaml") == load_recipe(name, **overrides)
 
-    data = Workspace.at(folder, SMOKE).provide("geoqa")
+    data = RunDir.at(folder, SMOKE).provide("geoqa")
     texts = []
     for store_path in (tmp_path / "one.sqlite", tmp_path / "two.sqlite"):  # loaded back twice: the same numbers
         with Store.open(store_path) as store:

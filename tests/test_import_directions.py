@@ -1,8 +1,11 @@
-"""The paper's plug-and-play claim as an import graph: the objective never sees the credit rule's insides."""
+"""The house as an import graph: which room may use which, with no exception, and no circle inside a room."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Set
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,60 +13,105 @@ import pytest
 import atrl_bench
 
 PACKAGE = Path(atrl_bench.__file__).parent
-LEAVES = {"errors", "resources", "profiles", "digests"}
-# What a trainer shares with an evaluation: how a prompt looks, how an answer is sampled, read and graded.
-SHARED = ("answers", "grading", "prompts", "decoding", "models", "video", "positions", "endpoint_client")
-ALLOWED = {
-    "errors": set(),
-    "resources": set(),
-    "profiles": {"errors", "resources"},
-    "digests": set(),
+LEAVES = {"errors", "resources", "profiles", "digests", "fingerprint", "escape"}
+# Each room with the rooms it may use, the deepest first. The objective never sees how credit is computed: a recipe
+# names a rule, and the trainer multiplies its result.
+ROOMS = {
     "credit": set(),
-    "results": LEAVES,
-    "evaluation": LEAVES | {"results"},
-    "training": LEAVES | {"credit"} | {f"evaluation.{part}" for part in SHARED},
-    "mini": LEAVES | {"evaluation.prompts"},
-    "engines": LEAVES | {"credit", "training"},
-    "tables": LEAVES | {"credit", "evaluation", "training", "results", "mini", "engines"},
-    "cli": LEAVES | {"credit", "evaluation", "training", "results", "mini", "engines", "tables"},
+    "results": set(),
+    "sandbox": set(),
+    "models": {"results"},
+    "grading": {"models", "sandbox", "results"},
+    "mini": {"models"},
+    "evaluation": {"grading", "models", "sandbox", "results"},
+    "training": {"credit", "grading", "models", "results"},
+    "engines": set(),
+    "experiments": {"credit", "evaluation", "training", "grading", "models", "sandbox", "results", "mini", "engines"},
 }
+ROOMS["analysis"] = {*ROOMS, "experiments"}
+ROOMS["report"] = {*ROOMS, "analysis"}
+ROOMS["cli"] = {*ROOMS, "report"}
+# A function may import these, which take long to load, and modules of ours that cannot do without them. Everything else
+# is imported at the top, except by the command line, whose `--help` loads nothing.
+HEAVY = {"torch", "transformers", "trl", "lmms_eval", "matplotlib", "datasets", "peft", "accelerate", "huggingface_hub"}
+LEAF_IMPORTS = {"profiles": {"errors", "resources"}, "digests": set(), "errors": set(), "resources": set()}
 
 
-def imports_of(path: Path) -> set[str]:
-    """Return the modules of ours that the file imports, without the package's own name."""
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py")) if "_shipped" not in path.parts}
+
+
+def imports_of(module: str, *, types: bool = True, functions: bool = True) -> set[str]:
+    """Return what a module imports: modules of ours by their names in the package, libraries by their first name.
+
+    `types` counts what only a type checker imports, `functions` what is imported when a function runs.
+    """
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
+    hidden = [node for node in ast.walk(tree) if not types and _is_for_types(node)]
+    hidden += [node for node in ast.walk(tree) if not functions and isinstance(node, ast.FunctionDef)]
+    return _imported(tree, {id(node) for one in hidden for node in ast.walk(one)}) - {module}
+
+
+def _imported(tree: ast.AST, left_out: Set[int] = frozenset()) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
-        ours = {name.removeprefix("atrl_bench.") for name in names if name.startswith("atrl_bench.")}
-        found |= ours - {"__version__"}
+    for node in ast.walk(tree):
+        if id(node) in left_out or not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for name in [above + alias.name for alias in node.names]:
+            first, _, inner = name.partition(".")
+            ours = [m for m in (inner, inner.rpartition(".")[0]) if m in FILES] if first == "atrl_bench" else [first]
+            found |= set(ours[:1])
     return found
 
 
-def area_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_what_its_area_may(path):
-    area = area_of(path)
-    if area in ("__init__", "__main__", "_shipped"):
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_a_module_imports_only_what_its_room_may(module):
+    room = room_of(module)
+    if room in ("", "__main__"):
         return
-    allowed = ALLOWED[area] | {area}
-    for module in imports_of(path):
-        assert any(module == ok or module.startswith(f"{ok}.") for ok in allowed), f"{area} imports {module}"
+    allowed = LEAF_IMPORTS.get(room, LEAVES) if room in LEAVES else LEAVES | ROOMS[room] | {room}
+    wrong = {name for name in imports_of(module) & FILES.keys() if room_of(name) not in allowed}
+    assert not wrong, f"{module} imports {wrong}"
 
 
-def test_nothing_imports_the_command_line():
-    assert not [path for path in PACKAGE.rglob("*.py") if "cli" in imports_of(path) and area_of(path) != "__main__"]
+def test_no_modules_import_each_other_in_a_circle_not_even_inside_functions():
+    TopologicalSorter({module: imports_of(module, types=False) & FILES.keys() for module in FILES}).prepare()
+
+
+@cache
+def heavy_modules() -> set[str]:
+    """Return the modules of ours that load one of the heavy libraries as soon as they are imported."""
+    graph = {module: imports_of(module, types=False, functions=False) for module in FILES}
+    heavy = set(HEAVY)
+    while more := {module for module, names in graph.items() if names & heavy} - heavy:
+        heavy |= more
+    return heavy
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if room_of(module) not in ("cli", "__main__")])
+def test_functions_import_only_what_takes_long_to_load(module):
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    inner = {name for function in functions for name in _imported(function)} & FILES.keys()
+    assert not inner - heavy_modules(), f"functions of {module} import {inner - heavy_modules()}"
 
 
 @pytest.mark.parametrize(
     "module",
-    ["cli", "profiles", "results.store", "results.statistics", "tables.definition", "evaluation.answers"],
+    ["cli", "profiles", "results.store", "results.statistics", "experiments.definition", "grading.extraction"],
 )
 def test_reading_modules_import_no_torch(module):
     program = f"import sys, atrl_bench.{module}; sys.exit('torch' in sys.modules)"

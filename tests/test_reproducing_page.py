@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from atrl_bench.cli import app
-from atrl_bench.evaluation.benchmarks import expand
+from atrl_bench.evaluation.tasks import expand
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
 BLOCKS = re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)

@@ -8,16 +8,16 @@ Attention rows, from a forward pass that happens anyway:
     with capture.record(num_response_tokens=T) as recording:             # Recording; the last T positions
         model(...)                                                       # one or several (micro-batched) passes
     rows_BTS = recording.rows("predicting")                              # or "own"; float32, CPU, padding included
-    footprints = split_footprints(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT=None)
+    attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT=None)
     visual_BS = visual_columns(model.config, input_ids_BS)               # or mm_token_type_ids != 0
 
 Credit of one response:
 
-    token_credit(footprint, rule="atrl", config=CreditConfig(), seed=0) -> Credit
-    Footprint(rows_TS, visual_S, entropy_T=None)
+    token_credit(attention, rule="atrl", config=CreditConfig(), seed=0) -> Credit
+    AttentionRows(rows_TS, visual_S, entropy_T=None)
     Credit.credit_T, .connectivity_T, .importance_T, .cluster_T, .diagnostics
     CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
-    RULES: name -> rule(footprint, config, seed)
+    RULES: name -> rule(attention, config, seed)
 
 Is it on the right tokens:
 
@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+    from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
     from atrl_bench.credit.config import PRESETS, CreditConfig
-    from atrl_bench.credit.footprint import Footprint, split_footprints, visual_columns
     from atrl_bench.credit.rules import RULES, Credit, CreditRule, token_credit
 
 # Looked up on first use: the settings need no torch, and a finished table is rendered without it.
@@ -40,22 +40,22 @@ _HOMES = {
     "anchors": ("anchor_auc", "transcribed_tokens"),
     "capture": ("Recording", "RowCapture", "install_row_capture"),
     "config": ("PRESETS", "CreditConfig"),
-    "footprint": ("Footprint", "split_footprints", "visual_columns"),
+    "attention_rows": ("AttentionRows", "split_attention_rows", "visual_columns"),
     "rules": ("RULES", "Credit", "CreditRule", "token_credit"),
 }
 
 __all__ = [
     "PRESETS",
     "RULES",
+    "AttentionRows",
     "Credit",
     "CreditConfig",
     "CreditRule",
-    "Footprint",
     "Recording",
     "RowCapture",
     "anchor_auc",
     "install_row_capture",
-    "split_footprints",
+    "split_attention_rows",
     "token_credit",
     "transcribed_tokens",
     "visual_columns",

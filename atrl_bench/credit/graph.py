@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import BoolTensor, Tensor
 
+from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.footprint import Footprint
 
 # Up to this many tokens all cosines are computed; beyond, neighbours are looked up in a projection to this size.
 _EXACT_TOKENS = 256
@@ -65,13 +65,13 @@ class ScaledRows:
     norm_T: Tensor
 
     @classmethod
-    def of(cls, footprint: Footprint, bias_S: Tensor, config: CreditConfig) -> ScaledRows:
-        """Returns the rows of a footprint, debiased, with the columns that `config.footprint` names."""
-        scale_S = footprint_columns(footprint, config).float() / bias_S
+    def of(cls, attention: AttentionRows, bias_S: Tensor, config: CreditConfig) -> ScaledRows:
+        """Returns the attention rows, debiased, with the columns that `config.footprint` names."""
+        scale_S = footprint_columns(attention, config).float() / bias_S
         square_S = scale_S.square()
-        norm_T = torch.cat([block_TS.square() @ square_S for block_TS in footprint.rows_TS.split(_BLOCK)]).sqrt()
+        norm_T = torch.cat([block_TS.square() @ square_S for block_TS in attention.rows_TS.split(_BLOCK)]).sqrt()
         # A row of zeros has cosine zero with everything, whatever it is divided by.
-        return cls(footprint.rows_TS, scale_S, norm_T.clamp_min(torch.finfo(torch.float32).tiny))
+        return cls(attention.rows_TS, scale_S, norm_T.clamp_min(torch.finfo(torch.float32).tiny))
 
     def cosine_matrix(self) -> Tensor:
         """Returns the cosine of every two rows."""
@@ -121,24 +121,24 @@ def edge_density(rows: ScaledRows, config: CreditConfig) -> float:
     return float(joined) / (len(some) * (num_tokens - 1))
 
 
-def sink_columns(footprint: Footprint, config: CreditConfig) -> BoolTensor:
+def sink_columns(attention: AttentionRows, config: CreditConfig) -> BoolTensor:
     """Returns which columns are attention sinks: text columns with a large share of the average row.
 
     The paper leaves open whether the cosine sees them. A sink with a fifth of every row makes every cosine exceed
     0.7, the graph complete and its METIS cut as large as a random partition's; below a tenth it does no harm.
     Visual columns are never sinks here, since a response may well look at one patch most of the time.
     """
-    share_S = footprint.rows_TS.mean(dim=0)
-    return (share_S >= config.min_sink_share) & ~footprint.visual_S  # type: ignore[return-value]
+    share_S = attention.rows_TS.mean(dim=0)
+    return (share_S >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
 
 
-def footprint_columns(footprint: Footprint, config: CreditConfig) -> Tensor:
+def footprint_columns(attention: AttentionRows, config: CreditConfig) -> Tensor:
     """Returns which columns enter the cosine between two tokens, by `config.footprint`."""
-    num_tokens, num_columns = footprint.rows_TS.shape
+    num_tokens, num_columns = attention.rows_TS.shape
     if config.footprint == "without_sinks":
-        return ~sink_columns(footprint, config)
+        return ~sink_columns(attention, config)
     if config.footprint == "visual":
-        return footprint.visual_S
+        return attention.visual_S
     if config.footprint == "prompt":
         return torch.arange(num_columns) < num_columns - num_tokens
     return torch.ones(num_columns, dtype=torch.bool)

@@ -1,6 +1,6 @@
-"""The credit rules: one function per rule, all of the same signature, from a footprint to a weight for each token.
+"""The credit rules: one function per rule, all of the same signature, from attention rows to a weight for each token.
 
-    rule(footprint, config, seed) -> Credit
+    rule(attention, config, seed) -> Credit
 
 Every ablation of the paper is the full rule with a field or two of its config changed, so it says so and nothing more.
 
@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve, connectivity
 from atrl_bench.credit.diagnostics import placement
-from atrl_bench.credit.footprint import Footprint
 from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition, random_cut
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
 
@@ -45,14 +45,16 @@ class Credit:
 
 
 class CreditRule(Protocol):
-    """A function from a footprint to its credit; it must not change its arguments."""
+    """A function from attention rows to their credit; it must not change its arguments."""
 
-    def __call__(self, footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+    def __call__(self, attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
         """Returns the credit of one response."""
         ...
 
 
-def token_credit(footprint: Footprint, rule: str = "atrl", config: CreditConfig | None = None, seed: int = 0) -> Credit:
+def token_credit(
+    attention: AttentionRows, rule: str = "atrl", config: CreditConfig | None = None, seed: int = 0
+) -> Credit:
     """Returns the credit c_t of each token of one response, A_AT^(i,t) = c_t A^(i) (section 4.3).
 
     With `scale="mean_one"` the credit has mean one over the response, so a rule moves weight between tokens and
@@ -65,28 +67,28 @@ def token_credit(footprint: Footprint, rule: str = "atrl", config: CreditConfig 
     if rule not in RULES:
         raise ValueError(f"Unknown credit rule {rule!r}; it should be one of {', '.join(RULES)}.")
     config = CreditConfig() if config is None else config
-    num_tokens = len(footprint.rows_TS)
-    if num_tokens < 2 or not bool(footprint.visual_S.any()):
-        return uniform(footprint, config, seed)
-    return RULES[rule](footprint, config, seed)
+    num_tokens = len(attention.rows_TS)
+    if num_tokens < 2 or not bool(attention.visual_S.any()):
+        return uniform(attention, config, seed)
+    return RULES[rule](attention, config, seed)
 
 
-def uniform(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def uniform(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns exactly 1.0 for every token: the sequence-level credit of GRPO and its relatives."""
-    connectivity_T = _connectivity(footprint, config)
+    connectivity_T = _connectivity(attention, config)
     return _credit(np.ones(len(connectivity_T)), connectivity_T, config)
 
 
-def atrl(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the anchor-token credit, c_t = W(C_k) for t in C_k, W(C_k) = sum of phi over C_k / sum of all phi.
 
     The equation of section 4.3 has the connectivity C where we have phi; then refinement and propagation, which
     change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
     """
-    connectivity_T = _connectivity(footprint, config)
+    connectivity_T = _connectivity(attention, config)
     if connectivity_T.sum() <= 0:
-        return uniform(footprint, config, seed)
-    rows = ScaledRows.of(footprint, bias_curve(footprint.rows_TS.shape[1], config), config)
+        return uniform(attention, config, seed)
+    rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
     graph = cosine_graph(rows, config)
     cluster_T = partition(graph, config, seed)
     similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
@@ -109,65 +111,65 @@ def atrl(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
     )
 
 
-def raw_attention(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit in proportion to each token's own connectivity ("w/o Grouping")."""
-    connectivity_T = _connectivity(footprint, config)
+    connectivity_T = _connectivity(attention, config)
     total = connectivity_T.sum()
-    return _credit(connectivity_T / total, connectivity_T, config) if total > 0 else uniform(footprint, config, seed)
+    return _credit(connectivity_T / total, connectivity_T, config) if total > 0 else uniform(attention, config, seed)
 
 
-def grouping_only(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def grouping_only(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the credit of the METIS clusters as they come, neither refined nor expanded ("Grouping Only")."""
-    return atrl(footprint, config.replace(outlier_scale=1.0, num_neighbours=0), seed)
+    return atrl(attention, config.replace(outlier_scale=1.0, num_neighbours=0), seed)
 
 
-def without_expansion(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def without_expansion(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the credit without neighbourhood propagation ("w/o Neighborhood Expansion")."""
-    return atrl(footprint, config.replace(num_neighbours=0), seed)
+    return atrl(attention, config.replace(num_neighbours=0), seed)
 
 
-def without_refinement(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def without_refinement(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the credit without centroid denoising ("w/o Cluster Refinement")."""
-    return atrl(footprint, config.replace(outlier_scale=1.0), seed)
+    return atrl(attention, config.replace(outlier_scale=1.0), seed)
 
 
-def without_bias_correction(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def without_bias_correction(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the credit from raw rows: with both terms of the bias curve at zero it is one everywhere."""
-    return atrl(footprint, config.replace(exp_weight=0.0, cosine_weight=0.0), seed)
+    return atrl(attention, config.replace(exp_weight=0.0, cosine_weight=0.0), seed)
 
 
-def hard_truncation(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def hard_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for the `kept_fraction` of tokens with the highest connectivity alone, the same for each.
 
     The paper does not say what such a loss is divided by. `mean_one` divides by the kept tokens; `as_written` gives
     plain ones and zeros, hence divides by all.
     """
-    connectivity_T = _connectivity(footprint, config)
+    connectivity_T = _connectivity(attention, config)
     return _kept(connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
-def bottom_truncation(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def bottom_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the mirror image of hard_truncation: credit for the `kept_fraction` with the lowest connectivity."""
-    connectivity_T = _connectivity(footprint, config)
+    connectivity_T = _connectivity(attention, config)
     return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
-def high_entropy(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def high_entropy(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for the `entropy_fraction` of tokens with the highest entropy (FT-RL's selection)."""
-    if footprint.entropy_T is None:
-        raise ValueError("The high_entropy rule needs Footprint.entropy_T, the entropy each token was drawn with.")
-    entropy_T = footprint.entropy_T.double().numpy()
-    return _kept(entropy_T, config.entropy_fraction, _connectivity(footprint, config), config)
+    if attention.entropy_T is None:
+        raise ValueError("The high_entropy rule needs AttentionRows.entropy_T, the entropy each token was drawn with.")
+    entropy_T = attention.entropy_T.double().numpy()
+    return _kept(entropy_T, config.entropy_fraction, _connectivity(attention, config), config)
 
 
-def random(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def random(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the anchor-token credit dealt to the tokens in random order: the same weights in the wrong places."""
-    return _rearranged(atrl(footprint, config, seed), np.random.default_rng(seed).permutation(len(footprint.rows_TS)))
+    return _rearranged(atrl(attention, config, seed), np.random.default_rng(seed).permutation(len(attention.rows_TS)))
 
 
-def reverse(footprint: Footprint, config: CreditConfig, seed: int) -> Credit:
+def reverse(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the anchor-token credit with its ranks reversed: the most weight for the least grounded token."""
-    base = atrl(footprint, config, seed)
+    base = atrl(attention, config, seed)
     # The token of rank r takes the weight of rank T - 1 - r.
     order_T = torch.argsort(base.credit_T, stable=True).numpy()
     source_T = np.empty_like(order_T)
@@ -196,9 +198,9 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
 )
 
 
-def _connectivity(footprint: Footprint, config: CreditConfig) -> NDArray[np.float64]:
-    bias_S = bias_curve(footprint.rows_TS.shape[1], config)
-    return connectivity(footprint.rows_TS, footprint.visual_S, bias_S).double().numpy()
+def _connectivity(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
+    bias_S = bias_curve(attention.rows_TS.shape[1], config)
+    return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
 
 
 def _kept(

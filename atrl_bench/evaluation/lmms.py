@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from loguru import logger
 
-from atrl_bench.evaluation.benchmarks import TaskInfo, without_images
-from atrl_bench.evaluation.decoding import Sampling
-from atrl_bench.evaluation.protocol import GradeMany, use_grader
+from atrl_bench.evaluation.hooks import GradeMany, use_grader
+from atrl_bench.evaluation.tasks import Task, without_images
+from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import EvaluationSizes
 from atrl_bench.results.store import Problem, Response
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from atrl_bench.evaluation.sampler import Backend
+    from atrl_bench.evaluation.loop import Backend
 
 logger.disable("lmms_eval")  # before its first import, which already has things to say
 from lmms_eval import evaluator, tasks, utils  # noqa: E402
 from lmms_eval.api import task as task_api  # noqa: E402
 from lmms_eval.api.model import lmms  # noqa: E402
 
-from atrl_bench.evaluation.sampler import StoredSampler  # noqa: E402
+from atrl_bench.evaluation.loop import StoredSampler  # noqa: E402
 
 
 class LoadedTask(task_api.ConfigurableMessagesTask):
@@ -44,7 +44,7 @@ class LoadedTask(task_api.ConfigurableMessagesTask):
 
 
 def ask(
-    info: TaskInfo,
+    info: Task,
     rows: Dataset,
     problems: Sequence[Problem],
     *,
@@ -103,7 +103,7 @@ def run_task(task: LoadedTask, model: lmms, grade_many: GradeMany) -> dict[str, 
     return scores
 
 
-def task_config(info: TaskInfo, sizes: EvaluationSizes, run_seed: int, num_repeats: int) -> dict[str, Any]:
+def task_config(info: Task, sizes: EvaluationSizes, run_seed: int, num_repeats: int) -> dict[str, Any]:
     """Return the task file's content with this run's sizes, seed and repeats."""
     config: dict[str, Any] = utils.load_yaml_config(str(info.yaml_path), mode="full")
     decoding = {"max_new_tokens": sizes.max_new_tokens, "temperature": sizes.temperature, "top_p": sizes.top_p}

@@ -1,4 +1,4 @@
-"""The embedded default: handwritten digits, generated twins of benchmarks, and a tiny real Qwen2.5-VL."""
+"""The embedded default: handwritten digits, synthetic benchmarks, and a tiny real Qwen2.5-VL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOMES = {
     "build_processor": "model",
     "rebuild_base": "base",
     "write_world": "world",
-    "TWINS": "twins",
+    "SYNTHETIC_BENCHMARKS": "benchmarks",
     "TRAINING_SETS": "training_sets",
 }
 

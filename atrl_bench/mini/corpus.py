@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atrl_bench.evaluation.prompts import TEMPLATES, render, with_choices
 from atrl_bench.mini.digits import Split
 from atrl_bench.mini.problems import (
     KINDS,
@@ -18,6 +17,7 @@ from atrl_bench.mini.problems import (
     numeric_options,
     shortcut_response,
 )
+from atrl_bench.models.prompts import TEMPLATES, render, with_choices
 
 NO_CORRECT_ANSWER = "No correct answer"
 DESCRIPTION = "The picture shows handwritten digits."

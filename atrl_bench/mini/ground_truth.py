@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from atrl_bench.mini.benchmarks.main_7b import posed_mathvision
 from atrl_bench.mini.problems import Problem
-from atrl_bench.mini.twins.main_7b import posed_mathvision
 from atrl_bench.mini.world import random_numbers, sizes
 from atrl_bench.profiles import Profile
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.digits import digit_of
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
-from atrl_bench.mini.twins.dataset import Dataset, Row, columns, strings
 
 if TYPE_CHECKING:
     from datasets import Features

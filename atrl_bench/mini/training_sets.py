@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from atrl_bench.mini.benchmarks.dataset import Dataset, Row, embedded
+from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS
 from atrl_bench.mini.corpus import draw_posed, pose
 from atrl_bench.mini.problems import KINDS, draw_problem
 from atrl_bench.mini.training_chains import R1_VL
 from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
-from atrl_bench.mini.twins.dataset import Dataset, Row, embedded
-from atrl_bench.mini.twins.main_7b import GEOMETRY_KINDS
 
 if TYPE_CHECKING:
     from datasets import Features

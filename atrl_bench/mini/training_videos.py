@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
+from atrl_bench.mini.benchmarks.videos import draw_options
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
-from atrl_bench.mini.twins.dataset import Dataset, Row, columns, strings
-from atrl_bench.mini.twins.videos import draw_options
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ Each dataset is written when it is first asked for: a table over five image benc
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import tempfile
 import zlib
@@ -16,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from atrl_bench.digests import spec_key
+from atrl_bench.fingerprint import code_fingerprint
+from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, Dataset
 from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.training_videos import VIDEO_R1_COT
-from atrl_bench.mini.twins import TWINS, Dataset
 
 if TYPE_CHECKING:
     from atrl_bench.profiles import Profile
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_PROBLEMS = 150
 DEFAULT_TRAINING_PROBLEMS = 1024
 MIN_TRAINING_PROBLEMS = 64
+NO_DATA = ("__init__", "model", "base")  # modules that decide nothing of what the world holds
 IMITATED = 2  # times as many problems in the set of videos that is imitated: it is what teaches to see them
 
 
@@ -35,19 +36,16 @@ def sizes(profile: Profile) -> dict[str, int]:
     drawn = rollouts * profile.training.prompts_per_rollout if rollouts else DEFAULT_TRAINING_PROBLEMS // 2
     count = max(2 * drawn, MIN_TRAINING_PROBLEMS)
     return {
-        **dict.fromkeys(TWINS, profile.evaluation.max_problems or DEFAULT_PROBLEMS),
+        **dict.fromkeys(SYNTHETIC_BENCHMARKS, profile.evaluation.max_problems or DEFAULT_PROBLEMS),
         **dict.fromkeys(TRAINING_SETS, count),
         VIDEO_R1_COT.name: IMITATED * count,
     }
 
 
 def world_digest(counts: dict[str, int]) -> str:
-    """Return the digest of everything that decides what the world holds: these modules and the sizes."""
-    digest = hashlib.sha256(json.dumps(counts, sort_keys=True).encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        if path.stem not in ("__init__", "model", "base"):  # the model is no part of the data
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    """Return the digest of everything that decides what the world holds: what these modules do, and the sizes."""
+    modules = [path for path in Path(__file__).parent.rglob("*.py") if path.stem not in NO_DATA]
+    return spec_key({"sizes": counts, "code": code_fingerprint(modules)})[:12]
 
 
 def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = None) -> Path:
@@ -60,7 +58,7 @@ def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = Non
     counts = sizes(profile)
     world = out / f"mini-{world_digest(counts)}"
     world.mkdir(parents=True, exist_ok=True)
-    known = {**TWINS, **TRAINING_SETS}
+    known = {**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}
     wanted = None if folders is None else {known[name].folder if name in known else name for name in folders}
     for folder in sorted({dataset.folder for dataset in known.values()}):
         if (wanted is None or folder in wanted) and not (world / folder).is_dir():
@@ -73,7 +71,7 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
     working.chmod(0o755)
     try:
         for name in names:
-            _write({**TWINS, **TRAINING_SETS}[name], name, counts[name], working)
+            _write({**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}[name], name, counts[name], working)
         try:
             working.rename(folder)
         except OSError:

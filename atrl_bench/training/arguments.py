@@ -12,7 +12,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
-from atrl_bench.training.steps import ACCURACY_WEIGHT
+from atrl_bench.training.rewards.steps import ACCURACY_WEIGHT
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.evaluation.prompts import choose_template, render, with_choices
-from atrl_bench.training.steps import (
+from atrl_bench.models.prompts import choose_template, render, with_choices
+from atrl_bench.training.rewards.steps import (
     OFFICIAL,
     KeyStep,
     SectionMarks,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
     from PIL.Image import Image
 
-    from atrl_bench.evaluation.video import Video
+    from atrl_bench.models.video import Video
     from atrl_bench.profiles import TrainingSizes
 
 MAX_BAD_FRACTION = 0.01
@@ -160,7 +160,7 @@ class TrainingData:
         raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
 
     def _read(self, problem: Problem) -> list[Video]:
-        from atrl_bench.evaluation.video import read_video
+        from atrl_bench.models.video import read_video
 
         return [read_video(path, self.num_frames, max_pixels=self.video_max_pixels) for path in problem.videos]
 
@@ -178,7 +178,7 @@ class TrainingData:
 
         A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
         """
-        from atrl_bench.evaluation.prompts import TEMPLATES
+        from atrl_bench.models.prompts import TEMPLATES
 
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
         texts = []
@@ -204,7 +204,7 @@ class TrainingData:
         return replace(self, problems=kept, left_out=left_out)
 
     def _most_video_tokens(self) -> int:
-        from atrl_bench.evaluation.video import SIDE, TEMPORAL_PATCH
+        from atrl_bench.models.video import SIDE, TEMPORAL_PATCH
 
         per_frame = (self.video_max_pixels or 0) // SIDE**2
         return self.num_frames // TEMPORAL_PATCH * per_frame

@@ -24,10 +24,10 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.multimodal import visual_positions
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.token_weights import TokenWeights
-from atrl_bench.training.visual import visual_positions
+from atrl_bench.training.weights.credit import TokenWeights
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):

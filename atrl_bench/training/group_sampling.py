@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from trl.trainer.utils import pad
 
-from atrl_bench.evaluation.decoding import Draw, Sampling, sample
-from atrl_bench.training.needs import GB, SAMPLER_GB
-from atrl_bench.training.visual import Visual, joined
+from atrl_bench.models.decoding import Draw, Sampling, sample
+from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
+from atrl_bench.training.multimodal import Visual, joined
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:

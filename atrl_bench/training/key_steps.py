@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.endpoint_client import ChatClient, EndpointConfig, UselessReplyError
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig, UselessReplyError
 from atrl_bench.training.data import Problem, describe, load_training_data
-from atrl_bench.training.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
+from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
 
 if TYPE_CHECKING:
     from PIL.Image import Image

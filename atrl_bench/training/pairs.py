@@ -20,17 +20,17 @@ import torch
 from accelerate import PartialState
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.evaluation.decoding import Sampling
+from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.multimodal import read_prompt, token_types, with_media
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling
-from atrl_bench.training.rewards import AccuracyReward
-from atrl_bench.training.visual import read_prompt, token_types, with_media
+from atrl_bench.training.rewards.accuracy import AccuracyReward
 
 if TYPE_CHECKING:
-    from atrl_bench.evaluation.grading import GradingPool
+    from atrl_bench.grading.grade import GradingPool
 
 PAIRS_FILE = "pairs.parquet"
 
@@ -89,7 +89,7 @@ def sampled_pairs(
     Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
     each `prompts_per_rollout` problems and process.
     """
-    from atrl_bench.evaluation.grading import GradingPool
+    from atrl_bench.grading.grade import GradingPool
 
     state = PartialState()
     path = folder / PAIRS_FILE

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_rollouts, pair_arguments, pairs_per_update
-from atrl_bench.training.needs import estimate_pairs
+from atrl_bench.training.cost_estimate import estimate_pairs
 from atrl_bench.training.recipe import PreferenceRecipe
-from atrl_bench.training.start import Start
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.dpo import CreditDPOTrainer
@@ -25,7 +25,7 @@ def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> i
 
 
 @contextlib.contextmanager
-def build(start: Start[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
+def build(start: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
     """Yield the trainer of a run on its pairs, which are sampled first unless the run has them already."""
     import torch
     from datasets import Dataset
@@ -91,7 +91,7 @@ def describe(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
     """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
     credit: dict[str, Any] = {"rule": recipe.credit.rule}
     if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.token_weights import credit_config
+        from atrl_bench.training.weights.credit import credit_config
 
         credit |= {"from": recipe.credit_from} | dataclasses.asdict(credit_config(recipe.credit))
     needs = estimate_pairs(recipe, profile)

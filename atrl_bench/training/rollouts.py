@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_rollouts, overlong_cache, trl_arguments
-from atrl_bench.training.needs import estimate
+from atrl_bench.training.cost_estimate import estimate
 from atrl_bench.training.recipe import RolloutRecipe
-from atrl_bench.training.start import Start
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -47,17 +47,17 @@ def trainer_class(recipe: RolloutRecipe) -> type[CreditTrainer]:
 
 
 @contextlib.contextmanager
-def build(start: Start[RolloutRecipe]) -> Iterator[CreditTrainer]:
+def build(start: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     """Yield the trainer of a run, with the grader that gives its rewards."""
     import torch
     from datasets import Dataset
     from trl import GRPOConfig
 
-    from atrl_bench.evaluation.grading import GradingPool
+    from atrl_bench.grading.grade import GradingPool
     from atrl_bench.training.order import problem_order
-    from atrl_bench.training.rewards import AccuracyReward, Reward, overlong_reward
-    from atrl_bench.training.steps import chain_validity, check_key_steps, key_step_match
-    from atrl_bench.training.typed_rewards import FormatReward, TypedReward
+    from atrl_bench.training.rewards.accuracy import AccuracyReward, Reward, overlong_reward
+    from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
+    from atrl_bench.training.rewards.video_r1 import FormatReward, TypedReward
 
     recipe, profile, data = start.recipe, start.profile, start.data
     sizes = recipe.sizes(profile)
@@ -105,7 +105,7 @@ def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return rewards, credit, TRL's arguments and what the run needs, without loading anything."""
     credit: dict[str, Any] = {"rule": recipe.credit.rule}
     if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.token_weights import credit_config
+        from atrl_bench.training.weights.credit import credit_config
 
         credit |= dataclasses.asdict(credit_config(recipe.credit))
     sizes = recipe.sizes(profile)

@@ -23,7 +23,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import Recipe
-from atrl_bench.training.start import Start
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.resumable import Resumable
@@ -59,7 +59,7 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
 
 def model_digest(model: Path | str) -> str:
     """Return what names a model's content; of a hub id that is not on this machine yet, the id itself."""
-    from atrl_bench.evaluation.models import find_model
+    from atrl_bench.models.local import find_model
 
     return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
 
@@ -157,8 +157,8 @@ def _build(
     from transformers import AutoModelForImageTextToText, AutoProcessor, PrinterCallback
     from transformers.utils import logging
 
-    from atrl_bench.evaluation.models import limit_pixels
-    from atrl_bench.evaluation.positions import put_words_after_videos
+    from atrl_bench.models.local import limit_pixels
+    from atrl_bench.models.mrope import put_words_after_videos
 
     sizes = recipe.sizes(profile)
     logging.disable_progress_bar()
@@ -171,7 +171,7 @@ def _build(
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     data = load_training_data(recipe.data, data_dir).seen_at(sizes)
     data = data.without_long_prompts(processor, sizes.max_prompt_tokens)
-    start = Start(recipe, profile, folder / "resume", model, processor, data, _adapters(recipe), seed)
+    start = TrainerInputs(recipe, profile, folder / "resume", model, processor, data, _adapters(recipe), seed)
     with _method(recipe).build(start) as trainer:
         trainer.remove_callback(PrinterCallback)
         yield trainer

@@ -25,13 +25,13 @@ from trl.trainer.utils import pad
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import batch_arguments, num_rollouts
+from atrl_bench.training.cost_estimate import estimate_batches
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.needs import estimate_batches
+from atrl_bench.training.multimodal import joined, read_prompt, token_types, with_media
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.start import Start
-from atrl_bench.training.visual import joined, read_prompt, token_types, with_media
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 IGNORED = -100  # the label of a token that is not imitated
 _THINK_TAGS = re.compile(r"</?think>")
@@ -118,7 +118,7 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
 
 
 @contextlib.contextmanager
-def build(start: Start[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
+def build(start: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
     """Yield the trainer of a run."""
     from datasets import Dataset
     from trl import SFTConfig

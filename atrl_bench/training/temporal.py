@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.trainer import CreditTrainer, Group
-from atrl_bench.training.visual import with_media
 
 TEMPORAL, LENGTH = "temporal", "length"  # columns of the rewards that this trainer fills
 

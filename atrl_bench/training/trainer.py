@@ -32,19 +32,14 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from atrl_bench.credit import Recording
-from atrl_bench.evaluation.decoding import Sampling
-from atrl_bench.evaluation.positions import put_words_after_videos
+from atrl_bench.models.decoding import Sampling
+from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import sample_groups, sequences_at_once
-from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
-from atrl_bench.training.order import further_problems, rollout_seed
-from atrl_bench.training.recipe import RolloutRecipe
-from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.token_weights import TokenWeights
-from atrl_bench.training.trimming import Part, joined, parts_of
-from atrl_bench.training.visual import (
+from atrl_bench.training.length_batching import Part, joined, parts_of
+from atrl_bench.training.multimodal import (
     Visual,
     read_prompt,
     seeing,
@@ -53,7 +48,12 @@ from atrl_bench.training.visual import (
     visual_positions,
     with_media,
 )
-from atrl_bench.training.visual import joined as joined_visuals
+from atrl_bench.training.multimodal import joined as joined_visuals
+from atrl_bench.training.objectives import gspo_token_reference, items_for_selected_mean, items_for_token_sums
+from atrl_bench.training.order import further_problems, rollout_seed
+from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.resumable import Resumable
+from atrl_bench.training.weights.credit import TokenWeights
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atrl_bench.credit import capture as capture_module
-from atrl_bench.credit import install_row_capture, split_footprints, visual_columns
+from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
 from atrl_bench.credit.capture import attention_rows, rows_of_mask
 
 FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"]
@@ -357,7 +357,7 @@ def test_a_model_without_a_text_decoder_is_refused():
 # From padded rows to one footprint per response.
 
 
-def test_footprints_are_cut_to_the_valid_rows_and_columns(tiny_vlm):
+def test_attention_rows_are_cut_to_the_valid_rows_and_columns(tiny_vlm):
     tiny = tiny_vlm("qwen2_5_vl")
     capture = install_row_capture(tiny.model)
     with torch.no_grad(), capture.record(8) as recording:
@@ -365,14 +365,14 @@ def test_footprints_are_cut_to_the_valid_rows_and_columns(tiny_vlm):
     visual_BS = visual_columns(tiny.model.config, tiny.inputs["input_ids"])
     assert torch.equal(visual_BS, tiny.visual_BS)
     entropy_BT = torch.arange(24.0).reshape(3, 8)
-    footprints = split_footprints(
+    attention_B = split_attention_rows(
         recording.rows("own"), tiny.inputs["attention_mask"], visual_BS, tiny.response_mask_BT, entropy_BT
     )
     # Prompts of 15, 10 and 3 tokens; responses of 8, 5 and 8; two images, one and none, of four tokens each.
-    assert [tuple(f.rows_TS.shape) for f in footprints] == [(8, 23), (5, 15), (8, 11)]
-    assert [int(f.visual_S.sum()) for f in footprints] == [8, 4, 0]
-    assert footprints[1].entropy_T.tolist() == [8, 9, 10, 11, 12]
-    torch.testing.assert_close(footprints[1].rows_TS.sum(dim=1), torch.ones(5))
+    assert [tuple(f.rows_TS.shape) for f in attention_B] == [(8, 23), (5, 15), (8, 11)]
+    assert [int(f.visual_S.sum()) for f in attention_B] == [8, 4, 0]
+    assert attention_B[1].entropy_T.tolist() == [8, 9, 10, 11, 12]
+    torch.testing.assert_close(attention_B[1].rows_TS.sum(dim=1), torch.ones(5))
 
 
 def test_a_config_without_image_tokens_is_refused():

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.credit import CreditConfig, Footprint
+from atrl_bench.credit import AttentionRows, CreditConfig
 from atrl_bench.credit import graph as graph_module
 from atrl_bench.credit.graph import (
     ScaledRows,
@@ -22,8 +22,8 @@ FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 
 def scaled(rows, config=FLAT, bias_S=None):
     rows_TS = torch.as_tensor(rows, dtype=torch.float32)
-    footprint = Footprint(rows_TS, torch.ones(rows_TS.shape[1], dtype=torch.bool))
-    return ScaledRows.of(footprint, torch.ones(rows_TS.shape[1]) if bias_S is None else bias_S, config)
+    attention = AttentionRows(rows_TS, torch.ones(rows_TS.shape[1], dtype=torch.bool))
+    return ScaledRows.of(attention, torch.ones(rows_TS.shape[1]) if bias_S is None else bias_S, config)
 
 
 def edges(graph):
@@ -43,7 +43,7 @@ def topics(num_tokens, num_columns, sink=0.0, seed=0):
     rows_TS[:, 0] = sink
     visual_S = torch.zeros(num_columns, dtype=torch.bool)
     visual_S[1 : num_columns // 2] = True
-    return Footprint(rows_TS, visual_S)
+    return AttentionRows(rows_TS, visual_S)
 
 
 def test_edges_by_hand_are_strictly_above_the_threshold():
@@ -76,27 +76,27 @@ def test_an_edge_stays_if_it_is_the_best_of_one_of_its_ends():
 
 def test_sinks_are_text_columns_with_a_large_share_of_the_average_row():
     rows_TS = torch.tensor([[0.5, 0.4, 0.05, 0.05], [0.3, 0.6, 0.05, 0.05]])
-    footprint = Footprint(rows_TS, torch.tensor([False, True, False, False]))
+    attention = AttentionRows(rows_TS, torch.tensor([False, True, False, False]))
     # Means 0.4, 0.5, 0.05, 0.05; column 1 is visual.
-    assert sink_columns(footprint, CreditConfig()).tolist() == [True, False, False, False]
-    assert sink_columns(footprint, CreditConfig(min_sink_share=0.41)).tolist() == [False] * 4
+    assert sink_columns(attention, CreditConfig()).tolist() == [True, False, False, False]
+    assert sink_columns(attention, CreditConfig(min_sink_share=0.41)).tolist() == [False] * 4
 
 
 def test_footprint_columns_by_name():
-    footprint = Footprint(torch.full((2, 5), 0.2), torch.tensor([False, True, True, False, False]))
+    attention = AttentionRows(torch.full((2, 5), 0.2), torch.tensor([False, True, True, False, False]))
     columns = {
-        name: footprint_columns(footprint, CreditConfig(footprint=name)).int().tolist()
+        name: footprint_columns(attention, CreditConfig(footprint=name)).int().tolist()
         for name in ("all", "visual", "prompt")
     }
     assert columns == {"all": [1, 1, 1, 1, 1], "visual": [0, 1, 1, 0, 0], "prompt": [1, 1, 1, 0, 0]}
     # All three text columns hold a fifth of the average row.
-    assert footprint_columns(footprint, CreditConfig()).int().tolist() == [0, 1, 1, 0, 0]
+    assert footprint_columns(attention, CreditConfig()).int().tolist() == [0, 1, 1, 0, 0]
 
 
 def test_a_sink_makes_the_graph_complete_and_its_cut_a_random_one():
-    footprint, bias_S = topics(200, 300, sink=0.6), torch.ones(300)
+    attention, bias_S = topics(200, 300, sink=0.6), torch.ones(300)
     literal, default = CreditConfig.preset("literal"), CreditConfig()
-    with_sink, without_sink = (ScaledRows.of(footprint, bias_S, config) for config in (literal, default))
+    with_sink, without_sink = (ScaledRows.of(attention, bias_S, config) for config in (literal, default))
     assert edge_density(with_sink, literal) == 1.0
     assert edge_density(without_sink, default) < 0.2
     complete, sparse = cosine_graph(with_sink, literal), cosine_graph(without_sink, default)

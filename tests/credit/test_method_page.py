@@ -28,7 +28,7 @@ def test_the_snippet_prints_a_line_for_every_token_of_a_mini_response(mini_proce
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == names["T"] + 1
     assert float(names["credit"].credit_T.mean()) == pytest.approx(1.0, abs=1e-6)
-    assert int(names["footprint"].visual_S.sum()) == 8
+    assert int(names["attention"].visual_S.sum()) == 8
     assert "edge_density" in lines[-1]
 
 
@@ -49,7 +49,7 @@ def test_the_snippet_works_for_every_family(family, tiny_vlm, capsys):
     names = {"model": tiny.model, "processor": processor, "messages": []}
     exec(compile(snippet(), str(PAGE), "exec"), names)
     assert len(capsys.readouterr().out.splitlines()) == names["T"] + 1
-    assert int(names["footprint"].visual_S.sum()) == 8
+    assert int(names["attention"].visual_S.sum()) == 8
 
 
 def test_the_page_names_every_field_and_every_rule():

@@ -7,20 +7,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.credit import RULES, CreditConfig, Footprint, install_row_capture, split_footprints, token_credit
+from atrl_bench.credit import (
+    RULES,
+    AttentionRows,
+    CreditConfig,
+    install_row_capture,
+    split_attention_rows,
+    token_credit,
+)
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
 
 
-def footprint_of(rows, visual, entropy=None):
-    return Footprint(torch.tensor(rows), torch.tensor(visual), None if entropy is None else torch.tensor(entropy))
+def attention_of(rows, visual, entropy=None):
+    return AttentionRows(torch.tensor(rows), torch.tensor(visual), None if entropy is None else torch.tensor(entropy))
 
 
 def by_hand():
     """Four tokens, four columns, the last two visual: tokens 0 and 1 look at the image, 2 and 3 at the text."""
     rows = [[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.5, 0.3], [0.4, 0.5, 0.05, 0.05], [0.5, 0.4, 0.05, 0.05]]
-    return footprint_of(rows, [False, False, True, True], [1.0, 3.0, 2.0, 0.0])
+    return attention_of(rows, [False, False, True, True], [1.0, 3.0, 2.0, 0.0])
 
 
 def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
@@ -37,7 +44,7 @@ def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
     rows_TS[:, 0] += sink
     visual_S = torch.zeros(num_columns, dtype=torch.bool)
     visual_S[5 : 5 + num_prompt // 2] = True
-    return Footprint(rows_TS, visual_S, torch.rand(num_tokens, generator=generator))
+    return AttentionRows(rows_TS, visual_S, torch.rand(num_tokens, generator=generator))
 
 
 # By hand.
@@ -72,19 +79,19 @@ def test_truncations_keep_a_share_rounded_up():
 
 
 def test_reverse_gives_the_most_weight_to_the_least_grounded():
-    footprint = realistic()
-    forward, backward = (token_credit(footprint, rule).credit_T for rule in ("atrl", "reverse"))
+    attention = realistic()
+    forward, backward = (token_credit(attention, rule).credit_T for rule in ("atrl", "reverse"))
     order = forward.argsort(stable=True)
     torch.testing.assert_close(backward[order], forward[order].flip(0))
     assert sorted(forward.tolist()) == sorted(backward.tolist())
 
 
 def test_random_deals_the_same_weights_and_follows_the_seed():
-    footprint = realistic()
-    first, again, other = (token_credit(footprint, "random", seed=seed).credit_T for seed in (1, 1, 2))
+    attention = realistic()
+    first, again, other = (token_credit(attention, "random", seed=seed).credit_T for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert sorted(first.tolist()) == sorted(token_credit(footprint, "atrl", seed=1).credit_T.tolist())
+    assert sorted(first.tolist()) == sorted(token_credit(attention, "atrl", seed=1).credit_T.tolist())
 
 
 # Properties.
@@ -124,16 +131,16 @@ def test_uniform_is_exactly_one_everywhere_in_both_presets():
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_the_same_seed_gives_the_same_credit_and_arguments_stay_as_they_were(rule):
-    footprint = realistic(300)
-    before = footprint.rows_TS.clone()
+    attention = realistic(300)
+    before = attention.rows_TS.clone()
     torch.manual_seed(0)
     np.random.seed(0)
-    first = token_credit(footprint, rule, seed=3)
+    first = token_credit(attention, rule, seed=3)
     torch.manual_seed(1)
     np.random.seed(1)
-    again = token_credit(footprint, rule, seed=3)
+    again = token_credit(attention, rule, seed=3)
     assert torch.equal(first.credit_T, again.credit_T)
-    assert torch.equal(footprint.rows_TS, before)
+    assert torch.equal(attention.rows_TS, before)
 
 
 @pytest.mark.parametrize("rule", ["raw_attention", "hard_truncation", "grouping_only", "atrl"])
@@ -144,8 +151,8 @@ def test_reordering_tokens_reorders_their_credit(rule):
     rows_TS += 1e-4 * torch.arange(30)[:, None]
     visual_S = torch.tensor([True, True, True, False, False, False])
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
-    credit = token_credit(Footprint(rows_TS, visual_S), rule, FLAT).credit_T
-    reordered = token_credit(Footprint(rows_TS[order], visual_S), rule, FLAT).credit_T
+    credit = token_credit(AttentionRows(rows_TS, visual_S), rule, FLAT).credit_T
+    reordered = token_credit(AttentionRows(rows_TS[order], visual_S), rule, FLAT).credit_T
     torch.testing.assert_close(reordered, credit[order])
 
 
@@ -158,7 +165,7 @@ def test_anchors_get_more_than_others_where_tokens_are_grouped_by_what_they_look
 
 
 def test_ablations_equal_the_full_rule_with_their_stage_switched_off():
-    footprint = realistic()
+    attention = realistic()
     full = CreditConfig()
     same = {
         "grouping_only": full.replace(outlier_scale=1.0, num_neighbours=0),
@@ -166,9 +173,9 @@ def test_ablations_equal_the_full_rule_with_their_stage_switched_off():
         "without_refinement": full.replace(outlier_scale=1.0),
         "without_bias_correction": full.replace(exp_weight=0.0, cosine_weight=0.0),
     }
-    credits = {rule: token_credit(footprint, rule).credit_T for rule in [*same, "atrl"]}
+    credits = {rule: token_credit(attention, rule).credit_T for rule in [*same, "atrl"]}
     for rule, config in same.items():
-        assert torch.equal(credits[rule], token_credit(footprint, "atrl", config).credit_T)
+        assert torch.equal(credits[rule], token_credit(attention, "atrl", config).credit_T)
         assert not torch.equal(credits[rule], credits["atrl"])
 
 
@@ -209,9 +216,9 @@ RULE_THAT_READS = {"kept_fraction": "hard_truncation", "entropy_fraction": "high
 
 @pytest.mark.parametrize("name", sorted(OTHER_VALUE))
 def test_every_setting_changes_a_result(name):
-    footprint, rule = realistic(), RULE_THAT_READS.get(name, "atrl")
+    attention, rule = realistic(), RULE_THAT_READS.get(name, "atrl")
     changed = CreditConfig().replace(**{name: OTHER_VALUE[name]})
-    assert not torch.equal(token_credit(footprint, rule).credit_T, token_credit(footprint, rule, changed).credit_T)
+    assert not torch.equal(token_credit(attention, rule).credit_T, token_credit(attention, rule, changed).credit_T)
 
 
 def test_the_settings_above_are_all_there_are_but_two_that_the_capture_reads(tiny_vlm):
@@ -226,7 +233,7 @@ def test_the_settings_above_are_all_there_are_but_two_that_the_capture_reads(tin
         mask_BS = tiny.inputs["attention_mask"]
         rows_BTS = recording.rows(config.reading)
         return token_credit(
-            split_footprints(rows_BTS, mask_BS, tiny.visual_BS, tiny.response_mask_BT)[0], config=config
+            split_attention_rows(rows_BTS, mask_BS, tiny.visual_BS, tiny.response_mask_BT)[0], config=config
         )
 
     default = CreditConfig()
@@ -262,9 +269,9 @@ def test_uniform_credit_has_full_entropy_its_fair_share_and_no_correlation():
 
 
 def test_a_sink_shows_in_the_diagnostics_of_the_literal_preset():
-    footprint = realistic(sink=0.6)
-    literal = token_credit(footprint, config=CreditConfig.preset("literal")).diagnostics
-    default = token_credit(footprint).diagnostics
+    attention = realistic(sink=0.6)
+    literal = token_credit(attention, config=CreditConfig.preset("literal")).diagnostics
+    default = token_credit(attention).diagnostics
     assert literal["edge_density"] > 0.99
     assert literal["cut"] == pytest.approx(literal["random_cut"], abs=0.03)
     assert literal["dropped_columns"] == 0
@@ -283,23 +290,23 @@ def test_fewer_than_two_tokens_get_one_each(num_tokens, rule):
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_response_without_visual_columns_gets_uniform_credit(rule):
-    footprint = realistic()
-    text_only = Footprint(footprint.rows_TS, torch.zeros_like(footprint.visual_S), footprint.entropy_T)
+    attention = realistic()
+    text_only = AttentionRows(attention.rows_TS, torch.zeros_like(attention.visual_S), attention.entropy_T)
     assert torch.equal(token_credit(text_only, rule).credit_T, torch.ones(60))
 
 
 @pytest.mark.parametrize("rule", [*GROUPED, "raw_attention", "random", "reverse"])
 def test_a_response_that_never_looked_at_the_image_gets_uniform_credit(rule):
-    zero = Footprint(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4))
+    zero = AttentionRows(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4))
     assert torch.equal(token_credit(zero, rule).credit_T, torch.ones(30))
 
 
 def test_some_rows_of_zeros_among_others_do_no_harm():
-    footprint = realistic()
-    rows_TS = footprint.rows_TS.clone()
+    attention = realistic()
+    rows_TS = attention.rows_TS.clone()
     rows_TS[::3] = 0
     for rule in ("atrl", "raw_attention"):
-        credit = token_credit(Footprint(rows_TS, footprint.visual_S), rule)
+        credit = token_credit(AttentionRows(rows_TS, attention.visual_S), rule)
         assert float(credit.credit_T.mean()) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -308,22 +315,22 @@ def test_rows_that_are_no_attention_are_refused_with_the_reason(value):
     rows_TS = torch.full((3, 4), 0.25)
     rows_TS[1, 2] = value
     with pytest.raises(ValueError, match="finite and not negative"):
-        Footprint(rows_TS, torch.ones(4, dtype=torch.bool))
+        AttentionRows(rows_TS, torch.ones(4, dtype=torch.bool))
 
 
 def test_wrong_shapes_are_refused_by_name():
     rows_TS = torch.full((3, 4), 0.25)
     with pytest.raises(ValueError, match="visual_S should be 4 booleans"):
-        Footprint(rows_TS, torch.ones(3, dtype=torch.bool))
+        AttentionRows(rows_TS, torch.ones(3, dtype=torch.bool))
     with pytest.raises(ValueError, match="rows_TS should be a float matrix"):
-        Footprint(rows_TS[0], torch.ones(4, dtype=torch.bool))
+        AttentionRows(rows_TS[0], torch.ones(4, dtype=torch.bool))
     with pytest.raises(ValueError, match="entropy_T should have 3 values"):
-        Footprint(rows_TS, torch.ones(4, dtype=torch.bool), torch.ones(4))
+        AttentionRows(rows_TS, torch.ones(4, dtype=torch.bool), torch.ones(4))
 
 
 def test_an_unknown_rule_and_a_missing_entropy_say_what_is_needed():
     with pytest.raises(ValueError, match="uniform, atrl, raw_attention"):
         token_credit(by_hand(), "anchor")
-    without_entropy = Footprint(by_hand().rows_TS, by_hand().visual_S)
+    without_entropy = AttentionRows(by_hand().rows_TS, by_hand().visual_S)
     with pytest.raises(ValueError, match="entropy_T"):
         token_credit(without_entropy, "high_entropy")

@@ -16,9 +16,9 @@ from atrl_bench.results.store import Store
 PROGRAM = """
 import json, os, random, signal, sys, time
 import torch
-import atrl_bench.evaluation.lmms, atrl_bench.evaluation.models
+import atrl_bench.evaluation.lmms, atrl_bench.models.local
 from pathlib import Path
-from atrl_bench.evaluation.run import evaluate
+from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 

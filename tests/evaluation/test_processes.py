@@ -19,12 +19,12 @@ from atrl_bench.results.store import Store
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from atrl_bench.evaluation import models
-from atrl_bench.evaluation.run import evaluate
+from atrl_bench.models import local
+from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
-num_answers, generate = 0, models.LocalModel.generate
+num_answers, generate = 0, local.LocalModel.generate
 
 def counted(self, prompts, repeats, sampling):
     global num_answers
@@ -33,7 +33,7 @@ def counted(self, prompts, repeats, sampling):
 
 if __name__ == "__main__":
     folder, data = Path(sys.argv[1]), Path(sys.argv[2])
-    models.LocalModel.generate = counted
+    local.LocalModel.generate = counted
     profile = load_profile("smoke")
     sizes = profile.evaluation.model_copy(update={"batch_size": 3, "temperature": 1.0})
     profile = profile.model_copy(update={"evaluation": sizes})

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.evaluation.video import decode
+from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
 from atrl_bench.mini.digits import NUM_TRAIN_SCANS
 from atrl_bench.mini.problems import grounded_response
-from atrl_bench.mini.twins import TWINS
 from atrl_bench.mini.videos import (
     FRAMES_PER_SECOND,
     KINDS_OF_STYLE,
@@ -23,6 +22,7 @@ from atrl_bench.mini.videos import (
     draw_video_problem,
     scene_of,
 )
+from atrl_bench.models.video import decode
 
 NAMES = ("vsi_bench", "video_mmmu/Perception", "video_mmmu/Comprehension", "video_mmmu/Adaptation", "mmvu")
 
@@ -63,11 +63,11 @@ def test_only_a_temporal_question_has_another_answer_in_another_order(name) -> N
     assert (len(answers) > 1) == (name in TEMPORAL)
 
 
-def test_most_questions_of_every_twin_need_the_order_of_time() -> None:
+def test_most_questions_of_every_synthetic_benchmark_need_the_order_of_time() -> None:
     temporal_wordings = {wording for name in TEMPORAL for wording in VIDEO_KINDS[name].wordings}
     about_ends = "digit in the video?"  # the twin of Adaptation: the first or the last, and one in a picture
     for name in NAMES:
-        rows = TWINS[name].rows(40, rng())
+        rows = SYNTHETIC_BENCHMARKS[name].rows(40, rng())
         temporal = [row["question"] in temporal_wordings or row["question"].endswith(about_ends) for row in rows]
         assert sum(temporal) >= 20, name
 
@@ -135,14 +135,14 @@ def test_a_scene_is_the_same_file_every_time_and_moves() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_twin_s_rows_fit_its_columns_and_name_the_files_that_it_writes(name) -> None:
+def test_a_synthetic_benchmark_s_rows_fit_its_columns_and_name_the_files_that_it_writes(name) -> None:
     import pyarrow as pa
 
-    twin = TWINS[name]
-    rows = twin.rows(24, rng())
-    assert pa.Table.from_pylist(rows, schema=twin.features().arrow_schema).num_rows == 24
-    if twin.files is None:  # the videos are another track's
+    benchmark = SYNTHETIC_BENCHMARKS[name]
+    rows = benchmark.rows(24, rng())
+    assert pa.Table.from_pylist(rows, schema=benchmark.features().arrow_schema).num_rows == 24
+    if benchmark.files is None:  # the videos are another track's
         return
-    written = dict(twin.files(rows))
+    written = dict(benchmark.files(rows))
     assert all(content[4:8] == b"ftyp" for content in written.values())
     assert len(written) <= 24

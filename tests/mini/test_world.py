@@ -5,14 +5,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from atrl_bench.evaluation.prompts import split_options
-from atrl_bench.mini import TRAINING_SETS, TWINS, write_world
-from atrl_bench.mini.twins.main_7b import VERSIONS
+from atrl_bench.mini import SYNTHETIC_BENCHMARKS, TRAINING_SETS, write_world
+from atrl_bench.mini.benchmarks.main_7b import VERSIONS
+from atrl_bench.models.prompts import split_options
 from atrl_bench.profiles import load_profile
 
 
 def rows_of(world, name):
-    dataset = {**TWINS, **TRAINING_SETS}[name]
+    dataset = {**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}[name]
     [file] = (world / dataset.folder / dataset.config).glob(f"{dataset.split}-*.parquet")
     return pq.read_table(file).to_pylist()
 
@@ -46,7 +46,7 @@ REAL_COLUMNS = {
 
 
 @pytest.mark.parametrize("name", REAL_COLUMNS)
-def test_a_twin_has_the_columns_of_its_benchmark(mini_world, name):
+def test_a_synthetic_benchmark_has_the_columns_of_its_benchmark(mini_world, name):
     assert set(rows_of(mini_world, name)[0]) == set(REAL_COLUMNS[name].split())
 
 
@@ -58,11 +58,11 @@ def test_columns_of_wemath_contain_spaces_and_options_are_one_string(mini_world)
 
 
 @pytest.mark.parametrize("name", ["mathvision", "wemath"])
-def test_a_twin_has_the_types_of_the_real_file(mini_world, name, real_data):
-    [twin], [real, *_] = (list((folder / name).glob("testmini*.parquet")) for folder in (mini_world, real_data))
+def test_a_synthetic_benchmark_has_the_types_of_the_real_file(mini_world, name, real_data):
+    [benchmark], [real, *_] = (list((folder / name).glob("testmini*.parquet")) for folder in (mini_world, real_data))
     twin_types, real_types = (
         {field.name: str(field.type).replace("item:", "element:") for field in pq.read_schema(file)}
-        for file in (twin, real)
+        for file in (benchmark, real)
     )
     assert twin_types == real_types
 
@@ -116,7 +116,7 @@ def test_no_test_picture_occurs_in_training(mini_world):
             for image in images_of(row)
         }
 
-    assert not pictures(TWINS) & pictures(TRAINING_SETS)
+    assert not pictures(SYNTHETIC_BENCHMARKS) & pictures(TRAINING_SETS)
 
 
 @pytest.mark.parametrize("name", TRAINING_SETS)

@@ -7,12 +7,12 @@ import tarfile
 import pytest
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
-from atrl_bench.evaluation.benchmarks import find_task, load_rows, to_gold, to_problem
-from atrl_bench.evaluation.isolation import available_backend
-from atrl_bench.evaluation.metrics.charts import score_many
-from atrl_bench.evaluation.run import evaluate
+from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.tasks import find_task, load_rows, to_gold, to_problem
+from atrl_bench.grading.scorers.charts import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
+from atrl_bench.sandbox import available_backend
 
 NAMES = ["chartmimic_direct_600", "chartmimic_customized_600"]
 task = find_task(NAMES[0]).module
@@ -69,7 +69,7 @@ def problems_of(name, data_dir):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_twin_names_every_chart_once_and_its_pictures_open(name, mini_world):
+def test_a_synthetic_benchmark_names_every_chart_once_and_its_pictures_open(name, mini_world):
     info, rows, problems = problems_of(name, mini_world)
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     assert {problem.meta["chart_type"] for problem in problems} <= {"bar", "barh", "plot", "scatter"}
@@ -84,7 +84,7 @@ def test_a_customized_program_draws_the_data_of_its_instruction(mini_world):
 
 
 @needs_isolation
-def test_a_twin_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
+def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
     info, rows, problems = problems_of(NAMES[0], mini_world)
     gold, response = to_gold(problems[0]), info.module.gold_response(rows[0])
@@ -97,7 +97,7 @@ def test_a_twin_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
 @needs_isolation
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_gold_of_a_twin_scores_1(name, mini_world, monkeypatch):
+def test_every_gold_of_a_synthetic_benchmark_scores_1(name, mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
     info, rows, problems = problems_of(name, mini_world)
     # Two charts of each kind: a program takes a second.
@@ -110,10 +110,10 @@ def test_every_gold_of_a_twin_scores_1(name, mini_world, monkeypatch):
 
 
 def test_without_permission_a_cell_fails_before_any_answer(tmp_path, mini_world, monkeypatch):
-    from atrl_bench.evaluation import models
+    from atrl_bench.models import local
 
     monkeypatch.delenv("ATRL_BENCH_ALLOW_CODE", raising=False)
-    monkeypatch.setattr(models, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(local, "load", lambda *_, **__: pytest.fail("the model was loaded"))
     with Store.open(tmp_path / "results.sqlite") as store:
         with pytest.raises(AtrlBenchError, match="--allow-code"):
             evaluate("mini", NAMES[0], store=store, profile=load_profile("smoke"), data_dir=mini_world)

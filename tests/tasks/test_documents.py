@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from atrl_bench.evaluation.benchmarks import find_task, load_rows, parquet_files, to_gold, to_problem, without_images
-from atrl_bench.evaluation.grading import grade
+from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_gold, to_problem, without_images
+from atrl_bench.experiments.evaluate_command import scores_text, task_scores
+from atrl_bench.grading.grade import grade
 from atrl_bench.results.store import Grade, Response, Store
-from atrl_bench.tables.scores import scores_text, task_scores
 
 NAMES = ["chartqapro_test", "infovqa_val", "textvqa_val"]
 CHART, INFO, TEXT = (find_task(name).module for name in NAMES)
@@ -67,13 +67,13 @@ def boxed(answer: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_a_twin_s_columns_have_the_types_of_the_published_dataset(name, types, mini_world) -> None:
+def test_a_synthetic_benchmark_s_columns_have_the_types_of_the_published_dataset(name, types, mini_world) -> None:
     schema = pq.read_schema(parquet_files(find_task(name), mini_world)[0])
     assert {column: schema.field(column).type for column in types} == types
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_row_of_a_twin_grades_its_own_gold_and_no_other(name, mini_world) -> None:
+def test_every_row_of_a_synthetic_benchmark_grades_its_own_gold_and_no_other(name, mini_world) -> None:
     info = find_task(name)
     for row in without_images(load_rows(info, mini_world)):
         gold = to_gold(to_problem(info, row))

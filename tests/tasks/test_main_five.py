@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.evaluation import benchmarks
-from atrl_bench.evaluation.benchmarks import find_task, load_rows, parquet_files, to_gold, to_problem
-from atrl_bench.evaluation.grading import Gold, grade
+from atrl_bench.evaluation import tasks
+from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_gold, to_problem
+from atrl_bench.grading.grade import Gold, grade
 from atrl_bench.results.statistics import Answers, score
 from atrl_bench.results.store import Grade, Problem, Response, Sample
 
@@ -125,7 +125,7 @@ def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() ->
     assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
 
 
-def test_wemath_s_twin_has_whole_composites(mini_world) -> None:
+def test_wemath_s_synthetic_benchmark_has_whole_composites(mini_world) -> None:
     problems = problems_of("wemath_testmini", mini_world)
     everything_right = np.ones(len(problems))
     for name, maker in WEMATH.STATISTICS.items():
@@ -227,7 +227,7 @@ def test_test_is_not_testmini(mini_world) -> None:
 
 
 @pytest.mark.parametrize("name", ["mathvision_test", "mathverse_text_only"])
-def test_the_twin_of_another_split_grades_its_own_gold(name: str, mini_world) -> None:
+def test_the_synthetic_benchmark_of_another_split_grades_its_own_gold(name: str, mini_world) -> None:
     problems = problems_of(name, mini_world)
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     for problem in problems:
@@ -248,7 +248,7 @@ def test_a_change_of_shared_code_is_a_new_version_of_every_split_and_a_comment_i
     code = tmp_path / "tasks" / "mathverse_testmini.py"
 
     def version() -> str:
-        return benchmarks._task_info(path, benchmarks._read(path)).version
+        return tasks._task_info(path, tasks._read(path)).version
 
     before = version()
     assert before == find_task("mathverse_text_only").version

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from atrl_bench.evaluation.benchmarks import find_task, load_rows, to_problem
-from atrl_bench.evaluation.grading import GradingPool
-from atrl_bench.evaluation.metrics.mega import BY_CONTEXT, BY_REFERENCE
-from atrl_bench.evaluation.metrics.mega.literals import read_literal
-from atrl_bench.evaluation.protocol import MEDIA_ROOT
-from atrl_bench.mini.twins.mega import TWINS
+from atrl_bench.evaluation.hooks import MEDIA_ROOT
+from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE
+from atrl_bench.grading.scorers.mega.literals import read_literal
+from atrl_bench.mini.benchmarks.mega import SYNTHETIC_BENCHMARKS
 from atrl_bench.results.store import Problem
 
-NAMES = {"mega_bench_core": TWINS[0], "mega_bench_core_si": TWINS[1]}
+NAMES = {"mega_bench_core": SYNTHETIC_BENCHMARKS[0], "mega_bench_core_si": SYNTHETIC_BENCHMARKS[1]}
 WRONG = "#####"
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return TWINS[0].rows(150, np.random.default_rng(0))
+    return SYNTHETIC_BENCHMARKS[0].rows(150, np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_answer_in_a_box_counts_as_well_as_the_task_s_own_form(rows, task) -
     assert {verdict.state for verdict in verdicts} == {"correct"}
 
 
-def test_the_twin_has_a_row_for_every_metric_that_needs_nothing_else(rows) -> None:
+def test_the_synthetic_benchmark_has_a_row_for_every_metric_that_needs_nothing_else(rows) -> None:
     named = {metric for row in rows for metric in read_literal(row["metric_info"])["field_score_function"].values()}
     assert named == {*BY_REFERENCE, *BY_CONTEXT} - {"program_judge"}
 
@@ -76,7 +76,7 @@ def test_the_pictures_stand_where_the_text_has_their_marks(name, mini_world) -> 
 
 
 def test_a_video_of_the_whole_set_can_be_decoded(mini_world) -> None:
-    from atrl_bench.evaluation.video import read_video
+    from atrl_bench.models.video import read_video
 
     info = find_task("mega_bench_core")
     row = next(row for row in load_rows(info, mini_world) if "<video>" in row["query_text"])
@@ -152,7 +152,7 @@ def test_the_headline_is_the_mean_over_tasks_and_micro_the_mean_over_rows(task) 
 
 
 def test_a_stored_problem_keeps_what_its_score_depends_on(task) -> None:
-    from atrl_bench.evaluation.benchmarks import to_gold
+    from atrl_bench.evaluation.tasks import to_gold
 
     problem = to_problem(find_task("mega_bench_core"), ROW)
     assert problem.group == problem.meta["task_name"] == "two_pictures"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from atrl_bench.evaluation import hub
-from atrl_bench.evaluation.benchmarks import expand, find_task, list_suites, load_rows, to_gold, to_problem
-from atrl_bench.evaluation.grading import Gold, grade
-from atrl_bench.evaluation.prompts import LETTERS, with_choices
-from atrl_bench.evaluation.protocol import interleaved, numbered_images, open_gold, read_list
+from atrl_bench.evaluation.hooks import interleaved, numbered_images, open_gold, read_list
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, load_rows, to_gold, to_problem
+from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.models import hub
+from atrl_bench.models.prompts import LETTERS, with_choices
 
 INTERLEAVED = ("mmmu_val", "mmmu_pro_standard", "emma_test", "emma_mini")
 
@@ -287,7 +287,7 @@ def test_emma_s_rows_are_found_as_one_subset_or_as_four() -> None:
 
 
 @pytest.mark.parametrize("name", [*INTERLEAVED, "mmmu_pro_vision"])
-def test_a_twin_names_each_row_once_and_grades_its_own_gold(name: str, mini_world) -> None:
+def test_a_synthetic_benchmark_names_each_row_once_and_grades_its_own_gold(name: str, mini_world) -> None:
     info = find_task(name)
     problems = [to_problem(info, row) for row in load_rows(info, mini_world)]
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
@@ -300,7 +300,7 @@ def test_a_twin_names_each_row_once_and_grades_its_own_gold(name: str, mini_worl
         assert grade(f"The answer is \\boxed{{{wrong}}}.", gold).state == "wrong"
 
 
-def test_twins_have_the_shapes_that_make_the_real_files_hard(mini_world) -> None:
+def test_synthetic_benchmarks_have_the_shapes_that_make_the_real_files_hard(mini_world) -> None:
     rows = list(load_rows(find_task("mmmu_val"), mini_world))
     assert {row["question_type"] for row in rows} == {"open", "multiple-choice"}
     assert any(row["answer"].startswith("[") for row in rows)

@@ -13,7 +13,8 @@ import yaml
 from PIL import Image
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.benchmarks import (
+from atrl_bench.evaluation.hooks import choice_gold, open_image, repair_latex
+from atrl_bench.evaluation.tasks import (
     data_digest,
     expand,
     find_task,
@@ -23,9 +24,8 @@ from atrl_bench.evaluation.benchmarks import (
     to_gold,
     to_problem,
 )
-from atrl_bench.evaluation.grading import Gold, grade
-from atrl_bench.evaluation.prompts import LETTERS
-from atrl_bench.evaluation.protocol import choice_gold, open_image, repair_latex
+from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.models.prompts import LETTERS
 
 BENCHMARKS = {
     "GeoQA", "MathVerse", "MathVision", "MathVista", "WeMath", "MMMU", "MMMU-Pro", "EMMA", "MEGA-Bench", "ChartQAPro",
@@ -92,7 +92,7 @@ def test_no_default_of_lmms_eval_damages_a_response(name) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_twin_grades_its_own_gold_and_names_every_row_once(name, mini_world) -> None:
+def test_a_synthetic_benchmark_grades_its_own_gold_and_names_every_row_once(name, mini_world) -> None:
     problems = problems_of(name, mini_world)
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     if not hasattr(find_task(name).module, "gold_response"):  # those have tests of their own
@@ -100,7 +100,7 @@ def test_a_twin_grades_its_own_gold_and_names_every_row_once(name, mini_world) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_twin_s_media_open(name, mini_world) -> None:
+def test_a_synthetic_benchmark_s_media_open(name, mini_world) -> None:
     info = find_task(name)
     for row in load_rows(info, mini_world, limit=5):
         for shown in info.module.doc_to_visual(row):
@@ -211,9 +211,9 @@ def test_lmms_eval_alone_gives_the_same_answers(mini_world, tmp_path) -> None:
     from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL
     from lmms_eval.tasks import TaskManager
 
-    from atrl_bench.evaluation import models
-    from atrl_bench.evaluation.run import evaluate
+    from atrl_bench.evaluation.cell import evaluate
     from atrl_bench.mini import BASE
+    from atrl_bench.models import local
     from atrl_bench.profiles import load_profile
     from atrl_bench.results.store import Store
 
@@ -228,7 +228,7 @@ def test_lmms_eval_alone_gives_the_same_answers(mini_world, tmp_path) -> None:
     smoke = load_profile("smoke")
     pixels = {"min_pixels": smoke.evaluation.min_pixels, "max_pixels": smoke.evaluation.max_pixels}
     stock = Qwen2_5_VL(str(BASE), device="cpu", device_map="cpu", batch_size=4, system_prompt=None, **pixels)
-    stock._model = models.load(models.find_model(BASE), **pixels, dtype="float32").model  # its own is bfloat16
+    stock._model = local.load(local.find_model(BASE), **pixels, dtype="float32").model  # its own is bfloat16
     results = evaluator.simple_evaluate(
         model=stock,
         tasks=["my_mathvision"],

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.benchmarks import expand, find_task, load_rows, to_gold, to_problem, without_images
-from atrl_bench.evaluation.grading import Gold, grade
-from atrl_bench.evaluation.metrics.numbers import mra, read_number
-from atrl_bench.evaluation.protocol import MEDIA_ROOT, MEDIA_ROOT_VARIABLE
+from atrl_bench.evaluation.hooks import MEDIA_ROOT, MEDIA_ROOT_VARIABLE
+from atrl_bench.evaluation.tasks import expand, find_task, load_rows, to_gold, to_problem, without_images
+from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.grading.scorers.numbers import mra, read_number
 from atrl_bench.results.store import Problem
 
 TASKS = ("vsi_bench", "video_mmmu_perception", "video_mmmu_comprehension", "video_mmmu_adaptation", "mmvu_val")
@@ -31,7 +31,9 @@ def points(response: str, gold: Gold) -> float:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_twin_s_rows_are_named_once_have_their_video_and_grade_their_own_gold(name, mini_world) -> None:
+def test_a_synthetic_benchmark_s_rows_are_named_once_have_their_video_and_grade_their_own_gold(
+    name, mini_world
+) -> None:
     info = find_task(name)
     rows = load_rows(info, mini_world)
     problems = [to_problem(info, row) for row in without_images(rows)]
@@ -192,7 +194,7 @@ def test_a_direction_category_without_a_row_is_left_out_and_fails_nothing() -> N
     assert math.isnan(statistic(np.zeros(3), np.zeros(3)))
 
 
-def test_every_published_question_type_is_in_the_twin_and_makes_eight_categories(mini_world) -> None:
+def test_every_published_question_type_is_in_the_synthetic_benchmark_and_makes_eight_categories(mini_world) -> None:
     info = find_task("vsi_bench")
     types = {row["question_type"] for row in load_rows(info, mini_world)}
     assert len(types) == 10

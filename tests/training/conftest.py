@@ -86,7 +86,7 @@ def profile():
 
 @pytest.fixture
 def coin_grader(monkeypatch):
-    monkeypatch.setattr("atrl_bench.evaluation.grading.GradingPool", CoinPool)
+    monkeypatch.setattr("atrl_bench.grading.grade.GradingPool", CoinPool)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ class CoinReward:
 
 @pytest.fixture
 def coin_rewards(coin_grader, monkeypatch):
-    monkeypatch.setattr("atrl_bench.training.typed_rewards.TypedReward", CoinReward)
+    monkeypatch.setattr("atrl_bench.training.rewards.video_r1.TypedReward", CoinReward)
 
 
 @pytest.fixture

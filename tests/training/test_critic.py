@@ -17,7 +17,7 @@ from atrl_bench.training.critic import Critic, generalised_advantages, value_los
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import Critic as Settings
 from atrl_bench.training.run import train
-from atrl_bench.training.token_weights import TokenWeights
+from atrl_bench.training.weights.credit import TokenWeights
 
 
 def test_three_tokens_by_hand():

@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.run import model_digest, resolved_arguments, train
-from atrl_bench.training.token_weights import TokenWeights
+from atrl_bench.training.weights.credit import TokenWeights
 
 # Pairs a problem: two are enough for four updates of four, one for two.
 TWO, ONE = {"max_pairs_per_problem": 2}, {"max_pairs_per_problem": 1}
@@ -217,7 +217,8 @@ def test_the_pairs_of_a_run_are_a_table_beside_its_checkpoint(run, tmp_path):
 
 def test_a_base_that_gets_everything_wrong_says_what_to_change(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "atrl_bench.training.rewards.AccuracyReward.__call__", lambda self, texts, *_, **__: [-1.0] * len(texts)
+        "atrl_bench.training.rewards.accuracy.AccuracyReward.__call__",
+        lambda self, texts, *_, **__: [-1.0] * len(texts),
     )
     with pytest.raises(MissingDataError, match="gave no pair") as raised:
         run(tmp_path)

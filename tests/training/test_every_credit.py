@@ -11,7 +11,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollouts import trainer_class
-from atrl_bench.training.token_weights import TokenWeights, credit_config
+from atrl_bench.training.weights.credit import TokenWeights, credit_config
 
 # Every recipe that trains on images by rollouts, and so may have any credit.
 BASES = (
@@ -48,13 +48,13 @@ def start(base_folder, data_dir, profile, tmp_path):
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from atrl_bench.training.data import load_training_data
-    from atrl_bench.training.start import Start
+    from atrl_bench.training.trainer_inputs import TrainerInputs
 
     model = AutoModelForImageTextToText.from_pretrained(base_folder)
     processor = AutoProcessor.from_pretrained(base_folder, padding_side="left")
     data = load_training_data("geometry3k", data_dir)
     data = replace(data, problems=[replace(problem, key_steps=(("7",),)) for problem in data.problems])
-    return Start(None, profile, tmp_path, model, processor, data, None, 0)
+    return TrainerInputs(None, profile, tmp_path, model, processor, data, None, 0)
 
 
 @pytest.mark.parametrize("base", BASES)

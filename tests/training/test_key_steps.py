@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from atrl_bench.errors import EndpointError, MissingDataError
-from atrl_bench.evaluation.endpoint_client import EndpointConfig
+from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.key_steps import extract_key_steps, read_reply, request
 

@@ -11,12 +11,12 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.evaluation.models import Prompt, limit_pixels, model_inputs
-from atrl_bench.evaluation.positions import put_words_after_videos
-from atrl_bench.evaluation.video import Video, spaced
 from atrl_bench.mini import BASE, build_processor
 from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.videos import FRAMES_PER_SECOND, draw_scene
+from atrl_bench.models.local import Prompt, limit_pixels, model_inputs
+from atrl_bench.models.mrope import put_words_after_videos
+from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import model_digest, train

@@ -10,11 +10,11 @@ from accelerate.utils import set_seed
 from datasets import Dataset
 from trl import GRPOTrainer
 
+from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.order import problem_order, rollout_seed
 from atrl_bench.training.recipe import CreditChoice, load_recipe
-from atrl_bench.training.token_weights import TokenWeights
 from atrl_bench.training.trainer import CreditTrainer, Group
-from atrl_bench.training.trimming import Part, parts_of
+from atrl_bench.training.weights.credit import TokenWeights
 
 
 def weights_of(trainer):

@@ -1,0 +1,167 @@
+"""How well a token score finds the tokens that are known to be read from the image: the area under the ROC curve.
+
+A model reads generated problems with responses that list the digits of the picture and then compute. Which tokens
+transcribe the image is known, so nothing is judged: 1 is perfect, 0.5 is chance.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from atrl_bench.experiments.answer_credit import READINGS, read_again
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atrl_bench.credit import AttentionRows
+    from atrl_bench.models.local import LocalModel, Prompt
+
+MAX_LAYERS = 8  # of a deep model: the last ones
+NUM_DRAWS = 5  # of the rule that deals weights at random
+LAST, SINGLE, CREDIT = "last layers averaged", "single layer", "credit"
+# Rules whose numbers say nothing here: all the same, all or nothing by chance, or in need of the entropy.
+LEFT_OUT = ("uniform", "high_entropy")
+
+
+@dataclass(frozen=True)
+class AnchorScore:
+    """The mean AUC of one way to score tokens, over problems.
+
+    `corrected` is whether rows were divided by the bias, `preset` what a credit's other settings are.
+    """
+
+    part: str
+    setting: str
+    reading: str
+    corrected: bool
+    mean: float
+    standard_error: float
+    num_problems: int
+    preset: str = ""
+
+
+@dataclass(frozen=True)
+class KnownProblem:
+    """A prompt, the response that reads its image and works the answer out, and what there is to read."""
+
+    prompt: Prompt
+    response: str
+    transcription: str
+
+
+def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
+    """Return generated problems over test scans in a row, in every template of the evaluation."""
+    import numpy as np
+
+    from atrl_bench.mini.drawing import draw
+    from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
+    from atrl_bench.models.local import Prompt
+    from atrl_bench.models.prompts import TEMPLATES, render
+
+    rng = np.random.default_rng(seed)
+    kinds = [kind for kind in KINDS.values() if kind.layout == "row"]
+    found = []
+    for index in range(count):
+        problem = draw_problem(kinds[index % len(kinds)], "test", rng)
+        text = render(problem.question, index % len(TEMPLATES))
+        messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+        prompt = Prompt(str(index), messages, [draw(problem)])
+        found.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
+    return found
+
+
+def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:
+    """Return the scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
+    from atrl_bench.credit import transcribed_tokens
+
+    num_layers = min(MAX_LAYERS, model.model.config.get_text_config().num_hidden_layers)
+    attention_B: dict[tuple[str, int], list[AttentionRows]] = {}
+    anchors: list[Tensor] = []
+    for count in range(1, num_layers + 1):
+        reads = list(read_again(model, [p.prompt for p in problems], [p.response for p in problems], count))
+        for reading in READINGS:
+            attention_B[reading, count] = [read.attention_B[reading] for read in reads]
+        anchors = [
+            transcribed_tokens(list(read.texts), problem.transcription)
+            for read, problem in zip(reads, problems, strict=True)
+        ]
+    scores = []
+    for reading in READINGS:
+        for count in range(1, num_layers + 1):
+            means = attention_B[reading, count]
+            single = means if count == 1 else _layer(means, attention_B[reading, count - 1], count)
+            for corrected in (True, False):
+                scores.append(_connectivity(LAST, f"{count}", reading, corrected, means, anchors))
+                scores.append(_connectivity(SINGLE, f"{count} from the end", reading, corrected, single, anchors))
+    return scores + list(_credit_scores(attention_B, anchors, num_layers))
+
+
+def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
+    """Return the rows of the layer that a mean over `count` layers has and one over one less has not."""
+    from atrl_bench.credit import AttentionRows
+
+    return [
+        AttentionRows((count * mean.rows_TS - (count - 1) * less.rows_TS).clamp(min=0), mean.visual_S)
+        for mean, less in zip(means, shorter, strict=True)
+    ]
+
+
+def _connectivity(
+    part: str,
+    setting: str,
+    reading: str,
+    corrected: bool,
+    attention_B: Sequence[AttentionRows],
+    anchors: Sequence[Tensor],
+) -> AnchorScore:
+    from atrl_bench.credit import CreditConfig, token_credit
+
+    rule = "raw_attention" if corrected else "without_bias_correction"
+    config = CreditConfig()
+    values = [token_credit(attention, rule, config, seed).connectivity_T for seed, attention in enumerate(attention_B)]
+    return _score(part, setting, reading, corrected, anchors, values)
+
+
+def _credit_scores(
+    attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
+) -> Iterator[AnchorScore]:
+    from atrl_bench.credit import RULES, CreditConfig, token_credit
+
+    presets = {name: CreditConfig.preset(name) for name in ("literal", "default")}
+    settings = [
+        (name, rule, rule, config) for name, config in presets.items() for rule in RULES if rule not in LEFT_OUT
+    ]
+    literal, default = presets.values()
+    settings += [
+        ("literal", "atrl, predicting rows", "atrl", literal.replace(reading="predicting")),
+        ("default", "atrl, own rows", "atrl", default.replace(reading="own")),
+        ("default", "atrl, sinks kept", "atrl", default.replace(footprint="all")),
+        ("default", "atrl, 3 tokens a cluster", "atrl", default.replace(tokens_per_cluster=3)),
+    ]
+    for preset, name, rule, config in settings:
+        of_config = attention_B[config.reading, min(config.num_layers, num_layers)]
+        draws = [
+            [token_credit(f, rule, config, seed + 1000 * draw).credit_T for seed, f in enumerate(of_config)]
+            for draw in range(NUM_DRAWS if rule == "random" else 1)
+        ]
+        score = _score(CREDIT, name, config.reading, rule != "without_bias_correction", anchors, *draws)
+        yield replace(score, preset=preset)
+
+
+def _score(
+    part: str, setting: str, reading: str, corrected: bool, anchors: Sequence[Tensor], *draws: Sequence[Tensor]
+) -> AnchorScore:
+    """Return the mean over problems of the mean over draws of the random numbers, where there are several."""
+    from atrl_bench.credit import anchor_auc
+
+    aucs = [
+        statistics.fmean(anchor_auc(value_T, anchor_T) for value_T in values)
+        for *values, anchor_T in zip(*draws, anchors, strict=True)
+    ]
+    aucs = [auc for auc in aucs if not math.isnan(auc)]
+    error = statistics.stdev(aucs) / math.sqrt(len(aucs)) if len(aucs) > 1 else math.nan
+    return AnchorScore(part, setting, reading, corrected, statistics.fmean(aucs), error, len(aucs))

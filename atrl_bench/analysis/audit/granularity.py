@@ -1,0 +1,207 @@
+"""Which printed scores are possible at all, as k right answers out of n, and which look rounded by hand.
+
+A percentage over n problems is 100 k / n for a whole k. With two decimals about n in 10,000 of all printable numbers
+are of that form: for a small n, a number that is not was not counted over n. (Psychology knows it as the GRIM test.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import groupby
+
+from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.printed import Score, Size
+
+REPEATS = 8  # of the paper's Mean@8
+DECISIVE = 0.001  # a number of fits that chance reaches more rarely than this is an explanation
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How many of a column's scores are possible over `total` answers, and how many would be by chance."""
+
+    total: int
+    what: str
+    num_scores: int
+    num_fits: int
+    chance: float
+
+    @property
+    def expected(self) -> float:
+        """Return the number of fits among numbers that have nothing to do with `total`."""
+        return self.num_scores * self.chance
+
+    @property
+    def tail(self) -> float:
+        """Return how often chance gives at least as many fits."""
+        from scipy.stats import binom
+
+        return float(binom.sf(self.num_fits - 1, self.num_scores, self.chance))
+
+    @property
+    def reading(self) -> str:
+        """Return "ruled out" (some score is impossible), "confirmed" (all fit, beyond chance), or "untestable"."""
+        if self.num_fits < self.num_scores:
+            return "ruled out"
+        return "confirmed" if self.tail < DECISIVE else "untestable"
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.num_fits} of {self.num_scores} ({self.expected:.1f} by chance), {self.reading}"
+
+
+def is_possible(score: Decimal, total: int) -> bool:
+    """Return whether some k out of `total`, in percent, is printed as `score`, halves rounded either way."""
+    half = Decimal(1).scaleb(int(score.as_tuple().exponent)) / 2
+    nearest = int(score * total / 100)
+    return any(abs(Decimal(100 * k) / total - score) <= half for k in (nearest, nearest + 1) if k <= total)
+
+
+def chance_of_fit(total: int, digits: int) -> float:
+    """Return the share of all printable numbers with so many decimals that are possible over `total`."""
+    return min(1.0, total / 10 ** (digits + 2))
+
+
+def fit(scores: Sequence[Decimal], total: int, what: str) -> Fit:
+    """Return how well one size explains the scores."""
+    digits = -int(scores[0].as_tuple().exponent)
+    return Fit(total, what, len(scores), sum(is_possible(s, total) for s in scores), chance_of_fit(total, digits))
+
+
+def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
+    """Return a finding for each table and benchmark: which of the sizes it may have been counted over are possible."""
+    findings = [
+        _finding(table, members, fits)
+        for (table, task), members in _columns(scores)
+        if (fits := [_fit_of(members, size, n) for size in sizes.get(task, ()) for n in (1, REPEATS)])
+    ]
+    unexplained = [finding.where for finding in findings if finding.outcome == "fails"]
+    explained = [finding.where for finding in findings if finding.outcome == "holds"]
+    return Section(
+        "granularity",
+        "Scores as k out of n",
+        "Every score of a benchmark was tested for being k right answers out of n, for one run and for the mean of "
+        f"{REPEATS}. By chance, n in 10,000 numbers with two decimals are (n in 1,000 with one), so large n cannot be "
+        "tested. One impossible score rules a size out.",
+        f"Confirmed beyond chance: {', '.join(explained) or 'none'}. Explained by no size that could be meant: "
+        f"{', '.join(unexplained) or 'none'}. The other {len(findings) - len(explained) - len(unexplained)} columns "
+        "fit some size, but chance would too.",
+        tuple(findings),
+    )
+
+
+def _fit_of(members: Sequence[Score], size: Size, repeats: int) -> Fit:
+    how = "one run" if repeats == 1 else f"mean of {repeats} runs"
+    return fit([score.value for score in members], size.problems * repeats, f"{how} over {size.what}")
+
+
+def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]]]:
+    """Return the scores by (table, task)."""
+
+    def key(score: Score) -> tuple[str, str]:
+        return score.table, score.task
+
+    return [(at, list(members)) for at, members in groupby(sorted(scores, key=key), key=key)]
+
+
+def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Finding:
+    readings = {found.reading for found in fits}
+    if "confirmed" in readings:
+        best = min((found for found in fits if found.reading == "confirmed"), key=lambda found: found.tail)
+        outcome, sure = "holds", f"{best.what}; chance does this {_once_in(best.tail)}"
+    elif readings == {"ruled out"}:
+        outcome, sure = "fails", "certain, if none of these sizes is wrong and the scores are counts of right answers"
+    else:
+        outcome, sure = "open", "what fits would fit by chance too"
+    return Finding(
+        where=f"{table}: {members[0].column_label}",
+        printed=f"{len(members)} scores",
+        computed="; ".join(map(str, fits)),
+        outcome=outcome,  # type: ignore[arg-type]
+        sure=sure,
+        details={
+            "table": table,
+            "task": members[0].task,
+            "sizes": [
+                {
+                    "total": found.total,
+                    "what": found.what,
+                    "fits": found.num_fits,
+                    "by_chance": round(found.expected, 2),
+                    "reading": found.reading,
+                    "impossible": [str(s.value) for s in members if not is_possible(s.value, found.total)],
+                }
+                for found in fits
+            ],
+        },
+    )
+
+
+def _once_in(tail: float) -> str:
+    return f"once in {1 / tail:,.0f} times" if tail > 1e-9 else "less than once in a thousand million times"
+
+
+# Last digits --------------------------------------------------------------------------------------------------------
+
+
+def is_round(score: Decimal) -> bool:
+    """Return whether the last printed digit is 0 or 5."""
+    return score.as_tuple().digits[-1] in (0, 5)
+
+
+def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
+    """Return a finding for each table of two decimals: how many of its trained scores end in 0 or 5.
+
+    A column that is all k/1000 is left out: its scores end in 0 because of its size. Where 1,000 problems explain a
+    column in part, it is counted but does not decide.
+    """
+    findings = []
+    for table in dict.fromkeys(score.table for score in scores):
+        members = [s for s in scores if s.table == table and s.digits == 2 and not s.is_baseline]
+        members = [s for s in members if not _explains_round(s, scores, sizes)]
+        if len(members) >= 10:
+            deciding = [s for s in members if not _favours_round(sizes.get(s.task, ()))]
+            findings.append(_last_digit_finding(table, members, deciding))
+    rounded = [finding.where for finding in findings if finding.outcome == "fails"]
+    return Section(
+        "last_digits",
+        "Last digits",
+        "Two scores in ten end in 0 or 5 when nothing makes them. Rows of the untrained model are left out, and "
+        "benchmarks whose size makes every score end in 0; a benchmark of 1,000 problems never decides.",
+        f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Second decimals there carry no information."
+        if rounded
+        else "No table has more scores ending in 0 or 5 than chance gives.",
+        tuple(findings),
+    )
+
+
+def _favours_round(sizes: Sequence[Size]) -> bool:
+    return any(1000 % size.problems == 0 for size in sizes)
+
+
+def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> bool:
+    column = [s.value for s in scores if (s.table, s.task) == (score.table, score.task)]
+    return any(
+        1000 % size.problems == 0 and all(is_possible(value, size.problems) for value in column)
+        for size in sizes.get(score.task, ())
+    )
+
+
+def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> Finding:
+    from scipy.stats import binom
+
+    num_round = sum(is_round(s.value) for s in members)
+    num_deciding = sum(is_round(s.value) for s in deciding)
+    tail = float(binom.sf(num_deciding - 1, len(deciding), 0.2)) if deciding else 1.0
+    computed = f"{num_round} of {len(members)} end in 0 or 5; {0.2 * len(members):.0f} by chance"
+    if len(deciding) < len(members):
+        computed += f"; without benchmarks of 1,000 problems {num_deciding} of {len(deciding)}"
+    return Finding(
+        where=table,
+        printed=f"{len(members)} scores with two decimals",
+        computed=computed,
+        outcome="fails" if tail < DECISIVE else "holds",
+        sure=f"chance does this {_once_in(tail)}" if tail < DECISIVE else "as chance gives, or nearly",
+        details={"table": table, "round": num_round, "scores": len(members), "deciding": len(deciding), "p": tail},
+    )

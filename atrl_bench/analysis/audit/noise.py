@@ -1,0 +1,185 @@
+"""Which published differences are larger than the noise that their benchmark's size implies.
+
+The paper prints no answers, so how often two rows disagree on a problem is unknown. Two bounds are known. Unpaired:
+both rows answer independently, and the standard error of the difference is sqrt(p(1-p)/n + q(1-q)/n). Best case: the
+better row loses no problem that the other solves, and the exact McNemar test has only wins to count. Between the two
+lies what decides: how many problems may change sides before the difference could be chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.printed import Address, Claims, Score, Size
+
+Z95 = 1.959964  # of the normal distribution
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a difference between two scores over the same n problems can mean."""
+
+    difference: float
+    num_problems: int
+    unpaired_stderr: float
+    best_case_p: float
+    max_changed: float
+
+    @property
+    def reading(self) -> str:
+        """Return "noise" (even in the best case), "beyond noise" (even unpaired), or "undecided"."""
+        if self.best_case_p >= 0.05:
+            return "noise"
+        return "beyond noise" if abs(self.difference) > Z95 * self.unpaired_stderr else "undecided"
+
+
+def bounds(score: float, other: float, num_problems: int) -> Bounds:
+    """Return both bounds for two accuracies in percent, one run each over the same problems.
+
+    `max_changed` is the largest share of the problems on which the two rows may disagree with the difference still
+    significant at 5 %: with D disagreements and a surplus of k, McNemar needs k / sqrt(D) above 1.96.
+    """
+    p, q = score / 100, other / 100
+    unpaired = math.sqrt((p * (1 - p) + q * (1 - q)) / num_problems)
+    surplus = round(abs(p - q) * num_problems)
+    best_case = min(1.0, 2 * 0.5**surplus)
+    changed = min(1.0, (surplus / Z95) ** 2 / num_problems)
+    return Bounds(score - other, num_problems, 100 * unpaired, best_case, changed)
+
+
+def noise(scores: Sequence[Score], claims: Claims) -> Section:
+    """Return a finding for each difference the paper builds on: credit against none, and best against second best."""
+    at = {score.address: score for score in scores}
+    findings = [
+        _finding(score, other, claims.sizes[score.task][0])
+        for score, other in (*_pairs(scores, at), *_bold(scores))
+        if score.task in claims.sizes
+    ]
+    findings += [_spread(members, claims.sizes[members[0].task][0]) for members in _spreads(scores)]
+    readings = Counter(finding.details.get("reading") for finding in findings)
+    return Section(
+        "noise",
+        "Differences against noise",
+        "One run each over the benchmark's problems, counted as independent, which favours the paper (MathVerse asks "
+        "788 problems five times). Beyond noise: larger than 1.96 unpaired standard errors. Noise: not significant "
+        "even if the better row lost no problem. Between them it depends on how many problems changed sides, which "
+        "only the answers would tell.",
+        f"{readings['beyond noise']} differences are beyond noise, {readings['noise']} are noise, "
+        f"{readings['undecided']} cannot be decided from what is printed.",
+        tuple(findings),
+    )
+
+
+def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
+    """Return a finding for each table: how many of its differences from the untrained model are beyond noise."""
+    at = {score.address: score for score in scores}
+    findings = []
+    for table in dict.fromkeys(score.table for score in scores):
+        pairs = [
+            (s, at[s.table, s.baseline, s.column])
+            for s in scores
+            if s.table == table and not s.is_baseline and (s.table, s.baseline, s.column) in at and s.task in sizes
+        ]
+        if pairs:
+            readings = Counter(_bounds(s, b, sizes[s.task][0]).reading for s, b in pairs)
+            findings.append(
+                Finding(
+                    where=table,
+                    printed=f"{len(pairs)} differences from {pairs[0][1].row_label}",
+                    computed=f"{readings['beyond noise']} beyond noise, {readings['undecided']} undecided, "
+                    f"{readings['noise']} noise",
+                    outcome="open" if readings["noise"] or readings["undecided"] else "holds",
+                    sure="for these test problems and one training run; another seed may move a row by more",
+                    details=dict(readings),
+                )
+            )
+    return Section(
+        "baseline_noise",
+        "Differences from each table's baseline",
+        "The same bounds for every arrow of a table.",
+        "An arrow says by how much a row changed, not that it did: of "
+        f"{sum(sum(f.details.values()) for f in findings)} arrows "
+        f"{sum(f.details.get('beyond noise', 0) for f in findings)} are beyond noise.",
+        tuple(findings),
+    )
+
+
+def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[Score, Score]]:
+    """Return each score with that of the row which differs from its own in its credit alone."""
+    return [
+        (score, at[score.table, score.compared_with, score.column])
+        for score in scores
+        if score.compared_with and (score.table, score.compared_with, score.column) in at
+    ]
+
+
+def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
+    """Return each column's best score with the second best, unless that pair is compared already."""
+    found = []
+    for table, column in dict.fromkeys((s.table, s.column) for s in scores):
+        ranked = sorted((s for s in scores if (s.table, s.column) == (table, column)), key=lambda s: -s.value)
+        if len(ranked) > 2 and ranked[0].compared_with != ranked[1].row and ranked[0].value > ranked[1].value:
+            found.append((ranked[0], ranked[1]))
+    return found
+
+
+def _bounds(score: Score, other: Score, size: Size) -> Bounds:
+    return bounds(float(score.value), float(other.value), size.problems)
+
+
+def _finding(score: Score, other: Score, size: Size) -> Finding:
+    found = _bounds(score, other, size)
+    sure = {
+        "beyond noise": "for these problems, even if the rows were unrelated",
+        "noise": "too few problems for this difference, however the answers are paired",
+        "undecided": f"chance, if more than {100 * found.max_changed:.1f} % of the problems changed sides",
+    }[found.reading]
+    return Finding(
+        where=f"{score.table}: {score.row_label} against {other.row_label}, {score.column_label}",
+        printed=f"{score.value} and {other.value}",
+        computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * found.unpaired_stderr:.1f} "
+        f"(n = {size.problems})",
+        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[found.reading],  # type: ignore[arg-type]
+        sure=sure,
+        details={
+            "reading": found.reading,
+            "difference": float(score.value - other.value),
+            "problems": size.problems,
+            "unpaired_stderr": found.unpaired_stderr,
+            "best_case_p": found.best_case_p,
+            "max_changed": found.max_changed,
+        },
+    )
+
+
+def _spreads(scores: Sequence[Score]) -> list[list[Score]]:
+    """Return the scores that were printed with a standard deviation over training runs, by table and column."""
+    columns = dict.fromkeys((s.table, s.column) for s in scores if s.spread is not None)
+    return [[s for s in scores if (s.table, s.column) == at and s.spread is not None] for at in columns]
+
+
+def _spread(members: Sequence[Score], size: Size) -> Finding:
+    """Return how still the problems must have stood for a standard deviation over trainings to be this small."""
+    spreads = [member.spread for member in members if member.spread is not None]
+    p = float(members[-1].value) / 100
+    binomial = 100 * math.sqrt(p * (1 - p) / size.problems)
+    # A problem that is a toss-up in every training adds 1/4 to the variance of the number of right answers.
+    tossed = [min(1.0, (float(spread) / 100) ** 2 * size.problems / 0.25) for spread in (min(spreads), max(spreads))]
+    return Finding(
+        where=f"{members[0].table}: spread over training runs, {members[0].column_label}",
+        printed=f"standard deviations of {min(spreads)} to {max(spreads)} points",
+        computed=f"one run's binomial standard error is {binomial:.2f}; spreads so small allow toss-ups on "
+        f"{100 * tossed[0]:.1f} to {100 * tossed[1]:.1f} % of the {size.problems} problems",
+        outcome="open",
+        sure="suggestive: trainings share the problems, so they may differ by less than a run's own error",
+        details={
+            "smallest": float(min(spreads)),
+            "largest": float(max(spreads)),
+            "binomial_stderr": binomial,
+            "max_tossed": tossed[1],
+        },
+    )

@@ -1,0 +1,288 @@
+"""What the paper prints: its scores, the numbers it derives from them, and what it says of them in words.
+
+Scores are read from `reports/paper/<table>.csv`. `reports/paper/audit/derived.csv` holds the averages, arrows and Δ
+that stand beside them, which the audit recomputes; `reports/paper/audit/claims.yaml` what the running text says, each
+claim with the formula that checks it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.experiments.definition import (
+    ColumnDefinition,
+    RowDefinition,
+    TableDefinition,
+    list_tables,
+    load_paper_scores,
+    load_paper_spreads,
+    load_table,
+)
+from atrl_bench.profiles import load_profile, read_settings
+from atrl_bench.resources import folder
+
+AVERAGE = "average"
+Address = tuple[str, str, str]  # table, row, column
+
+
+@dataclass(frozen=True)
+class Score:
+    """One printed score: where it stands, and what it is a score of as far as the table's definition says."""
+
+    table: str
+    row: str
+    column: str
+    row_label: str
+    column_label: str
+    value: Decimal
+    task: str
+    baseline: str = ""
+    compared_with: str | None = None
+    spread: Decimal | None = None  # standard deviation over training runs
+    experiment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def address(self) -> Address:
+        """Return (table, row, column)."""
+        return self.table, self.row, self.column
+
+    @property
+    def is_baseline(self) -> bool:
+        """Return whether its row is what others are compared with."""
+        return self.row == self.baseline
+
+    @property
+    def where(self) -> str:
+        """Return how a reader finds it."""
+        return f"{self.table}: {self.row_label}, {self.column_label}"
+
+    @property
+    def digits(self) -> int:
+        """Return how many decimals were printed."""
+        return -int(self.value.as_tuple().exponent)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """One printed number that follows from scores: an `average` of a row, or a `change` from another row."""
+
+    table: str
+    row: str
+    column: str
+    kind: str
+    against: str
+    printed: Decimal
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Claim(_Settings):
+    """A number in the running text, or a figure, and how it follows from the tables."""
+
+    says: str = Field(description="what the paper says, in its words or nearly")
+    where: str = Field(description="the section, figure or table it says it in")
+    printed: str = Field(description="the number it prints, with its digits")
+    formula: Any = Field(description="what it should be: a number, table/row/column, or {operation: [parts]}")
+    note: str = Field("", description="what else there is to know")
+
+
+class SameExperiment(_Settings):
+    """Cells that are one experiment by the paper's own words, so that they should hold one number."""
+
+    what: str
+    cells: tuple[str, ...] = Field(min_length=2)
+    why: str = Field(description="which words of the paper make them one experiment")
+    sure: str = "likely"
+
+
+class Order(_Settings):
+    """A claim that one row is above another."""
+
+    says: str
+    where: str
+    table: str
+    better: str = Field(description="row, or column where models are columns")
+    worse: str
+    only: tuple[str, ...] = Field((), description="of these benchmarks; none: of all that both have")
+
+
+class Below(_Settings):
+    """A trained row that is said to improve on, or be a baseline beside, the row it started from."""
+
+    says: str
+    rows: tuple[str, ...] = Field(description="the method's row ids, counted in every table that has them")
+
+
+class Statement(_Settings):
+    """Two passages that cannot both be right, without a number to recompute."""
+
+    first: str
+    second: str
+    note: str
+    sure: str = "likely"
+
+
+class Size(_Settings):
+    """A number of problems that a benchmark's scores might be counted over."""
+
+    problems: int = Field(gt=0)
+    what: str
+
+
+class Claims(_Settings):
+    """Everything in `claims.yaml`."""
+
+    claims: tuple[Claim, ...] = ()
+    same: tuple[SameExperiment, ...] = ()
+    orders: tuple[Order, ...] = ()
+    below: tuple[Below, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    sizes: dict[str, tuple[Size, ...]] = {}
+
+
+def load_scores() -> list[Score]:
+    """Return every printed score of every table, in the order of the tables."""
+    found = []
+    for table in list_tables():
+        definition = load_table(table)
+        printed, spreads = load_paper_scores(definition), load_paper_spreads(definition)
+        for row in definition.rows:
+            for column in definition.columns:
+                if (row.id, column.id) in printed:
+                    at = row.id, column.id
+                    found.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
+    return found
+
+
+def load_derived(known: Iterable[str]) -> list[Derived]:
+    """Return the printed averages and changes of the tables in `known`."""
+    path = folder("reports") / "paper" / "audit" / "derived.csv"
+    if not path.is_file():
+        return []
+    tables = set(known)
+    with path.open(encoding="utf-8", newline="") as file:
+        records = list(csv.DictReader(file))
+    return [
+        Derived(r["table"], r["row"], r["column"], r["kind"], r["against"], Decimal(r["printed"]))
+        for r in records
+        if r["table"] in tables
+    ]
+
+
+def load_claims() -> Claims:
+    """Return what the running text says."""
+    path = folder("reports") / "paper" / "audit" / "claims.yaml"
+    return read_settings(path, Claims) if path.is_file() else Claims()
+
+
+def address_of(text: str) -> Address:
+    """Return "table/row/column" as its three names."""
+    parts = text.split("/")
+    if len(parts) != 3:
+        raise InvalidFileError(
+            f"claims.yaml: {text!r} is not table/row/column.", next_step="edit reports/paper/audit/claims.yaml"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def tables_in(formula: Any) -> set[str]:
+    """Return the tables that a formula reads."""
+    if isinstance(formula, str):
+        return {address_of(formula)[0]} if "/" in formula else set()
+    if isinstance(formula, Mapping):
+        return set().union(*(tables_in(part) for part in formula.values()))
+    if isinstance(formula, (list, tuple)):
+        return set().union(*(tables_in(part) for part in formula))
+    return set()
+
+
+def compute(formula: Any, scores: Mapping[Address, Decimal], digits: int | None = None) -> Decimal:
+    """Return the value of a formula over the printed scores.
+
+    A formula is a number, an address, or one operation: `mean`, `sum`, `minus` (first less the others), `share` (first
+    of the second, in percent) or `over`. With `digits`, every mean is rounded to so many before it is used further:
+    what a writer gets who works from rounded averages.
+    """
+    if isinstance(formula, Mapping):
+        if len(formula) != 1:
+            raise InvalidFileError(
+                f"claims.yaml: {dict(formula)!r} is not one operation.",
+                next_step="edit reports/paper/audit/claims.yaml",
+            )
+        ((name, parts),) = formula.items()
+        values = [compute(part, scores, digits) for part in parts]
+        return _operation(str(name), values, digits)
+    if isinstance(formula, str) and "/" in formula:
+        address = address_of(formula)
+        if address not in scores:
+            raise InvalidFileError(
+                f"claims.yaml: no printed score at {formula}.", next_step="edit reports/paper/audit/claims.yaml"
+            )
+        return scores[address]
+    return Decimal(str(formula))
+
+
+def rounded(value: Decimal, digits: int) -> Decimal:
+    """Return the value with so many decimals, halves upwards, as the paper rounds."""
+    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+
+
+def _operation(name: str, values: list[Decimal], digits: int | None) -> Decimal:
+    match name:
+        case "mean":
+            mean = sum(values, Decimal(0)) / len(values)
+            return mean if digits is None else rounded(mean, digits)
+        case "sum":
+            return sum(values, Decimal(0))
+        case "minus":
+            return values[0] - sum(values[1:], Decimal(0))
+        case "share":
+            return 100 * values[0] / values[1]
+        case "over":
+            return values[0] / values[1]
+        case _:
+            raise InvalidFileError(
+                f"claims.yaml: unknown operation {name!r}.",
+                why="Known: mean, sum, minus, share, over.",
+                next_step="edit reports/paper/audit/claims.yaml",
+            )
+
+
+def _score(definition: TableDefinition, row: RowDefinition, column: ColumnDefinition, value: Decimal) -> Score:
+    return Score(
+        table=definition.id,
+        row=row.id,
+        column=column.id,
+        row_label=row.label,
+        column_label=column.text,
+        value=value,
+        task=column.task,
+        baseline=definition.baseline_of(row),
+        compared_with=row.compared_with,
+        experiment=_experiment(definition, row, column),
+    )
+
+
+def _experiment(
+    definition: TableDefinition, row: RowDefinition, column: ColumnDefinition
+) -> tuple[tuple[str, str], ...]:
+    """Return what the number was measured of, field by field; empty where nothing says how the row was trained."""
+    if row.not_measured or row.served:
+        return ()
+    model = definition.model_of(row) or load_profile("paper").model
+    fields = {"model": model.rpartition("/")[2], "method": row.recipe or "untrained"}
+    if row.recipe:
+        settings = [f"{name}={value}" for name, value in sorted(row.credit.settings.items())]
+        fields["credit"] = " ".join([row.credit.rule, row.credit.preset, *settings])
+        fields |= {"data": row.data or definition.data, "schedule": row.schedule or definition.schedule}
+    fields |= {"task": column.task} | ({"frames": str(column.frames)} if column.frames else {})
+    return tuple(fields.items())

@@ -1,0 +1,144 @@
+"""Which test problems are in a training set: one pass over the training set, of which nothing is kept.
+
+A pair is of one of four kinds. The first three mean that the test problem, or what it is about, has been trained on.
+The fourth alone does not: "What is the area of the shaded region?" is asked of many figures. Where both sets have such
+a text exactly once it is called distinctive, and a person should look at the two figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from atrl_bench.analysis.contamination.likeness import Gallery, Picture, Text
+
+SAME_QUESTION = "same question"
+SAME_PICTURE = "same picture, other text"
+TEXT_ALONE = "same text, no picture"
+OTHER_PICTURE = "same text, other picture"
+KINDS = (SAME_QUESTION, SAME_PICTURE, TEXT_ALONE, OTHER_PICTURE)  # the first that applies is the problem's
+FOUND = KINDS[:3]
+
+MAX_POSTINGS = 50  # a run of words that more test problems have says nothing about any of them
+MAX_PAIRS = 3  # training rows named for one test problem and kind
+
+
+@dataclass(frozen=True)
+class Item:
+    """A problem of either set by its fingerprints; `is_shown` when it has a picture or a video, readable or not."""
+
+    item_id: str
+    group: str
+    text: Text
+    pictures: tuple[Picture, ...]
+    is_shown: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A test problem and a training row: how alike their texts are (1: the same), how far their pictures are apart."""
+
+    test_id: str
+    train_id: str
+    kind: str
+    likeness: float
+    distance: float | None
+
+
+class ProblemIndex:
+    """The problems of a benchmark, ready to be looked for."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = list(items)
+        self._by_words: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        postings: dict[int, list[int]] = defaultdict(list)
+        for index, item in enumerate(self.items):
+            if item.text.words:
+                self._by_words[item.text.words].append(index)
+            for shingle in item.text.shingles:
+                postings[shingle].append(index)
+        self._postings = {shingle: places for shingle, places in postings.items() if len(places) <= MAX_POSTINGS}
+        pictures = [(index, picture) for index, item in enumerate(self.items) for picture in item.pictures]
+        self._owners = [index for index, _ in pictures]
+        self._gallery = Gallery([picture for _, picture in pictures])
+
+    def pairs(self, train: Item) -> list[Pair]:
+        """Return every test problem that this training row is like, and how."""
+        distances: dict[int, float] = {}
+        for picture in train.pictures:
+            for index, distance in self._gallery.find(picture).items():
+                owner = self._owners[index]
+                distances[owner] = min(distance, distances.get(owner, distance))
+        likenesses = self._alike(train.text)
+        found = []
+        for index in sorted(distances.keys() | likenesses.keys()):
+            test, likeness = self.items[index], likenesses.get(index, 0.0)
+            kind = _kind(test, train, likeness, index in distances)
+            found.append(Pair(test.item_id, train.item_id, kind, likeness, distances.get(index)))
+        return found
+
+    def num_groups(self, item: Item) -> int:
+        """Return how many different problems of the benchmark have the text of this one; versions of one are one."""
+        return len({self.items[index].group for index in self._by_words[item.text.words]})
+
+    def _alike(self, text: Text) -> dict[int, float]:
+        places = set(self._by_words.get(text.words, ()))
+        for shingle in text.shingles:
+            places.update(self._postings.get(shingle, ()))
+        likenesses = ((index, self.items[index].text.likeness(text)) for index in places)
+        return {index: likeness for index, likeness in likenesses if likeness > 0}
+
+
+def _kind(test: Item, train: Item, likeness: float, is_same_picture: bool) -> str:
+    if is_same_picture:
+        # Some benchmarks draw the whole question into the picture and leave the text empty.
+        return SAME_QUESTION if likeness or not test.text.words else SAME_PICTURE
+    return OTHER_PICTURE if test.is_shown and train.is_shown else TEXT_ALONE
+
+
+@dataclass
+class Tally:
+    """What was found of one benchmark so far."""
+
+    index: ProblemIndex
+    num_train: int = 0
+    pairs: dict[tuple[str, str], list[Pair]] = field(default_factory=dict)  # by test problem and kind
+    num_pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, train: Iterable[Item]) -> None:
+        """Look for the benchmark's problems among these training rows."""
+        for item in train:
+            self.num_train += 1
+            for pair in self.index.pairs(item):
+                key = (pair.test_id, pair.kind)
+                self.num_pairs[key] += 1
+                kept = self.pairs.setdefault(key, [])
+                if len(kept) < MAX_PAIRS:
+                    kept.append(pair)
+
+    def kind_of(self, item: Item) -> str | None:
+        """Return the strongest kind in which a test problem was found, or None."""
+        return next((kind for kind in KINDS if (item.item_id, kind) in self.pairs), None)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many test problems there are of each kind, each counted once."""
+        kinds = Counter(self.kind_of(item) for item in self.index.items)
+        return {kind: kinds[kind] for kind in KINDS}
+
+    def is_distinctive(self, item: Item) -> bool:
+        """Return whether a text that was found with another picture occurs once on either side."""
+        return self.num_pairs[item.item_id, OTHER_PICTURE] == 1 and self.index.num_groups(item) == 1
+
+    def listed(self) -> list[Pair]:
+        """Return the pairs a person should see: all that count, and of the others the distinctive ones."""
+        shown: list[Pair] = []
+        for item in self.index.items:
+            kind = self.kind_of(item)
+            if kind in FOUND or (kind == OTHER_PICTURE and self.is_distinctive(item)):
+                shown += self.pairs[item.item_id, str(kind)]
+        return shown
+
+    def num_distinctive(self) -> int:
+        """Return how many test problems share nothing but a distinctive text."""
+        return sum(self.kind_of(item) == OTHER_PICTURE and self.is_distinctive(item) for item in self.index.items)

@@ -1,0 +1,411 @@
+"""`atrl-bench overhead`: where a training step's time goes, with and without token credit.
+
+Two trainers that differ in their credit alone take turns in one process. The learning rate is zero: both see the same
+responses and do the same work; the optimiser step itself is taken. Seconds are wall seconds on a GPU and processor
+seconds without one, which other processes on the machine do not lengthen.
+
+The weights may be the mini base's, or random ones at the shape of a large model: how long a step takes does not depend
+on what the model has learned, but on its size, on the length of its responses and on how many there are.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import textwrap
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import Profile, load_profile
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import CreditTrainer
+
+REST = "optimiser and the rest"
+# How a report calls the phases, in the order in which a step goes through them.
+PHASES = {
+    "generation": "generation",
+    "reward": "grading the responses",
+    "scoring": "forward, scoring",
+    "forward": "forward, training",
+    "backward": "backward",
+    "attention_rows": "attention rows",
+    "graph": "token graph",
+    "credit": "credit from the graph",
+    "batching": "batching",
+    REST: REST,
+}
+CREDIT_PHASES = ("attention_rows", "graph", "credit")
+# What the paper's text on efficiency prints, of a sum that leaves generation out.
+PUBLISHED = {"forward": 65.4, "backward": 33.5, "AT-RL": 1.2}
+PUBLISHED_SOURCE = "the AT-RL paper, Computational Efficiency: one iteration on an NVIDIA A100"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a Qwen2.5-VL that its time depends on, and of the problems it is measured on."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocabulary: int
+    vision_hidden: int
+    vision_depth: int
+    vision_heads: int
+    vision_intermediate: int
+    response_tokens: int
+    visual_tokens: int
+    num_problems: int
+    dtype: str
+
+
+SHAPES = {
+    "7b": Shape(
+        hidden=3584,
+        layers=28,
+        heads=28,
+        kv_heads=4,
+        intermediate=18944,
+        vocabulary=152064,
+        vision_hidden=1280,
+        vision_depth=32,
+        vision_heads=16,
+        vision_intermediate=3420,
+        response_tokens=512,
+        visual_tokens=512,
+        num_problems=4,
+        dtype="bfloat16",
+    )
+}
+
+
+def overhead(
+    profile: Profile,
+    *,
+    recipe: str = "grpo",
+    credit: str = "atrl",
+    shape: str | Shape | None = None,
+    rollouts: int = 5,
+    threads: int = 1,
+    root: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Return the seconds of a rollout with its updates, with and without the credit, and the share of each phase.
+
+    `shape` names a model of random weights (`7b`); without it the profile's base model is measured. The first rollout
+    of each trainer pays for what is set up once and is not counted. Medians over the other `rollouts`.
+    """
+    if isinstance(shape, str):
+        if shape not in SHAPES:
+            raise UnknownNameError("shape", shape, SHAPES, next_step="atrl-bench overhead --shape 7b")
+        shape = SHAPES[shape]
+    if credit == "uniform":
+        raise InvalidFileError(
+            "Uniform credit is what the other credit is compared with.", next_step="atrl-bench overhead --credit atrl"
+        )
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            # Renamings inside the libraries are no news for whoever reads a measurement.
+            warnings.filterwarnings("ignore", category=FutureWarning, module="(transformers|trl|accelerate|peft)")
+            run_dir = root or Path(folder)
+            seconds, phases = _measured(profile, recipe, credit, shape, rollouts, run_dir, on_progress)
+    finally:
+        torch.set_num_threads(before)
+    plain, credited = statistics.median(seconds["uniform"]), statistics.median(seconds[credit])
+    return {
+        "profile": profile.name,
+        "model": "random weights" if shape else profile.model,
+        "shape": vars(shape) if shape else None,
+        "recipe": recipe,
+        "credit": credit,
+        "rollouts": rollouts,
+        "threads": threads,
+        "clock": "wall" if torch.cuda.is_available() else "processor",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "seconds_plain": plain,
+        "seconds_credited": credited,
+        "ratio": credited / plain,
+        "shares": _shares(phases, seconds[credit]),
+        "as_published": _as_published(phases),
+        "published": PUBLISHED,
+        "published_source": PUBLISHED_SOURCE,
+    }
+
+
+def _shares(phases: Sequence[dict[str, float]], totals: Sequence[float]) -> dict[str, float]:
+    """Return the median over rollouts of each phase's share of the whole, in percent."""
+    names = [name for name in PHASES if any(name in parts for parts in phases)]
+    names += sorted({name for parts in phases for name in parts} - set(names))
+    return {
+        name: 100 * statistics.median(p.get(name, 0.0) / total for p, total in zip(phases, totals, strict=True))
+        for name in names
+    }
+
+
+def _as_published(phases: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the paper's three shares: of forward, backward and credit together, nothing else counted."""
+    parts: dict[str, list[float]] = defaultdict(list)
+    for phase in phases:
+        forward = phase.get("scoring", 0.0) + phase.get("forward", 0.0)
+        three = {
+            "forward": forward,
+            "backward": phase.get("backward", 0.0),
+            "AT-RL": sum(phase.get(name, 0.0) for name in CREDIT_PHASES),
+        }
+        for name, seconds in three.items():
+            parts[name].append(100 * seconds / sum(three.values()))
+    return {name: statistics.median(shares) for name, shares in parts.items()}
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def _measured(
+    profile: Profile,
+    recipe: str,
+    credit: str,
+    shape: Shape | None,
+    rollouts: int,
+    run_dir: Path,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[dict[str, list[float]], list[dict[str, float]]]:
+    """Return the seconds of each rollout by credit, and the phases of each rollout with the credit."""
+    from atrl_bench.mini import write_world
+    from atrl_bench.training.order import problem_order
+
+    data_dir = write_world(run_dir / "world", profile if profile.generated_data else load_profile("mini"))
+    if shape is not None:
+        profile = _at_shape(profile, shape)
+    seconds: dict[str, list[float]] = {"uniform": [], credit: []}
+    phases: list[dict[str, float]] = []
+    with ExitStack() as stack:
+        now = stack.enter_context(_clock())
+        trainers = {
+            name: stack.enter_context(_trainer(run_dir / name, recipe, name, profile, shape, data_dir))
+            for name in seconds
+        }
+        for trainer in trainers.values():
+            _prepare(trainer)
+        any_trainer = trainers["uniform"]
+        per_rollout = profile.training.prompts_per_rollout
+        order = problem_order(len(any_trainer.data.problems), per_rollout * (rollouts + 1), 0)
+        for rollout in range(rollouts + 1):
+            problems = order[rollout * per_rollout : (rollout + 1) * per_rollout]
+            rows = [{"row": row} for row in problems for _ in range(profile.training.group_size)]
+            for name, trainer in trainers.items():
+                with _graph_timed(trainer):
+                    total, parts = one_rollout(trainer, rows, now)
+                if rollout > 0:
+                    seconds[name].append(total)
+                    if name == credit:
+                        phases.append(parts | {REST: total - sum(parts.values())})
+            if on_progress is not None:
+                on_progress(rollout + 1, rollouts + 1)
+    return seconds, phases
+
+
+def one_rollout(trainer: CreditTrainer, rows: list[dict[str, Any]], now: Callable[[], float]) -> tuple[float, Any]:
+    """Return the seconds of one rollout with all its updates, and of each phase in it."""
+    import torch
+
+    trainer.clock.pop()
+    started = now()
+    for _ in range(trainer.updates_per_rollout):
+        for _ in range(trainer.args.gradient_accumulation_steps):
+            trainer.training_step(trainer.model, rows, None)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
+        trainer.optimizer.step()
+        trainer.model.zero_grad()
+        trainer.state.global_step += 1
+    seconds = now() - started
+    parts = trainer.clock.pop()
+    # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.
+    parts["forward"] = parts.pop("forward_backward", 0.0)
+    return seconds, parts
+
+
+@contextmanager
+def _clock() -> Iterator[Callable[[], float]]:
+    """Yield the clock of the measurement, which is the phases' too while this lasts."""
+    import torch
+
+    from atrl_bench.training import clock
+
+    if torch.cuda.is_available():
+        yield clock._now
+        return
+    usual, clock._now = clock._now, time.process_time
+    try:
+        yield time.process_time
+    finally:
+        clock._now = usual
+
+
+def _prepare(trainer: CreditTrainer) -> None:
+    """Make the trainer ready for steps of size nothing, with the backward pass as a phase of its own."""
+    trainer.model.train()
+    trainer.create_optimizer()
+    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = 0.0
+    trainer.accelerator.backward = _timed(trainer, "backward", trainer.accelerator.backward)
+
+
+@contextmanager
+def _graph_timed(trainer: CreditTrainer) -> Iterator[None]:
+    """Count building and partitioning the token graph as a phase of its own while this lasts."""
+    from atrl_bench.credit import rules
+
+    usual = rules.cosine_graph, rules.partition
+    rules.cosine_graph, rules.partition = (_timed(trainer, "graph", function) for function in usual)
+    try:
+        yield
+    finally:
+        rules.cosine_graph, rules.partition = usual
+
+
+def _timed(trainer: CreditTrainer, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def timed(*arguments: Any, **options: Any) -> Any:
+        with trainer.clock.phase(phase):
+            return function(*arguments, **options)
+
+    return timed
+
+
+# What is measured -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _trainer(
+    folder: Path, recipe: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
+) -> Iterator[CreditTrainer]:
+    from atrl_bench.mini import BASE
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import _build
+
+    if shape is None:
+        base = str(BASE) if profile.model == "mini" else profile.model
+        with _build(folder, load_recipe(recipe, credit=credit), profile, base, data_dir, 0) as trainer:
+            yield trainer
+        return
+    with _random_trainer(folder, recipe, credit, profile, shape, data_dir) as trainer:
+        # Answers of random weights are all wrong, and a group without signal would be given no credit.
+        trainer._needs_credit = lambda group: True  # type: ignore[method-assign]
+        yield trainer
+
+
+@contextmanager
+def _random_trainer(
+    folder: Path, recipe: str, credit: str, profile: Profile, shape: Shape, data_dir: Path
+) -> Iterator[CreditTrainer]:
+    """Yield the trainer of a model with random weights; adapters are trained, so that one GPU holds it."""
+    from transformers import AutoProcessor
+
+    from atrl_bench.mini import BASE
+    from atrl_bench.training.data import load_training_data
+    from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+    from atrl_bench.training.rollouts import build
+    from atrl_bench.training.run import _adapters
+    from atrl_bench.training.trainer_inputs import TrainerInputs
+
+    chosen = load_recipe(recipe, credit=credit, finetuning="lora")
+    if not isinstance(chosen, RolloutRecipe):
+        raise InvalidFileError(
+            f"Recipe {recipe} samples no responses.",
+            why="A step's phases are those of training on rollouts.",
+            next_step="atrl-bench overhead --recipe grpo",
+        )
+    processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
+    pixels = shape.visual_tokens * 28 * 28
+    processor.image_processor.size = {"shortest_edge": pixels, "longest_edge": pixels}
+    data = load_training_data(chosen.data, data_dir)
+    start = TrainerInputs(chosen, profile, folder, random_model(shape), processor, data, _adapters(chosen), 0)
+    with build(start) as trainer:
+        yield trainer
+
+
+def _at_shape(profile: Profile, shape: Shape) -> Profile:
+    sizes = profile.training.model_copy(
+        update={
+            "prompts_per_rollout": shape.num_problems,
+            "completions_per_device": shape.num_problems,
+            "max_response_tokens": shape.response_tokens,
+            "max_prompt_tokens": shape.visual_tokens + 256,
+            "max_pixels": shape.visual_tokens * 28 * 28,
+            "dtype": shape.dtype,
+        }
+    )
+    return profile.model_copy(update={"training": sizes})
+
+
+def random_model(shape: Shape) -> Any:
+    """Return a Qwen2.5-VL of this shape with random weights, on the GPU if there is one, reading the mini tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    from atrl_bench.mini import BASE
+
+    config = AutoConfig.from_pretrained(BASE)
+    text, vision = config.text_config, config.vision_config
+    head = shape.hidden // shape.heads
+    text.hidden_size, text.intermediate_size = shape.hidden, shape.intermediate
+    text.num_hidden_layers, text.layer_types = shape.layers, ["full_attention"] * shape.layers
+    text.num_attention_heads, text.num_key_value_heads = shape.heads, shape.kv_heads
+    text.vocab_size, text.max_position_embeddings = shape.vocabulary, 32768
+    # Qwen2.5-VL's own division of the rotary angles between time, height and width: 1 to 1.5 to 1.5.
+    text.rope_parameters = {**text.rope_parameters, "mrope_section": [head // 8, 3 * head // 16, 3 * head // 16]}
+    vision.hidden_size, vision.depth, vision.num_heads = shape.vision_hidden, shape.vision_depth, shape.vision_heads
+    vision.intermediate_size, vision.out_hidden_size = shape.vision_intermediate, shape.hidden
+    vision.fullatt_block_indexes = list(range(7, shape.vision_depth, 8)) or [shape.vision_depth - 1]
+    vision.window_size = 112
+    for part in (config, text, vision):
+        part.initializer_range = 0.02
+    config.tie_word_embeddings = False
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.device(device):
+        return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def overhead_text(record: dict[str, Any]) -> str:
+    """Return the measurement as a person reads it, beside what the paper prints."""
+    about = (
+        f"{record['recipe']} with {record['credit']} against uniform credit: {record['model']}, profile "
+        f"{record['profile']}, medians of {record['rollouts']} rollouts with updates, {record['clock']} seconds on "
+        f"{record['device']}, {record['threads']} thread(s)"
+    )
+    lines = [
+        *textwrap.wrap(about, 80),
+        "",
+        f"uniform {record['seconds_plain']:.3f} s   {record['credit']} {record['seconds_credited']:.3f} s   "
+        f"ratio {record['ratio']:.3f}",
+        "",
+        f"{'share of a step with the credit':<40}{'%':>8}",
+    ]
+    lines += [f"  {PHASES.get(name, name):<38}{share:8.2f}" for name, share in record["shares"].items()]
+    lines += ["", f"{'forward, backward and credit alone':<40}{'%':>8}{'paper %':>10}"]
+    for name, share in record["as_published"].items():
+        lines.append(f"  {name:<38}{share:8.2f}{record['published'][name]:10.1f}")
+    lines.append(f"Paper: {record['published_source'].removeprefix('the AT-RL paper, ')}.")
+    if record["model"] == "mini":
+        lines.append("A tiny model: its shares tell how the work is divided here, not on an A100.")
+    if record["shape"] is not None:
+        lines.append("Adapters alone are trained: a full backward pass takes a larger share.")
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""What one response looked at: an attention row for each of its tokens, and which columns are image.
+
+Shapes: B responses in a batch, T response tokens, S positions of prompt and response together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import BoolTensor, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionRows:
+    """One response: T attention rows over its S valid columns (prompt, then response; no padding)."""
+
+    rows_TS: Tensor
+    """Head- and layer-mean attention, float32 on the CPU, the row of token t in line t."""
+    visual_S: Tensor
+    """True where a column is an image or video token."""
+    entropy_T: Tensor | None = None
+    """Entropy of the distribution each token was drawn from; only the high_entropy rule reads it."""
+
+    def __post_init__(self) -> None:
+        if self.rows_TS.ndim != 2 or not self.rows_TS.is_floating_point():
+            raise ValueError(f"rows_TS should be a float matrix, not {self.rows_TS.dtype} {tuple(self.rows_TS.shape)}.")
+        num_tokens, num_columns = self.rows_TS.shape
+        if self.visual_S.shape != (num_columns,) or self.visual_S.dtype != torch.bool:
+            raise ValueError(
+                f"visual_S should be {num_columns} booleans, one per column of rows_TS, "
+                f"not {self.visual_S.dtype} {tuple(self.visual_S.shape)}."
+            )
+        if self.entropy_T is not None and self.entropy_T.shape != (num_tokens,):
+            raise ValueError(f"entropy_T should have {num_tokens} values, not shape {tuple(self.entropy_T.shape)}.")
+        if self.rows_TS.numel():
+            least, greatest = (float(bound) for bound in torch.aminmax(self.rows_TS))
+            # aminmax carries a NaN through, and a comparison with NaN is false.
+            if not (least >= 0 and greatest < float("inf")):
+                raise ValueError(
+                    f"Attention rows should be finite and not negative; these reach from {least} to {greatest}. "
+                    "A NaN usually means that the forward pass itself overflowed."
+                )
+
+
+def split_attention_rows(
+    rows_BTS: Tensor,
+    attention_mask_BS: Tensor,
+    visual_BS: Tensor,
+    response_mask_BT: Tensor,
+    entropy_BT: Tensor | None = None,
+) -> list[AttentionRows]:
+    """Returns the AttentionRows of each response of a padded batch, cut to its valid rows and columns.
+
+    The response tokens are the last T of the S positions, as in every trainer that pads prompts on the left and
+    completions on the right. `response_mask_BT` marks the rows that are trained on, `attention_mask_BS` the columns
+    that are no padding; a column may be valid without being trained on (a tool's output).
+    """
+    attention_B = []
+    for b, rows_TS in enumerate(rows_BTS):
+        row_T = response_mask_BT[b].bool().cpu()
+        column_S = attention_mask_BS[b].bool().cpu()
+        attention_B.append(
+            AttentionRows(
+                rows_TS=rows_TS[row_T][:, column_S].float().cpu(),
+                visual_S=visual_BS[b].bool().cpu()[column_S],
+                entropy_T=None if entropy_BT is None else entropy_BT[b].detach().float().cpu()[row_T],
+            )
+        )
+    return attention_B
+
+
+def visual_columns(config: object, input_ids_BS: Tensor) -> BoolTensor:
+    """Returns which positions hold an image or video token, by the placeholder ids that a model's config names.
+
+    The tokens that mark where an image starts and ends are text.
+    """
+    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+    ids = {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    if not ids:
+        raise ValueError(f"{type(config).__name__} names no image token; pass the visual columns yourself.")
+    return torch.isin(input_ids_BS, torch.tensor(sorted(ids), device=input_ids_BS.device))  # type: ignore[return-value]

@@ -1,0 +1,286 @@
+"""What every task of `tasks/` shares: from a benchmark's row to lmms-eval's hooks, and back to one verdict.
+
+A task module says five things about a row: `problem_id`, `group` (the cluster its standard error is taken over),
+`question`, `gold` and `images` (pictures, or the path of a video). `hooks` turns them into the functions that
+lmms-eval calls, so that `lmms-eval --include_path tasks` and our own runner see the same prompt and the same verdict.
+Its metrics average over all repeats of a problem; lmms-eval's default filter would score the first and drop the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.grading.grade import NUM_UNKNOWN_CHOICES, Gold, Verdict, shared_pool
+from atrl_bench.models.prompts import LETTERS, choose_template, render
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL.Image import Image
+
+# Part of every cell's key: raise it when a row gets another prompt, gold answer or cluster from what is in here.
+VERSION = 1
+
+Row = Mapping[str, Any]
+GradeMany = Callable[[Sequence[tuple[str, Gold]]], Sequence[Verdict]]
+
+
+class Hooks(NamedTuple):
+    """The functions that lmms-eval calls, in the order in which a task module unpacks them."""
+
+    doc_to_text: Callable[..., str]
+    doc_to_visual: Callable[[Row], Sequence[Image | str]]
+    doc_to_target: Callable[[Row], str]
+    process_results: Callable[[Row, list[str]], dict[str, Any]]
+
+
+def hooks(
+    problem_id: Callable[[Row], str],
+    group: Callable[[Row], str],
+    question: Callable[[Row], str],
+    gold: Callable[[Row], Gold],
+    images: Callable[[Row], Sequence[Image | str]],
+    medium: str = "image",
+) -> Hooks:
+    """Return lmms-eval's view of a benchmark that these five functions describe, whose prompts speak of a `medium`."""
+
+    def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
+        run_seed = int((settings or {}).get("run_seed", 0))
+        return render(question(row), choose_template(run_seed, problem_id(row)), medium)
+
+    def doc_to_target(row: Row) -> str:
+        return gold(row).answer
+
+    def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
+        verdicts = grade_many([(response, gold(row)) for response in responses])
+        points = [verdict.points for verdict in verdicts]
+        unscored = [float(verdict.state not in ("correct", "wrong")) for verdict in verdicts]
+        metrics = {"acc_at_1": points[0], "mean_at_n": _mean(points), "not_scored": _mean(unscored)}
+        return {name: {"score": value, "group": group(row)} for name, value in metrics.items()}
+
+    return Hooks(doc_to_text, images, doc_to_target, process_results)
+
+
+_PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
+
+
+def interleaved(
+    doc_to_text: Callable[..., str], pictures: Callable[[Row], Mapping[int, Image]]
+) -> Callable[..., list[dict[str, Any]]]:
+    """Return a `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
+
+    A picture that is named twice is shown twice, one that is never named comes first, and a name without a picture
+    stays text. Without this hook lmms-eval puts all images before the text, whatever `<image 2>` an option is.
+    """
+
+    def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        text, shown = doc_to_text(row, lmms_eval_specific_kwargs), pictures(row)
+        named = {int(number) for number in _PLACEHOLDER.findall(text)}
+        parts: list[Any] = [picture for number, picture in shown.items() if number not in named]
+        start = 0
+        for place in _PLACEHOLDER.finditer(text):
+            if int(place[1]) in shown:
+                parts += [text[start : place.start()], shown[int(place[1])]]
+                start = place.end()
+        parts.append(text[start:])
+        content = [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "url": part}
+            for part in parts
+            if part != ""
+        ]
+        return [{"role": "user", "content": content}]
+
+    return doc_to_messages
+
+
+def mean_score(items: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean over problems: the aggregation of every metric of ours."""
+    return _mean([item["score"] for item in items])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# Verdicts ---------------------------------------------------------------------------------------------------------
+
+_graders: list[GradeMany] = []
+
+
+def grade_many(answers: Sequence[tuple[str, Gold]]) -> Sequence[Verdict]:
+    """Return the verdicts on (response, gold) pairs from the grader in use: our runner's, or a pool of this process."""
+    return (_graders[-1] if _graders else shared_pool().grade_many)(answers)
+
+
+class use_grader:  # noqa: N801 - reads as a statement: `with use_grader(...)`
+    """Let `process_results` ask this grader: our runner has graded and stored every answer by the time it is called."""
+
+    def __init__(self, grader: GradeMany) -> None:
+        self.grader = grader
+
+    def __enter__(self) -> None:
+        _graders.append(self.grader)
+
+    def __exit__(self, *_: object) -> None:
+        _graders.remove(self.grader)
+
+
+# Rows -------------------------------------------------------------------------------------------------------------
+
+
+def prepare(split: Dataset) -> Dataset:
+    """Return the split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
+
+    One unreadable picture would otherwise end the whole run as soon as lmms-eval touches its row. The number is the
+    only name that every row of every benchmark has.
+    """
+    from datasets import Image as ImageFeature
+
+    for column, feature in split.features.items():
+        if isinstance(feature, ImageFeature):
+            split = split.cast_column(column, ImageFeature(decode=False))
+    return split.add_column("row_number", list(range(len(split))))
+
+
+def image_names(rows: Dataset, column: str) -> list[str]:
+    """Return a name for the picture of each row, the same where the picture is: the cluster of questions about it."""
+    pictures = rows.select_columns(column)
+    return [hashlib.sha256(row[column]["bytes"] or row[column]["path"].encode()).hexdigest()[:12] for row in pictures]
+
+
+def open_image(cell: Any) -> Image:
+    """Return an image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
+
+    Transparent pixels become white, as on the page they come from: plain conversion would show black on black.
+    """
+    from PIL import Image as Pillow
+    from PIL import ImageFile
+
+    ImageFile.LOAD_TRUNCATED_IMAGES = (
+        False  # importing lmms-eval turns it on, and half a picture passes for a whole one
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+        source = io.BytesIO(cell["bytes"]) if isinstance(cell, Mapping) and cell.get("bytes") else None
+        picture = Pillow.open(source or cell["path"]) if isinstance(cell, Mapping) else cell
+        picture.load()
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        page = Pillow.new("RGBA", picture.size, "white")
+        page.alpha_composite(picture)
+        picture = page
+    return picture.convert("RGB")
+
+
+def numbered_images(row: Row) -> dict[int, Image]:
+    """Return the pictures of the columns `image_1`, `image_2` and so on by their number, without the empty ones."""
+    numbers = sorted(int(name.removeprefix("image_")) for name in row if re.fullmatch(r"image_\d{1,2}", name))
+    return {number: open_image(cell) for number in numbers if (cell := row[f"image_{number}"]) is not None}
+
+
+MEDIA_ROOT = "media_root"  # the column of a video benchmark's rows that says where its files are
+MEDIA_ROOT_VARIABLE = "ATRL_BENCH_MEDIA_ROOT"  # says it where lmms-eval alone reads the rows
+
+
+def video_file(row: Row, name: str) -> str:
+    """Return the path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
+    root = row.get(MEDIA_ROOT) or os.environ.get(MEDIA_ROOT_VARIABLE)
+    if not root:
+        raise MissingDataError(
+            f"Nothing says where the video {name} is.",
+            why="The rows were read without the folder of the unpacked archives.",
+            next_step=f"give atrl-bench a --data-dir; with lmms-eval alone, set {MEDIA_ROOT_VARIABLE} to that folder",
+        )
+    path = Path(root, name)
+    if not path.resolve().is_relative_to(Path(root).resolve()):
+        raise ValueError(f"the row names a file outside its folder: {name}")
+    return str(path)
+
+
+def num_pixels(row: Row) -> int:
+    """Return how many pixels the row's images have, read from their headers; a broken header counts as none."""
+    from PIL import Image as Pillow
+
+    total = 0
+    for value in row.values():
+        if isinstance(value, Mapping) and value.get("bytes"):
+            with contextlib.suppress(OSError, ValueError, SyntaxError, Warning):
+                width, height = Pillow.open(io.BytesIO(value["bytes"])).size
+                total += width * height
+    return total
+
+
+_ITEM = re.compile(
+    r"""\s*(?:'(?P<single>(?:[^'\\]|\\.)*)(?:'|\Z)|"(?P<double>(?:[^"\\]|\\.)*)(?:"|\Z)"""
+    r"""|(?P<bare>[^\s'",\[\]][^'",\[\]]*))\s*(?:,|\Z)""",
+    re.S,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|([\\'\"nrt]))")
+
+
+def read_list(text: str) -> list[str]:
+    """Return the items of a Python list that a dataset keeps as a string: `"['3 cm', \\"it's\\"]"`.
+
+    Nothing is evaluated. A last string that was never closed (`"['24/7', '3.43]"`) ends where the list does, and a
+    backslash that Python would not have written, as in `\\frac`, is a backslash.
+    """
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")):
+        raise ValueError(f"not a list: {text[:80]!r}")
+    inner, items, start = inner[1:-1].rstrip(), [], 0
+    while start < len(inner):
+        item = _ITEM.match(inner, start)
+        if item is None:
+            raise ValueError(f"not a list of strings and numbers: {text[:80]!r}")
+        bare = item["bare"]
+        items.append(bare.strip() if bare else _ESCAPE.sub(_unescaped, item["single"] or item["double"] or ""))
+        start = item.end()
+    return items
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
+    return chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(escape[4], escape[4])
+
+
+def open_gold(answer: str) -> Gold:
+    """Return the gold of an open question: the one answer, or the first of a list of accepted ones with the others.
+
+    Only a list of quoted strings is a list of answers: `[1, 2]` may be an interval.
+    """
+    accepted = read_list(answer) if re.match(r"\s*\[\s*['\"].*\]\s*\Z", answer, re.S) else [answer]
+    accepted = [repair_latex(one) for one in accepted if one.strip()]
+    return Gold(accepted[0], references=tuple(accepted) if len(accepted) > 1 else ()) if accepted else Gold("")
+
+
+def choice_gold(answer: str, options: Sequence[str]) -> Gold:
+    """Return the gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
+
+    What is neither (MathVerse has `False`, `C` above `D`, and letters without options) is compared as it stands.
+    """
+    answer = answer.strip()
+    letter = re.fullmatch(r"\(?([A-P])\)?\.?", answer)
+    if letter and LETTERS.index(letter[1]) < (len(options) or NUM_UNKNOWN_CHOICES):
+        return Gold(letter[1], tuple(options), kind="choice")
+    if answer in options:
+        return Gold(LETTERS[list(options).index(answer)], tuple(options), kind="choice")
+    return Gold(answer, tuple(options))
+
+
+def repair_latex(answer: str) -> str:
+    """Return a gold answer with the damage of earlier conversions undone, and nothing else changed.
+
+    Seen in the public files: the form feed of a `\\f` that was read as an escape, in `\\x0crac{36}{13}`; a box around
+    the whole answer, `$\\boxed{4}$`; the unit of `69{degrees}`; and `掳`, which is a degree sign read as Chinese.
+    """
+    answer = answer.replace("\x0c", "\\f").replace("掳", "°").replace("{degrees}", "^\\circ").strip()
+    boxed = re.fullmatch(r"\$?\s*\\boxed\{([^{}]*)\}\s*\$?", answer)
+    return boxed[1].strip() if boxed else answer

@@ -1,0 +1,275 @@
+"""Points of an ablation: rows for any value of any field of the credit, beside the rows of the paper.
+
+A point starts from the row that the ablation names (`point`) and changes fields of its `CreditConfig`, its credit rule
+or its preset. A point that the paper has is that row of the table; any other becomes a row of its own, after the row
+with the next smaller value where there is one, and stays with the run folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.experiments.definition import RowDefinition, TableDefinition, list_ablations, load_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
+from atrl_bench.training.recipe import CreditChoice
+
+if TYPE_CHECKING:
+    from atrl_bench.experiments.run import Plan
+
+# The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
+SYMBOLS = {
+    "L": "num_layers",
+    "lambda_exp": "exp_weight",
+    "gamma": "exp_decay",
+    "lambda_cos": "cosine_weight",
+    "tau_sim": "min_edge_similarity",
+    "tau_cen": "min_centroid_similarity",
+    "alpha": "outlier_scale",
+    "q": "hub_fraction",
+    "R": "num_neighbours",
+    "lambda_sim": "similarity_weight",
+    "lambda_imp": "importance_weight",
+    "tau_nb": "min_neighbour_score",
+    "topk": "kept_fraction",
+}
+PRINTED = {
+    "num_layers": "L",
+    "exp_weight": "λ_exp",
+    "exp_decay": "γ",
+    "cosine_weight": "λ_cos",
+    "min_edge_similarity": "τ_sim",
+    "min_centroid_similarity": "τ_cen",
+    "outlier_scale": "α",
+    "hub_fraction": "q",
+    "num_neighbours": "R",
+    "similarity_weight": "λ_sim",
+    "importance_weight": "λ_imp",
+    "min_neighbour_score": "τ_nb",
+}
+# Fields that the full rule does not read bring along the rule that does.
+RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
+CHOICE = ("rule", "preset")  # what a point may change beside the fields of CreditConfig
+
+Setting = float | int | str | bool | None
+
+
+def ablate_plan(
+    name: str,
+    topk: str | float | None = None,
+    settings: Sequence[str] = (),
+    *,
+    profile: Profile,
+    workspace: Path | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    data_dir: Path | None = None,
+) -> Plan:
+    """Return the jobs of an ablation, or, with `topk` or `settings`, of these points and what they are set against.
+
+    `topk=0.15` is short for the setting `topk=0.15`, which keeps that share of the tokens by hard truncation. A setting
+    is `field=value` or `field=value,value,...`; several settings make every combination.
+    """
+    from atrl_bench.experiments.run import plan_definition, plan_table
+
+    if name not in list_ablations():
+        raise UnknownNameError("ablation", name, list_ablations(), next_step="atrl-bench list ablations")
+    given = [*([f"topk={topk}"] if topk is not None else []), *settings]
+    if not given:
+        options: dict[str, Any] = {"rows": rows, "columns": columns, "seeds": seeds, "data_dir": data_dir}
+        return plan_table(name, profile=profile, workspace=workspace, **options)
+    run_dir = RunDir.at(workspace, profile, data_dir)
+    definition, asked = with_points(with_saved_points(load_table(name), run_dir), given)
+    needed = {name for row in asked for name in (row.id, definition.baseline_of(row), row.compared_with) if name}
+    return plan_definition(definition.select(rows=rows, columns=columns), run_dir, seeds, frozenset(needed))
+
+
+def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
+    """Return the ablation with the points that these settings ask for, and the rows that those points are."""
+    values: dict[str, list[Setting]] = {}
+    for assignment in assignments:
+        name, of_name = _values(assignment)
+        if name in values:
+            raise InvalidFileError(
+                f"{name} is set twice.", next_step=f"write --set {name}=value,value for several values"
+            )
+        values[name] = of_name
+    asked = []
+    for combination in itertools.product(*values.values()):
+        row = _point(definition, dict(zip(values, combination, strict=True)))
+        if not any(_is_same(definition, other, row) for other in definition.rows):
+            definition = definition.model_copy(update={"rows": _inserted(definition, row)})
+        asked.append(next(other for other in definition.rows if _is_same(definition, other, row)))
+    return definition, asked
+
+
+# Reading settings -----------------------------------------------------------------------------------------------------
+
+
+def _values(assignment: str) -> tuple[str, list[Setting]]:
+    """Return the field's own name and its values."""
+    from atrl_bench.credit import CreditConfig
+
+    name, equals, text = (part.strip() for part in assignment.partition("="))
+    if not equals or not text:
+        raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
+    field = SYMBOLS.get(name, name)
+    known = [item.name for item in dataclasses.fields(CreditConfig)]
+    if field not in known and field not in CHOICE:
+        raise UnknownNameError(
+            "field of the credit", name, [*known, *CHOICE, *SYMBOLS], next_step="read docs/method.md"
+        )
+    return field, [_value(part.strip()) for part in text.split(",")]
+
+
+def _value(text: str) -> Setting:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    return value if isinstance(value, (float, int, str, bool)) or value is None else text
+
+
+def _text(value: Setting) -> str:
+    """Return the value as `_value` reads it."""
+    return "null" if value is None else str(value)
+
+
+def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
+    """Return the row that differs from the ablation's point in these fields."""
+    from atrl_bench.credit import RULES
+
+    start = definition.row(definition.point or "")
+    implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
+    choice = {"rule": changes.get("rule", implied), "preset": changes.get("preset", start.credit.preset)}
+    if choice["rule"] not in RULES:
+        raise UnknownNameError("credit rule", str(choice["rule"]), RULES, next_step="atrl-bench list credit")
+    fields = {name: value for name, value in changes.items() if name not in CHOICE}
+    try:
+        credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
+        _config(credit)
+    except (ValueError, TypeError) as error:
+        shown = " ".join(f"{name}={_text(value)}" for name, value in changes.items())
+        raise InvalidFileError(
+            f"--set {shown} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
+        ) from None
+    return RowDefinition(
+        id="__".join(f"{name}_{_text(value)}" for name, value in changes.items()),
+        label=_label(changes),
+        recipe=start.recipe,
+        credit=credit,
+        model=start.model,
+        data=start.data,
+        schedule=start.schedule,
+        in_paper=False,
+        added_by=" ".join(f"--set {name}={_text(value)}" for name, value in changes.items()),
+    )
+
+
+def _config(credit: CreditChoice) -> Any:
+    """Return the settings as the credit computes with them: two choices of one config are one point."""
+    from atrl_bench.credit import CreditConfig
+
+    return CreditConfig.preset(credit.preset).replace(**credit.settings)
+
+
+def _label(changes: Mapping[str, Setting]) -> str:
+    if set(changes) == {"kept_fraction"}:
+        return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
+    shown = [f"{PRINTED.get(name, name)}={_text(value)}" for name, value in changes.items()]
+    return ", ".join(shown if "rule" in changes else ["AT-RL", *shown])
+
+
+# Placing rows ---------------------------------------------------------------------------------------------------------
+
+
+def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
+    """Return whether two rows are one training, however their credits are written down."""
+
+    def training(row: RowDefinition) -> list[Any]:
+        fields = definition.recipe_fields(row)
+        where = [definition.model_of(row), fields["data"], fields.get("schedule")]
+        return [row.recipe, row.credit.rule, _config(row.credit), *where]
+
+    return training(one) == training(other)
+
+
+def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefinition, ...]:
+    """Return the rows with this one in its place: along the curve it is a point of, else after the ablation's point."""
+    rows, mine = definition.rows, dataclasses.asdict(_config(row.credit))
+    of_field: dict[str, list[tuple[float, RowDefinition]]] = defaultdict(list)
+    for other in rows:
+        if (other.recipe, other.credit.rule) == (row.recipe, row.credit.rule) and other.id != definition.point:
+            theirs = dataclasses.asdict(_config(other.credit))
+            differing = [name for name in mine if mine[name] != theirs[name]]
+            if len(differing) == 1 and all(_is_number(of[differing[0]]) for of in (mine, theirs)):
+                of_field[differing[0]].append((theirs[differing[0]], other))
+    start = definition.row(definition.point or "")
+    neighbour, run_dir = start, rows.index(start) + 1
+    if of_field:
+        field, curve = max(of_field.items(), key=lambda item: len(item[1]))
+        below = [(value, other) for value, other in curve if value < mine[field]]
+        if below:
+            neighbour = max(below, key=lambda item: item[0])[1]
+            run_dir = rows.index(neighbour) + 1
+        else:
+            neighbour = min(curve, key=lambda item: item[0])[1]
+            run_dir = rows.index(neighbour)
+    other_row = neighbour.compared_with if neighbour is not start else start.id
+    changes = {"group": neighbour.group, "compared_with": None if other_row == definition.baseline else other_row}
+    return (*rows[:run_dir], row.model_copy(update=changes), *rows[run_dir:])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# In the run folder ----------------------------------------------------------------------------------------------------
+
+
+def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:
+    """Return the ablation with the points that were run in this folder before."""
+    for assignments in _saved(definition, run_dir) if definition.kind == "ablation" else []:
+        definition, _ = with_points(definition, assignments)
+    return definition
+
+
+def save_points(definition: TableDefinition, run_dir: RunDir) -> None:
+    """Write down which rows of the ablation are no rows of its file, so that later reports show them too."""
+    added = [row.added_by.removeprefix("--set ").split(" --set ") for row in definition.rows if row.added_by]
+    known = _saved(definition, run_dir)
+    if any(point not in known for point in added):
+        content = known + [point for point in added if point not in known]
+        write_atomically(_path(definition, run_dir), (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _saved(definition: TableDefinition, run_dir: RunDir) -> list[list[str]]:
+    path = _path(definition, run_dir)
+    if not path.is_file():
+        return []
+    try:
+        points = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(setting, str) for point in points for setting in point):
+            raise ValueError("A point is a list of settings such as `topk=0.15`.")
+    except (ValueError, TypeError) as error:
+        raise InvalidFileError(
+            f"{path} does not list the points of {definition.id}.",
+            why=str(error),
+            next_step=f"correct {path}, or delete it: the table then has the rows of its own file only",
+        ) from None
+    return list(points)
+
+
+def _path(definition: TableDefinition, run_dir: RunDir) -> Path:
+    return run_dir.root / "points" / f"{definition.id}.json"

@@ -1,0 +1,278 @@
+"""The credit of each token of stored responses, as training would have given it, from one more forward pass.
+
+    credit_of_responses(model, prompts, responses, config) -> list[TokenCredit]      any model, any prompts
+    credit_of_cell(store, key, place) -> {(problem id, repeat): TokenCredit}         of what a cell holds, remembered
+
+Of what was made, nothing is sampled again: the response is read by the model that wrote it, its attention rows are
+recorded, and the credit rule does the rest. Texts and numbers stay aligned: the texts of a response join to all of it.
+
+Shapes: T response tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
+from atrl_bench.results.store import Cell, Store
+
+if TYPE_CHECKING:
+    from atrl_bench.credit import AttentionRows, CreditConfig
+    from atrl_bench.credit.config import Reading
+    from atrl_bench.models.local import LocalModel, Prompt
+
+READINGS: tuple[Reading, Reading] = ("own", "predicting")
+DIGITS = 5  # as many as survive another machine's order of adding up
+VERSION = 1  # of the remembered files; changes with anything here that could change them
+
+
+@dataclass(frozen=True)
+class TokenCredit:
+    """The tokens of one response in order; the text of the one that ended it is empty."""
+
+    texts: tuple[str, ...]
+    connectivity_T: tuple[float, ...]  # C_i, the debiased attention to the image
+    credit_T: tuple[float, ...]  # what the advantage of each token would be multiplied by
+    cluster_T: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReadResponse:
+    """A response with what the model looked at while it was read again, by which row counts as a token's."""
+
+    texts: tuple[str, ...]
+    token_ids: tuple[int, ...]
+    attention_B: Mapping[Reading, AttentionRows]
+
+
+def credit_of_responses(
+    model: LocalModel,
+    prompts: Sequence[Prompt],
+    responses: Sequence[str],
+    config: CreditConfig,
+    rule: str = "atrl",
+    run_seed: int = 0,
+) -> list[TokenCredit]:
+    """Return the credit of each response to the prompt at its place."""
+    from atrl_bench.credit import token_credit
+
+    credits = []
+    for read in read_again(model, prompts, responses, config.num_layers):
+        seed = zlib.crc32(str((run_seed, list(read.token_ids))).encode())  # as in training
+        credit = token_credit(read.attention_B[config.reading], rule, config, seed)
+        credits.append(
+            TokenCredit(
+                read.texts,
+                tuple(round(value, DIGITS) for value in credit.connectivity_T.tolist()),
+                tuple(round(value, DIGITS) for value in credit.credit_T.tolist()),
+                tuple(credit.cluster_T.tolist()),
+            )
+        )
+    return credits
+
+
+def read_again(
+    model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], num_layers: int
+) -> Iterator[ReadResponse]:
+    """Yield the footprints of each response, read by the model after its prompt and ended as it would end one."""
+    import torch
+
+    from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
+    from atrl_bench.models.local import model_inputs
+
+    network, tokenizer = model.model, model.processor.tokenizer
+    capture = install_row_capture(network, num_layers)
+    try:
+        for prompt, response in zip(prompts, responses, strict=True):
+            inputs = model_inputs(model.processor, [_text(model, prompt)], [prompt], network.dtype)
+            token_ids, texts = _tokens(tokenizer, response)
+            token_ids, texts = [*token_ids, tokenizer.eos_token_id], [*texts, ""]
+            ids_BT = torch.tensor([token_ids])
+            inputs["input_ids"] = torch.cat([inputs["input_ids"], ids_BT], dim=1)
+            inputs["attention_mask"] = torch.cat([inputs["attention_mask"], torch.ones_like(ids_BT)], dim=1)
+            if "mm_token_type_ids" in inputs:
+                types = inputs["mm_token_type_ids"]
+                inputs["mm_token_type_ids"] = torch.cat([types, torch.zeros_like(ids_BT)], dim=1)
+            with torch.no_grad(), capture.record(len(token_ids)) as recording:
+                network(**inputs.to(network.device))
+            mask, visual = inputs["attention_mask"], visual_columns(network.config, inputs["input_ids"])
+            attention_B = {
+                reading: split_attention_rows(recording.rows(reading), mask, visual, torch.ones_like(ids_BT))[0]
+                for reading in READINGS
+            }
+            yield ReadResponse(tuple(texts), tuple(token_ids), attention_B)
+    finally:
+        capture.remove()
+
+
+def _text(model: LocalModel, prompt: Prompt) -> str:
+    text: str = model.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+    return text
+
+
+def _tokens(tokenizer: Any, text: str) -> tuple[list[int], list[str]]:
+    """Return the token ids of a text and the piece of it each stands for; the pieces join to the text.
+
+    A response that spells out `<|image_pad|>` has written letters, not an image.
+    """
+    encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+    texts, end = [], 0
+    for _, stop in encoded["offset_mapping"]:
+        # Of a character that takes several tokens, the first one has it.
+        texts.append(text[end : max(end, stop)])
+        end = max(end, stop)
+    if texts:
+        texts[-1] += text[end:]
+    return list(encoded["input_ids"]), texts
+
+
+# What a store holds -----------------------------------------------------------------------------------------------
+
+
+def credit_of_cell(
+    store: Store,
+    key: str,
+    run_dir: RunDir,
+    config: CreditConfig | None = None,
+    *,
+    rule: str = "atrl",
+    num_problems: int | None = None,
+) -> dict[tuple[str, int], TokenCredit]:
+    """Return the credit of a cell's answers, of its first `num_problems` problems only if that is given.
+
+    It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
+    `MissingDataError` where that model or the benchmark's rows are not on this machine.
+    """
+    from atrl_bench.credit import CreditConfig
+    from atrl_bench.models.local import prompt_hash
+
+    config = CreditConfig() if config is None else config
+    cell = _cell(store, key)
+    wanted = {p.problem_id for p in store.problems(key)[:num_problems]}
+    responses = {answer: response for answer, response in store.responses(key).items() if answer[0] in wanted}
+    path = _path(key, run_dir, config, rule)
+    known = _remembered(path)
+    missing = {answer: response for answer, response in responses.items() if answer not in known}
+    if missing:
+        model, prompts = _model(store, cell, run_dir), prompts_of_cell(store, key, run_dir, {a[0] for a in missing})
+        # An answer to a prompt that would be another one today has nothing to be read after.
+        same = {problem_id: prompt_hash(_text(model, prompt), prompt) for problem_id, prompt in prompts.items()}
+        answers = [answer for answer in missing if same.get(answer[0]) == missing[answer].prompt_hash]
+        texts = [missing[answer].text for answer in answers]
+        made = credit_of_responses(model, [prompts[a[0]] for a in answers], texts, config, rule, _run_seed(cell))
+        known |= dict(zip(answers, made, strict=True))
+        with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
+            write_atomically(path, "".join(_line(answer, known[answer]) for answer in sorted(known)).encode())
+    return {answer: known[answer] for answer in responses if answer in known}
+
+
+def remembered_credit(
+    key: str, run_dir: RunDir, config: CreditConfig | None = None, rule: str = "atrl"
+) -> dict[tuple[str, int], TokenCredit]:
+    """Return the credit of those of a cell's answers for which it was computed before; needs no model."""
+    from atrl_bench.credit import CreditConfig
+
+    return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
+
+
+def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
+    name = spec_key({"config": dataclasses.asdict(config), "rule": rule, "version": VERSION})
+    return run_dir.root / "credit" / f"{key}-{name}.jsonl"
+
+
+def _run_seed(cell: Cell) -> int:
+    """Return the seed of a cell's random numbers."""
+    return int(cell.spec.get("run_seed", 0))
+
+
+def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:
+    """Return what the model was shown for these problems, by their id, from the benchmark's rows."""
+    from atrl_bench.evaluation.tasks import find_task, load_rows
+    from atrl_bench.models.local import Prompt
+
+    cell = _cell(store, key)
+    info = find_task(cell.spec["task"])
+    rows = load_rows(info, run_dir.provide(info.folder), cell.spec["limit"])
+    messages_of = getattr(info.module, "doc_to_messages", None) or _messages(info.module)
+    prompts = {}
+    for row in rows:
+        if (problem_id := info.module.problem_id(row)) in problem_ids:
+            messages = messages_of(row, {"run_seed": _run_seed(cell)})
+            parts = [part for turn in messages for part in turn["content"]]
+            images = [part["url"] for part in parts if part["type"] == "image"]
+            videos = [_video(part["url"], run_dir.profile) for part in parts if part["type"] == "video"]
+            prompts[problem_id] = Prompt(problem_id, messages, images, tuple(videos))
+    return prompts
+
+
+def _messages(module: Any) -> Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return the messages that lmms-eval makes for a task without any of its own: what is shown, then the text."""
+
+    def messages(row: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+        shown = [{"type": "video" if isinstance(s, str) else "image", "url": s} for s in module.doc_to_visual(row)]
+        return [{"role": "user", "content": [*shown, {"type": "text", "text": module.doc_to_text(row, settings)}]}]
+
+    return messages
+
+
+def _video(path: str, profile: Profile) -> Any:
+    from atrl_bench.models.video import read_video
+
+    return read_video(path, profile.evaluation.num_frames, max_pixels=profile.evaluation.video_max_pixels)
+
+
+def _cell(store: Store, key: str) -> Cell:
+    cell = store.cell(key)
+    if cell is None:
+        raise MissingDataError(f"The store {store.path} has no cell {key}.", next_step="atrl-bench status")
+    return cell
+
+
+def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
+    """Return the model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
+    from atrl_bench.models import local
+
+    folders = {run.digest: run_dir.root / run.checkpoint for run in store.runs() if run.state == "done"}
+    digest, name = cell.spec["model_digest"], cell.spec["model_name"]
+    ref = local.find_model(folders.get(digest, name))
+    if ref.digest != digest:
+        raise MissingDataError(
+            f"The model {name} that gave the answers of cell {cell.key} is not here.",
+            why=f"What is called so now has other weights: {ref.digest}, not {digest}.",
+            next_step=f"atrl-bench evaluate {name} --tasks {cell.spec['task']} {run_dir.options}",
+        )
+    sizes = run_dir.profile.evaluation
+    return local.load(
+        ref,
+        min_pixels=cell.spec["decoding"]["min_pixels"] or sizes.min_pixels,
+        max_pixels=cell.spec["decoding"]["max_pixels"] or sizes.max_pixels,
+        video_max_pixels=sizes.video_max_pixels,
+        dtype=cell.spec["decoding"]["dtype"] or sizes.dtype,
+    )
+
+
+def _remembered(path: Path) -> dict[tuple[str, int], TokenCredit]:
+    """Return the credit that a file remembers by answer; the answer of a damaged line is read by its model again."""
+    known = {}
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            problem_id, repeat, *values = json.loads(line)
+            known[problem_id, repeat] = TokenCredit(*map(tuple, values))
+        except (ValueError, TypeError):
+            continue
+    return known
+
+
+def _line(answer: tuple[str, int], credit: TokenCredit) -> str:
+    return json.dumps([*answer, credit.texts, credit.connectivity_T, credit.credit_T, credit.cluster_T]) + "\n"

@@ -1,0 +1,120 @@
+"""The run folder: one store, the checkpoints it speaks of, the data that was generated, the reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.judge_choice import read_judge
+from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.judge import JudgeConfig
+
+PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules."""
+
+    root: Path
+    profile: Profile
+    given_data: Path | None = None
+    judge: JudgeConfig | None = None
+
+    @classmethod
+    def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> RunDir:
+        """Return the run folder at `root`, by default `runs/<profile>` below the current folder."""
+        if data_dir is not None and not data_dir.is_dir():
+            raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
+        root = root or Path("runs") / profile.name
+        return cls(root, profile, data_dir, read_judge(root))
+
+    @property
+    def options(self) -> str:
+        """The options that lead a command typed next to this folder; its default place needs no naming."""
+        given = f"--profile {self.profile.name}"
+        if self.root != Path("runs") / self.profile.name:
+            given += f" --out {self.root}"
+        return given if self.given_data is None else f"{given} --data-dir {self.given_data}"
+
+    @property
+    def store_path(self) -> Path:
+        """The result store."""
+        return self.root / "store.sqlite"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder a training run."""
+        return self.root / "checkpoints"
+
+    @property
+    def reports(self) -> Path:
+        """Where tables are rendered to."""
+        return self.root / "reports"
+
+    @cached_property
+    def data_dir(self) -> Path | None:
+        """Local datasets: the user's, else the mini world's, which `provide` writes, else None for the hub."""
+        return self.given_data or self.provide()
+
+    def provide(self, *folders: str) -> Path | None:
+        """Write these datasets of the mini world, unless they are there or the data is not generated at all."""
+        if self.given_data is not None or not self.profile.generated_data:
+            return self.given_data
+        from atrl_bench.mini import write_world
+
+        return write_world(self.root / "data", self.profile, folders)
+
+    def with_model(self, model: str | None) -> RunDir:
+        """Return this folder with another base model; on generated data the profile's own stands for every model."""
+        if model is None or self.profile.generated_data:
+            return self
+        return replace(self, profile=self.profile.model_copy(update={"model": model}))
+
+    @property
+    def base_model(self) -> Path | str:
+        """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
+        from atrl_bench.models.local import find_model
+
+        try:
+            return find_model(self.profile.model).folder
+        except MissingDataError:
+            if self.profile.model == "mini" or self.profile.model.count("/") != 1:
+                raise
+            return self.profile.model
+
+    def record_environment(self) -> None:
+        """Write down what the numbers are being made with; the report of this folder shows it."""
+        content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+        content["cpu"] = f"{os.cpu_count()} x {_processor()}"
+        content |= {package: importlib.metadata.version(package) for package in PACKAGES}
+        write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
+
+    def environment(self) -> dict[str, str]:
+        """Return what the numbers of this folder were last made with."""
+        return {name: str(value) for name, value in recalled(self.root / "environment.json").items()}
+
+
+def recalled(path: Path) -> dict[str, Any]:
+    """Return what a file of this folder remembers by name; nothing where it is damaged: it can be found out again."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (ValueError, TypeError):
+        return {}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"

@@ -1,0 +1,62 @@
+"""How alike two described charts are, part by part, between 0 and 1."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from atrl_bench.grading.scorers.charts.description import Description
+
+PARTS = ("text", "layout", "type", "colour")
+FARTHEST = 50.0  # CIE76 distance from which two colours have nothing in common; just noticeable is 2.3
+
+
+def similarities(given: Description, expected: Description) -> dict[str, float]:
+    """Return the F1 of each part."""
+    return {
+        "text": f1(given.text, expected.text),
+        "layout": f1(given.layout, expected.layout),
+        "type": f1(given.type, expected.type),
+        "colour": colour_f1(given.colour, expected.colour),
+    }
+
+
+def f1(given: Counter[str], expected: Counter[str]) -> float:
+    """Return 2·common / (given + expected) of two multisets; two empty ones are alike."""
+    total = given.total() + expected.total()
+    return 2 * (given & expected).total() / total if total else 1.0
+
+
+def colour_f1(given: Sequence[str], expected: Sequence[str]) -> float:
+    """Return 2·Σ similarity / (given + expected) over the best pairing of two sets of colours."""
+    from scipy.optimize import linear_sum_assignment
+
+    if not given or not expected:
+        return float(not given and not expected)
+    similarity_GE = np.array([[_alike(left, right) for right in expected] for left in given])
+    pairs = linear_sum_assignment(similarity_GE, maximize=True)
+    return float(2 * similarity_GE[pairs].sum() / (len(given) + len(expected)))
+
+
+def _alike(left: str, right: str) -> float:
+    """Return 1 - distance / 50, at least 0; a colour map is like itself alone."""
+    if left == right:
+        return 1.0
+    if not (left.startswith("#") and right.startswith("#")):
+        return 0.0
+    return max(0.0, 1.0 - float(np.linalg.norm(lab(left) - lab(right))) / FARTHEST)
+
+
+_TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+_WHITE = _TO_XYZ.sum(axis=1)
+
+
+def lab(colour: str) -> np.ndarray:
+    """Return the CIELAB coordinates (D65) of `#rrggbb`."""
+    rgb = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    ratios = _TO_XYZ @ linear / _WHITE
+    x, y, z = np.where(ratios > (6 / 29) ** 3, np.cbrt(ratios), ratios / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

@@ -1,0 +1,153 @@
+"""Numbers and formulas: within one percent, by relative difference, by distance, as formulas."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from atrl_bench.grading.answer_parser import Group, Quantity, UnreadableError, read
+from atrl_bench.grading.scorers.mega.literals import as_text, try_literal
+from atrl_bench.grading.scorers.mega.sequences import items_of
+from atrl_bench.grading.scorers.mega.strings import simple
+
+CLOSE = 0.01  # relative error that passes in `general_match`
+MAX_ERROR = 0.1  # from which on `normalized_rmse` gives nothing
+MAX_ANGLE_ERROR = 10.0
+MAX_FORMULA_CHARS = 2000
+
+
+def number_of(value: Any) -> float | None:
+    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever `values` reads as a quantity."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        literal = try_literal(value.strip())
+        if isinstance(literal, (int, float)) and not isinstance(literal, bool):
+            return _finite(literal)
+        try:
+            value = read(value)
+        except UnreadableError:
+            return None
+    if isinstance(value, Quantity):
+        return _finite(value, 100.0 if value.percent else 1.0)
+    return _finite(value) if isinstance(value, (int, float)) else None
+
+
+def _finite(value: Any, divisor: float = 1.0) -> float | None:
+    try:
+        number = float(value) / divisor
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def general_match(answer: Any, gold: Any) -> float:
+    """Return 1 for a number within one percent of the gold, or the same numbers in any order, or the same text.
+
+    The official script evaluates the answer as a program for that; here the exact reader of `values` does it.
+    """
+    if simple(answer, gold):
+        return 1.0
+    given, right = _numbers(answer), _numbers(gold)
+    if given is None or right is None or len(given) != len(right):
+        return 0.0
+    pairs = zip(sorted(given), sorted(right), strict=True)
+    return float(all(abs(a - b) <= CLOSE * abs(b) for a, b in pairs))
+
+
+_BOX = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
+
+
+def boxed_match(answer: Any, gold: Any) -> float:
+    """Return `general_match` of what the boxes hold, where there are boxes."""
+    return general_match(*(_unboxed(as_text(side)) for side in (answer, gold)))
+
+
+def _unboxed(text: str) -> str:
+    found = _BOX.search(text)
+    return found[1] if found else text
+
+
+def _numbers(value: Any) -> list[float] | None:
+    number = number_of(value)
+    if number is not None:
+        return [number]
+    parts: Any = value
+    if isinstance(value, str):
+        try:
+            group = read(value)
+        except UnreadableError:
+            return None
+        parts = group.items if isinstance(group, Group) else None
+    if not isinstance(parts, (list, tuple)) or not parts:
+        return None
+    numbers = [number_of(part) for part in parts]
+    return [number for number in numbers if number is not None] if None not in numbers else None
+
+
+def relative_difference(answer: Any, gold: Any) -> float:
+    """Return max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
+    given, right = number_of(answer), number_of(gold)
+    if given is None or right is None:
+        return 0.0
+    return max(0.0, 1.0 - abs(given - right) / abs(right)) if right else float(given == 0)
+
+
+def positive_whole_number(answer: Any, gold: Any) -> float | None:
+    """Return 1 for the same whole number; None, a field that does not count, where answer and gold are not positive."""
+    given, right = number_of(answer), number_of(gold)
+    if given is None or right is None or not given.is_integer():
+        return 0.0
+    return None if given <= 0 and right <= 0 else float(given == right)
+
+
+def normalized_error(answer: Any, gold: Any) -> float:
+    """Return 1 - min(|answer - gold|, 0.1) / 0.1."""
+    given, right = number_of(answer), number_of(gold)
+    return 0.0 if given is None or right is None else 1.0 - min(abs(given - right), MAX_ERROR) / MAX_ERROR
+
+
+def angles(answer: Any, gold: Any) -> float:
+    """Return 1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
+    given, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
+    errors = [abs(a - b) for a, b in zip(given, right, strict=False) if a is not None and b is not None]
+    if len(given) != len(right) or len(errors) != len(right) or not right:
+        return 0.0
+    return 1.0 - min(sum(errors) / len(errors), MAX_ANGLE_ERROR) / MAX_ANGLE_ERROR
+
+
+# Formulas ---------------------------------------------------------------------------------------------------------
+
+
+def formula(answer: Any, gold: Any) -> float:
+    """Return 1 for the same formula: in the same spelling, or equal for sympy. Only ever called in a worker."""
+    if not isinstance(answer, str) or not isinstance(gold, str):
+        return 0.0
+    if simple(answer, gold):
+        return 1.0
+    if max(len(answer), len(gold)) > MAX_FORMULA_CHARS or not answer.strip() or not gold.strip():
+        return 0.0
+    from atrl_bench.grading.sympy_worker import compare
+
+    return float(compare(_layout_free(gold), _layout_free(answer)) == "equal")
+
+
+def formulas_in_text(answer: Any, gold: Any) -> float:
+    """Return 1 when the words agree, simply compared, and so do the formulas between dollar signs."""
+    if not isinstance(answer, str) or not isinstance(gold, str):
+        return 0.0
+    (words, formulas), (gold_words, gold_formulas) = _parted(answer), _parted(gold)
+    return float(bool(simple(words, gold_words)) and bool(formula(formulas, gold_formulas)))
+
+
+_LAYOUT = re.compile(r"\\(?:begin|end)\{[^{}]*\}(?:\[[^\[\]]*\])?|\\[()\[\]]|^\s*\$+|\$+\s*$")
+
+
+def _layout_free(latex: str) -> str:
+    return _LAYOUT.sub("", latex).replace("\\bar", "\\overline").strip()
+
+
+def _parted(text: str) -> tuple[str, str]:
+    parts = re.split(r"\$([^$]*)\$", text)
+    return "".join(parts[::2]).replace(",", ""), " ".join(part.strip() for part in parts[1::2]).replace(",", "")

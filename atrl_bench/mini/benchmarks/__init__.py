@@ -1,0 +1,15 @@
+"""Generated twins of the benchmarks, each in the columns, types and option formats of the real one.
+
+The same task file, prompt, grader and metric run on a benchmark and on its twin. Twins use test scans only.
+"""
+
+from __future__ import annotations
+
+from atrl_bench.mini.benchmarks import charts, documents, main_7b, mega, subjects, videos
+from atrl_bench.mini.benchmarks.dataset import Dataset
+
+SYNTHETIC_BENCHMARKS: dict[str, Dataset] = {
+    benchmark.name: benchmark
+    for module in (charts, documents, main_7b, mega, subjects, videos)
+    for benchmark in module.SYNTHETIC_BENCHMARKS
+}

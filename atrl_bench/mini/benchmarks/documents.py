@@ -1,0 +1,179 @@
+"""The twins of the benchmarks about charts and documents: ChartQAPro, TextVQA and InfoVQA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
+from atrl_bench.mini.corpus import pose
+from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.problems import KINDS, Problem
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+# ChartQAPro: five types of question; answers and questions are lists of turns, the image is a file's bytes.
+
+# Of ten questions five are factoid, two end a conversation, one is of each other type.
+ORDER = (
+    *("Factoid", "Conversational", "Factoid", "Multi Choice", "Factoid"),
+    *("Fact Checking", "Factoid", "Conversational", "Factoid", "Hypothetical"),
+)
+ASKED = {
+    # A list among them, and with the two-digit number one whose answer has to be exact.
+    "Factoid": ("sum", "mean", "ends", "rectangle_perimeter", "third_angle", "number_plus"),
+    "Conversational": ("sum",),
+    "Multi Choice": ("sum", "range", "extremes"),
+    "Fact Checking": ("above_nine",),
+    "Hypothetical": ("extremes", "triangle_perimeter"),
+}
+TURNS = ("first_sum", "last_sum", "sum")
+
+
+def _chartqapro(count: int, rng: np.random.Generator) -> list[Row]:
+    rows: list[Row] = []
+    for place in range(count):
+        kind = ORDER[place % len(ORDER)]
+        problem = drawn(ASKED[kind], sum(row["Question Type"] == kind for row in rows), rng)
+        questions, answers = [problem.question], [problem.answer]
+        if kind == "Multi Choice":
+            posed = pose(problem, "four", rng)
+            questions, answers = [posed.question], [posed.answer]
+        elif kind == "Conversational":
+            steps = [(KINDS[name], KINDS[name].solve(problem.readings)[1]) for name in TURNS]
+            questions, answers = [step.wordings[0] for step, _ in steps], [answer for _, answer in steps]
+        elif kind == "Fact Checking":
+            answers = ["True" if problem.answer == "Yes" else "False"]
+        exact = problem.kind.name == "number_plus"
+        rows.append(
+            {
+                "Question": questions,
+                "Answer": answers,
+                "Question Type": kind,
+                "image": embedded(problem, "")["bytes"],
+                "Year": ["NO"] * (len(questions) - 1) + ["YES" if exact else "NO"],
+                "Paragraph": "The picture shows handwritten digits." if rng.random() < 0.25 else "",
+            }
+        )
+    return rows
+
+
+# TextVQA: ten annotators, most of whom agree; words for small numbers say the same as digits.
+
+READINGS = ("sum", "mean", "extremes", "triangle_perimeter", "rectangle_perimeter")
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def _textvqa(count: int, rng: np.random.Generator) -> list[Row]:
+    rows = []
+    for place in range(count):
+        problem = drawn(READINGS, place, rng)
+        picture = draw(problem)
+        rows.append(
+            {
+                "image_id": f"{place:016x}",
+                "question_id": 34602 + place,
+                "question": problem.question,
+                "question_tokens": problem.question.lower().rstrip("?.").split(),
+                "image": embedded(problem, f"{place:016x}.jpg"),
+                "image_width": picture.width,
+                "image_height": picture.height,
+                "flickr_original_url": "",
+                "flickr_300k_url": "",
+                "answers": _annotators(problem, rng),
+                "image_classes": ["Handwriting"],
+                "set_name": "val",
+                "ocr_tokens": [str(digit) for digit in problem.readings],
+            }
+        )
+    return rows
+
+
+def _annotators(problem: Problem, rng: np.random.Generator) -> list[str]:
+    agree = int(rng.integers(5, 11))
+    spelled = WORDS[int(problem.answer)] if problem.answer in map(str, range(11)) else f"{problem.answer}."
+    wrong = [f"not {problem.answer}", "unanswerable", problem.transcription]
+    answers = [problem.answer] * (agree - 1) + [spelled] + [wrong[place % 3] for place in range(10 - agree)]
+    return [str(answer) for answer in rng.permutation(answers)]
+
+
+# InfoVQA: some answers have a second spelling, with the unit.
+
+
+def _infovqa(count: int, rng: np.random.Generator) -> list[Row]:
+    rows = []
+    for place in range(count):
+        problem = drawn(("rectangle_perimeter", "sum", "third_angle", "mean", "largest_place"), place, rng)
+        unit = problem.kind.unit
+        rows.append(
+            {
+                "questionId": str(98313 + place),
+                "question": problem.question,
+                "answers": [problem.answer, *([f"{problem.answer} {unit}"] if unit else [])],
+                "answer_type": ["non-extractive"] if problem.kind.name != "largest_place" else ["single span"],
+                "image": embedded(problem, f"{place}.jpeg"),
+                "image_url": f"{place}.jpeg",
+                "operation/reasoning": ["arithmetic"],
+                "ocr": problem.transcription,
+                "data_split": "val",
+            }
+        )
+    return rows
+
+
+def _chartqapro_features() -> Features:
+    from datasets import List, Value
+
+    texts = List(Value("string"))
+    return columns(
+        Question=texts,
+        Answer=texts,
+        **{"Question Type": "string"},
+        image="binary",
+        Year=texts,
+        Paragraph="string",
+    )
+
+
+def _textvqa_features() -> Features:
+    from datasets import List, Value
+
+    texts = List(Value("string"))
+    return columns(
+        image_id="string",
+        question_id="int32",
+        question="string",
+        question_tokens=texts,
+        image="image",
+        image_width="int32",
+        image_height="int32",
+        **strings("flickr_original_url", "flickr_300k_url"),
+        answers=texts,
+        image_classes=texts,
+        set_name="string",
+        ocr_tokens=texts,
+    )
+
+
+def _infovqa_features() -> Features:
+    from datasets import List, Value
+
+    texts = List(Value("string"))
+    return columns(
+        **strings("questionId", "question"),
+        answers=texts,
+        answer_type=texts,
+        image="image",
+        image_url="string",
+        **{"operation/reasoning": texts},
+        **strings("ocr", "data_split"),
+    )
+
+
+SYNTHETIC_BENCHMARKS = (
+    Dataset("chartqapro", "test", _chartqapro_features, _chartqapro),
+    Dataset("textvqa", "validation", _textvqa_features, _textvqa),
+    Dataset("infovqa", "validation", _infovqa_features, _infovqa, config="InfographicVQA"),
+)

@@ -1,0 +1,255 @@
+"""Which model is meant, what names its content, and how it is loaded and asked.
+
+A model is `mini` (the shipped checkpoint), a folder, or a hub id. Weights are safetensors only and no code of a
+repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.digests import file_digest
+from atrl_bench.errors import MissingDataError
+from atrl_bench.models.hub import not_available
+from atrl_bench.resources import PACKAGE
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from atrl_bench.models.decoding import Sampling
+    from atrl_bench.models.video import Video
+
+MINI = PACKAGE / "mini" / "base"
+# What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
+CONTENT = (
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "*processor_config.json",
+    "chat_template.*",
+    "tokenizer*.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model on this machine: `mini`, its hub id or its folder's own name, and where it is."""
+
+    name: str
+    folder: Path
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that name weights, configuration, tokenizer and image processor."""
+        return file_digest(sorted({path for pattern in CONTENT for path in self.folder.glob(pattern)}))
+
+
+def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
+    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`."""
+    name = str(model)
+    folder = MINI if name == "mini" else Path(model)
+    if (folder / "config.json").is_file():
+        return ModelRef("mini" if folder == MINI else folder.resolve().name, folder)
+    if name == "mini":
+        raise MissingDataError(f"The mini model is not in {MINI}.", next_step="atrl-bench train mini_base")
+    if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
+        raise MissingDataError(
+            f"{name} is not a model.",
+            why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
+            next_step="give `mini`, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+        )
+    return ModelRef(name, _hub_folder(name, download))
+
+
+def _hub_folder(hub_id: str, download: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(hub_id, allow_patterns=list(CONTENT), local_files_only=True))
+        if _is_whole(folder):
+            return folder
+        reason = f"{folder} lacks some of its weights."
+    except LocalEntryNotFoundError:
+        reason = "It has not been downloaded."
+    if download:
+        try:
+            return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT)))
+        except Exception as error:  # whatever the hub client and the network raise
+            raise not_available("model", hub_id, error) from error
+    raise MissingDataError(
+        f"The model {hub_id} is not on this machine.",
+        why=reason,
+        next_step=f"hf download {hub_id}, or use --profile mini",
+    )
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether all weights are there: a killed download leaves a folder with some of them."""
+    index = folder / "model.safetensors.index.json"
+    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    return all((folder / shard).is_file() for shard in shards)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
+
+    problem_id: str
+    messages: list[dict[str, Any]]
+    images: list[Image]
+    videos: tuple[Video, ...] = ()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One answer in words."""
+
+    text: str
+    num_tokens: int
+    truncated: bool
+    prompt_hash: str
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A loaded model with its processor."""
+
+    model: Any
+    processor: Any
+    eos_ids: tuple[int, ...]
+
+    def generate(
+        self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Generation]]:
+        """Return, for each prompt, the answers with these repeat numbers."""
+        from atrl_bench.models.decoding import Draw, sample
+
+        texts = [
+            self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+            for prompt in prompts
+        ]
+        inputs = model_inputs(self.processor, texts, prompts, self.model.dtype)
+        draws = [
+            Draw(row, prompt.problem_id, repeat)
+            for row, (prompt, wanted) in enumerate(zip(prompts, repeats, strict=True))
+            for repeat in wanted
+        ]
+        answers = sample(self.model, inputs.to(self.model.device), draws, self.eos_ids, sampling)
+        decoded = self.processor.tokenizer.batch_decode(
+            [list(answer.token_ids) for answer in answers], skip_special_tokens=True
+        )
+        hashes = [prompt_hash(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
+        generations: list[list[Generation]] = [[] for _ in prompts]
+        for draw, answer, text in zip(draws, answers, decoded, strict=True):
+            generations[draw.prompt].append(
+                Generation(text, len(answer.token_ids), answer.truncated, hashes[draw.prompt])
+            )
+        return generations
+
+
+def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt], dtype: Any) -> Any:
+    """Return what the model takes for these prompts: left-padded tokens, pixels of images and of whole videos.
+
+    The frames are the ones that were read, at the moments at which they are shown. Only pixels are cast to the model's
+    type: in bfloat16 the seconds between two frames, and with them the last positions in time, would be off.
+    """
+    images = [image for prompt in prompts for image in prompt.images]
+    videos = [video for prompt in prompts for video in prompt.videos]
+    options: dict[str, Any] = {"images": images or None}
+    if videos:
+        options["videos"] = [video.frames for video in videos]
+        options["video_metadata"] = [video.metadata for video in videos]
+        options["do_sample_frames"] = False
+    inputs = processor(text=list(texts), **options, padding=True, return_tensors="pt")
+    inputs.pop("video_metadata", None)
+    for name in ("pixel_values", "pixel_values_videos"):
+        if name in inputs:
+            inputs[name] = inputs[name].to(dtype)
+    return inputs
+
+
+def prompt_hash(text: str, prompt: Prompt) -> str:
+    """Return 16 hex digits that name the text and all pixels of a prompt, and when each frame of a video is shown."""
+    digest = hashlib.sha256(text.encode())
+    for image in prompt.images:
+        digest.update(f"{image.size}".encode() + image.tobytes())
+    for video in prompt.videos:
+        digest.update(f"{video.frames.shape} {video.timestamps}".encode() + video.frames.tobytes())
+    return digest.hexdigest()[:16]
+
+
+_loaded: dict[tuple[str, int, int, int, str], LocalModel] = {}
+
+
+def load(
+    ref: ModelRef, *, min_pixels: int, max_pixels: int, video_max_pixels: int | None = None, dtype: str
+) -> LocalModel:
+    """Return the model, loaded once a process and content; another model takes its place in memory.
+
+    Images are brought between `min_pixels` and `max_pixels`, each frame of a video to `video_max_pixels` at most.
+    """
+    key = (ref.digest, min_pixels, max_pixels, video_max_pixels or max_pixels, dtype)
+    if key not in _loaded:
+        release()
+        _loaded[key] = _load(ref.folder, *key[1:])
+    return _loaded[key]
+
+
+def release() -> None:
+    """Let go of the loaded model and of the accelerator memory it held."""
+    if _loaded:
+        import torch
+
+        _loaded.clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int, dtype: str) -> LocalModel:
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers.utils import logging
+
+    from atrl_bench.models.mrope import put_words_after_videos
+
+    shows_progress = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # a table loads dozens of models under a progress display of its own
+    try:
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        model = AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True
+        )
+    finally:
+        if shows_progress:
+            logging.enable_progress_bar()
+    limit_pixels(processor, min_pixels, max_pixels, video_max_pixels)
+    processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
+    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
+    eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
+    return LocalModel(model, processor, tuple(sorted(eos_ids)))
+
+
+def limit_pixels(processor: Any, min_pixels: int, max_pixels: int, video_max_pixels: int) -> None:
+    """Make the processor bring images between these sizes, and each frame of a video to `video_max_pixels` at most."""
+    if "longest_edge" in dict(processor.image_processor.size):  # Qwen-VL's name for the largest number of pixels
+        processor.image_processor.size = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+    video_processor: Any = getattr(processor, "video_processor", None)
+    if "longest_edge" in dict(getattr(video_processor, "size", None) or {}):
+        # Frames are allowed half of what they may have at most, Qwen's own proportion for its 128 to 256 tokens.
+        smallest = min(min_pixels, video_max_pixels // 2)
+        video_processor.size = {"shortest_edge": smallest, "longest_edge": video_max_pixels}
+        video_processor.cap_pixels_per_frame = False  # the number of frames is chosen, not what an hour needs

@@ -1,0 +1,116 @@
+"""A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `transformers serve`, GPT-4o, Gemini, Claude).
+
+The server gets what a model in this process gets: the same words, and the very pixels as lossless PNG, in the same
+order. The chat template, the bounds on image sizes and the weights are the server's, and cannot be seen from here: so a
+cell names the model as it is served and says that it was an endpoint (docs/reproducing.md has the flags to serve with).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig
+from atrl_bench.models.local import Generation, Prompt
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from atrl_bench.models.decoding import Sampling
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that is only known by the name it is served under."""
+
+    name: str
+
+    @property
+    def digest(self) -> str:
+        """What a cell is keyed by: weights behind an endpoint cannot be read, and its address does not matter."""
+        return f"endpoint:{self.name}"
+
+
+class EndpointModel:
+    """Answers prompts by asking a server; may be called from several threads at a time."""
+
+    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
+        self.client = ChatClient(config, sleep=sleep)
+        self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.client.close()
+
+    def generate(
+        self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Generation]]:
+        """Return, for each prompt, the answers to as many of the first of these repeats as one request brings."""
+        return [self._ask(prompt, wanted, sampling) for prompt, wanted in zip(prompts, repeats, strict=True)]
+
+    def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Generation]:
+        messages = chat_messages(prompt)
+        # Some servers refuse several greedy answers: they would be one and the same.
+        num_answers = 1 if self._one_at_a_time or sampling.temperature == 0 else len(repeats)
+        completions = self.client.retried(
+            lambda: self.client.complete(
+                messages,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_tokens=sampling.max_new_tokens,
+                n=num_answers,
+                seed=request_seed(sampling.run_seed, prompt.problem_id, repeats[0]),
+            )
+        )
+        if len(completions) < num_answers:
+            self._one_at_a_time = True
+        name = prompt_hash(messages)
+        return [
+            Generation(said.text, said.num_tokens, said.finish_reason == "length", name)
+            for said in completions[:num_answers]
+        ]
+
+
+def request_seed(run_seed: int, problem_id: str, repeat: int) -> int:
+    """Return the seed of the request whose first answer is this repeat: 31 bits, which every server takes."""
+    digest = hashlib.sha256(f"request:{run_seed}:{repeat}:{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def chat_messages(prompt: Prompt) -> list[dict[str, Any]]:
+    """Return the prompt's turns as the chat API writes them, each image where it stands among the words.
+
+    The API has no word for a video that every server knows: its frames are sent as images, in order of time.
+    """
+    videos = iter(prompt.videos)
+
+    def parts(part: dict[str, Any]) -> list[dict[str, Any]]:
+        if part["type"] == "text":
+            return [{"type": "text", "text": part["text"]}]
+        images = [part["url"]] if part["type"] == "image" else next(videos).pictures()
+        return [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in images]
+
+    return [
+        {"role": turn["role"], "content": [made for part in turn["content"] for made in parts(part)]}
+        for turn in prompt.messages
+    ]
+
+
+def data_url(image: Image) -> str:
+    """Return the image's very pixels as a PNG inside an address."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", compress_level=1)  # as lossless as 6, and several times faster
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def prompt_hash(messages: Sequence[dict[str, Any]]) -> str:
+    """Return 16 hex digits that name the words and images of a request."""
+    digest = hashlib.sha256()
+    for turn in messages:
+        for part in turn["content"]:
+            digest.update(repr((turn["role"], sorted(part.items()))).encode())
+    return digest.hexdigest()[:16]

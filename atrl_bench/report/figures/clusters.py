@@ -1,0 +1,111 @@
+"""A case study: the clusters of one response, by their share of its credit, with the tokens they consist of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from atrl_bench.experiments.answer_credit import TokenCredit
+from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Picture, no_grid, plain, sheet, token_text
+from atrl_bench.report.figures.sources import Source
+from atrl_bench.report.figures.tokens import Answers, answers
+
+MAX_CLUSTERS = 16  # drawn; the CSV has all
+MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """One cluster of a response: its share of the credit, its tokens' mean connectivity, and these in order."""
+
+    cluster: int
+    share: float
+    mean_connectivity: float
+    tokens: tuple[str, ...]
+
+
+def make(source: Source) -> Picture:
+    """Return the figure of the answer that `case` picks."""
+    read = answers(source)
+    problem_id, repeat = case(read)
+    label = f"{read.label}, problem {problem_id}, repeat {repeat}"
+    return picture(views(read.credit[problem_id, repeat]), label)
+
+
+def case(read: Answers) -> tuple[str, int]:
+    """Return the answer that is looked at: the longest correct one, of equals the first; without any, the longest."""
+
+    def rank(answer: tuple[str, int]) -> tuple[bool, int, int]:
+        return (
+            read.samples[answer].score == 1.0,
+            len(set(read.credit[answer].cluster_T)),
+            len(read.credit[answer].texts),
+        )
+
+    best = max(map(rank, read.credit))
+    return next(answer for answer in read.credit if rank(answer) == best)
+
+
+def views(credit: TokenCredit) -> list[ClusterView]:
+    """Return the clusters, the one with the largest share of the credit first."""
+    total = sum(credit.credit_T)
+    found = []
+    for cluster in sorted(set(credit.cluster_T)):
+        places = [t for t, of_token in enumerate(credit.cluster_T) if of_token == cluster]
+        share = sum(credit.credit_T[t] for t in places) / total
+        connectivity = sum(credit.connectivity_T[t] for t in places) / len(places)
+        found.append(ClusterView(cluster, share, connectivity, tuple(token_text(credit.texts[t]) for t in places)))
+    return sorted(found, key=lambda view: (-view.share, view.cluster))
+
+
+def picture(found: list[ClusterView], label: str) -> Picture:
+    """Return the figure of these clusters, in their order."""
+    more = f"; {len(found) - MAX_CLUSTERS} clusters more in the CSV" if len(found) > MAX_CLUSTERS else ""
+    shown = found[:MAX_CLUSTERS]
+    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(shown), ncols=2, width_ratios=[1, 1.5], sharey=True)
+    names = [f"cluster {view.cluster}" for view in shown]
+    even = [len(view.tokens) for view in found]
+    even_shares = [count / sum(even) for count in even]
+    shares = [100 * view.share for view in shown]
+    look = {"color": ORANGE, "edgecolor": PAGE, "hatch": "///"}
+    bars.barh(names, shares, height=0.56, label="share of the credit", **look)
+    ticks = {"color": INK, "markersize": 19, "markeredgewidth": 2.5}
+    bars.plot([100 * share for share in even_shares[: len(shown)]], names, "|", label="share of the tokens", **ticks)
+    bars.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
+    bars.set_xlim(left=0)
+    bars.invert_yaxis()
+    no_grid(bars, "y")
+    bars.set_title("Share of the response")
+    figure.suptitle(f"Measured: {plain(label, 90)}{more}", fontsize=10, color=SOFT)
+    figure.legend(loc="outside lower left", ncols=2)
+    tokens.set_xlim(0, 1)
+    for name, view in zip(names, shown, strict=True):
+        tokens.text(0.0, name, f"{view.mean_connectivity:.3f}", va="center", fontsize=9.5)
+        tokens.text(0.16, name, _listed(view.tokens), va="center", fontsize=9.5)
+    tokens.set_title("Mean connectivity, and the tokens")
+    tokens.grid(visible=False)
+    tokens.tick_params(left=False, bottom=False, labelbottom=False)
+    for spine in tokens.spines.values():
+        spine.set_visible(False)
+    rows: list[dict[str, Any]] = [
+        {
+            "cluster": view.cluster,
+            "share_of_credit": view.share,
+            "share_of_tokens": even_share,
+            "mean_connectivity": view.mean_connectivity,
+            "tokens": " ".join(view.tokens),
+        }
+        for view, even_share in zip(found, even_shares, strict=True)
+    ]
+    said = " ".join(f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in shown)
+    description = f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {said}"
+    return Picture("Importance of the clusters of one response", description, figure, rows)
+
+
+def _listed(tokens: tuple[str, ...]) -> str:
+    """Return the different tokens, spaces last because they say least, with how often each came."""
+    counts = Counter(tokens)
+    ordered = sorted(counts, key=lambda text: text == "␣")
+    shown = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]
+    return plain("  ".join(shown) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)

@@ -1,0 +1,106 @@
+"""A number over training: the mean over seeds with the range they span, in lines that need no colour."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.report.figures.drawing import plain, style_of, whole_numbers
+from atrl_bench.report.figures.sources import Training
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NUM_MARKERS = 12  # on one line
+WINDOW = 9  # rollouts that a long line is smoothed over: what is printed is never smoothed
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's number by rollout: mean, lowest and highest over the seeds that got so far."""
+
+    label: str
+    measure: str
+    rollouts: tuple[int, ...]
+    means: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    num_seeds: tuple[int, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the curve as rows of a CSV."""
+        for rollout, mean, low, high, count in zip(
+            self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True
+        ):
+            yield {
+                "method": self.label,
+                "measure": self.measure,
+                "rollout": rollout,
+                "mean_over_seeds": mean,
+                "lowest_seed": low,
+                "highest_seed": high,
+                "num_seeds": count,
+            }
+
+
+def bands(trainings: Iterable[Training], measure: str) -> list[Curve]:
+    """Return a curve for each method that recorded `measure`, in the order of their names.
+
+    The updates of a rollout count as one point, their mean; those that lack the number are left out.
+    """
+    points: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for training in trainings:
+        of_rollout: dict[int, list[float]] = defaultdict(list)
+        for step in training.steps:
+            if isinstance(step.get(measure), int | float):
+                of_rollout[int(step["rollout"])].append(float(step[measure]))
+        for rollout, values in of_rollout.items():
+            points[training.label][rollout].append(statistics.fmean(values))
+    return [_curve(label, measure, points[label]) for label in sorted(points)]
+
+
+def _curve(label: str, measure: str, points: dict[int, list[float]]) -> Curve:
+    rollouts = tuple(sorted(points))
+    values = [points[rollout] for rollout in rollouts]
+    means = tuple(statistics.fmean(seeds) for seeds in values)
+    lows, highs, counts = (tuple(map(of, values)) for of in (min, max, len))
+    return Curve(label, measure, rollouts, means, lows, highs, counts)
+
+
+def draw_curves(panel: Axes, curves: Sequence[Curve], *, x_label: str, first_style: int = 0) -> None:
+    """Draw the curves with their bands; a long one is smoothed so that it can be seen among others."""
+    for index, curve in enumerate(curves, start=first_style):
+        style = style_of(index)
+        x = [rollout + 1 for rollout in curve.rollouts]
+        means, lows, highs = (smoothed(line) for line in (curve.means, curve.lows, curve.highs))
+        every = max(1, len(x) // NUM_MARKERS)
+        panel.plot(x, means, label=plain(curve.label), markevery=(index % every, every), **style)
+        if max(curve.num_seeds) > 1:
+            # Many bands over each other would be mud.
+            alpha = 0.14 if len(curves) <= 3 else 0.05
+            panel.fill_between(x, lows, highs, color=style["color"], alpha=alpha, linewidth=0)
+    panel.set_xlabel(x_label)
+    whole_numbers(panel)
+    panel.margins(x=0.03)
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Return the centred moving mean over at most `WINDOW` values; a short line stays as it is."""
+    half = WINDOW // 2 if len(values) >= 3 * WINDOW else 0
+    return [statistics.fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+
+
+def seed_note(curves: Sequence[Curve]) -> str:
+    """Return what a band is, or that there is none."""
+    most = max(max(curve.num_seeds) for curve in curves)
+    smooth = f" Lines are means over {WINDOW} rollouts; the CSV is not smoothed." if _is_long(curves) else ""
+    if most == 1:
+        return f"One training seed: the spread between seeds was not measured.{smooth}"
+    return f"Bands reach from the lowest to the highest of up to {most} training seeds.{smooth}"
+
+
+def _is_long(curves: Sequence[Curve]) -> bool:
+    return any(len(curve.means) >= 3 * WINDOW for curve in curves)

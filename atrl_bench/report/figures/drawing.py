@@ -1,0 +1,214 @@
+"""What all figures share: one look in two themes, SVG in which nothing changes from day to day, and their data as CSV.
+
+Colours are written in their light form; a style sheet inside the SVG swaps them where the reader's theme is dark. What
+does not understand style sheets still shows the light form. Nothing is told apart by colour alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+from atrl_bench.escape import one_line, spreadsheet, visible
+from atrl_bench.results.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAGE, INK, SOFT, LINE, BAND = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f4f6"
+BLUE, ORANGE, GREEN, PURPLE, RED, TEAL = "#0a4bb5", "#a84300", "#116329", "#7a2e8e", "#a40e26", "#0b6e73"
+DARK = {
+    PAGE: "#0f1318",
+    INK: "#e6edf3",
+    SOFT: "#a3aebb",
+    LINE: "#333c47",
+    BAND: "#1a2129",
+    BLUE: "#8ab8ff",
+    ORANGE: "#ffa657",
+    GREEN: "#5bd46a",
+    PURPLE: "#d9a6e8",
+    RED: "#ff8a80",
+    TEAL: "#56d4d0",
+}
+# A line is told by its marker and dashes as well, an area by its hatching and the word on it.
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
+
+LOOK = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "atrl-bench",
+    "text.parse_math": False,  # a token may be a dollar sign
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": PAGE,
+    "figure.facecolor": PAGE,
+    "savefig.facecolor": PAGE,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": LINE,
+    "hatch.color": PAGE,
+    "hatch.linewidth": 1.0,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "figure.constrained_layout.h_pad": 0.09,
+    "figure.constrained_layout.w_pad": 0.09,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, what it shows in words for those who do not see it, and every number in it."""
+
+    title: str
+    description: str
+    figure: Figure
+    rows: Sequence[Mapping[str, Any]]
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Draw and save in our look, whatever this machine's own settings of matplotlib are."""
+    import matplotlib.style
+
+    with matplotlib.style.context(["default", LOOK]), warnings.catch_warnings():
+        # A character that our measuring font lacks is text in the SVG like any other.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def sheet(width: float, height: float, **subplots: Any) -> tuple[Figure, Any]:
+    """Return an empty figure of this size in inches, and its panels."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(**subplots)
+
+
+def mark_published(panel: Axes, source: str) -> None:
+    """Make a panel one that nobody takes for a measurement: another ground, a dashed frame, and the words."""
+    panel.set_facecolor(BAND)
+    for spine in panel.spines.values():
+        spine.set(visible=True, linestyle=(0, (4, 3)), color=SOFT)
+    panel.set_title(f"Published, not measured here\n{source}", color=SOFT)
+
+
+def name_bars(panel: Axes, names: Sequence[str]) -> None:
+    """Write these names beside horizontal bars at 0, 1, 2 and so on, the first on top; two may be the same."""
+    panel.set_yticks(range(len(names)), [plain(name, 52) for name in names])
+    panel.invert_yaxis()
+    panel.tick_params(axis="y", length=0)
+    panel.grid(visible=False, axis="y")
+
+
+def no_grid(panel: Axes, *axes: str) -> None:
+    """Take the grid lines of these axes ("x", "y") off a panel."""
+    for axis in axes:
+        panel.grid(visible=False, axis=axis)  # type: ignore[arg-type]
+
+
+def whole_numbers(panel: Axes) -> None:
+    """Let a panel's x axis have ticks at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def style_of(index: int) -> dict[str, Any]:
+    """Return how the line at this place among several is drawn: no two share colour, marker and dashes."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "markeredgecolor": PAGE,
+        "markeredgewidth": 0.8,
+    }
+
+
+def plain(text: str, limit: int = 60) -> str:
+    """Return any text as one line that is safe to show: nothing invisible in it, and cut where it is long."""
+    line = one_line(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def token_text(text: str) -> str:
+    """Return a token as a reader sees it: spaces and the end of the response are signs."""
+    if not text:
+        return "⟨end⟩"
+    return plain(text, 24) or ("⏎" if "\n" in text else "␣")
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def write(picture: Picture, name: str, out: Path) -> list[Path]:
+    """Write `<name>.svg` and `<name>.csv` and return their paths."""
+    contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": csv_text(picture.rows)}
+    for file, content in contents.items():
+        write_atomically(out / file, content.encode("utf-8", "backslashreplace"))
+    return [out / file for file in contents]
+
+
+def svg(picture: Picture, name: str) -> str:
+    """Return the figure as SVG with its title and description; the same figure gives the same bytes on any day."""
+    buffer = io.StringIO()
+    picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    content = buffer.getvalue()
+    # The document type names a file on another server, the metadata say which day and which matplotlib.
+    content = re.sub(r"<metadata>.*?</metadata>\s*", "", content, count=1, flags=re.S)
+    start = content.index("<svg")
+    opening, body = content[start : (end := content.index(">", start))], content[end:].removeprefix(">")
+    title, description = (escape(visible(text)) for text in (picture.title, picture.description))
+    return (
+        f'{opening} role="img" aria-labelledby="{name}-title {name}-description">\n'
+        f' <title id="{name}-title">{title}</title>\n <desc id="{name}-description">{description}</desc>\n'
+        f" <style>{_dark_style()}</style>{body}"
+    )
+
+
+def _dark_style() -> str:
+    rules = "".join(
+        f'[style*="fill: {light}"],[fill="{light}"]{{fill:{dark}!important}}'
+        f'[style*="stroke: {light}"],[stroke="{light}"]{{stroke:{dark}!important}}'
+        for light, dark in DARK.items()
+    )
+    return f"@media screen and (prefers-color-scheme:dark){{{rules}}}"
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as CSV under the names of the first one's fields; no spreadsheet takes a text for a formula."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return spreadsheet(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,139 @@
+"""Where the time of a training step goes, by method; and what the paper prints of its own profile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.report.figures.drawing import (
+    COLOURS,
+    HATCHES,
+    INK,
+    PAGE,
+    Picture,
+    mark_published,
+    name_bars,
+    plain,
+    sheet,
+)
+from atrl_bench.report.figures.sources import Source, Training, published, trainings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# In the order of a step. The last two are all that credit adds.
+NAMES = {
+    "generation": "generation",
+    "reward": "grading",
+    "batching": "batching",
+    "scoring": "scoring passes",
+    "forward_backward": "forward and backward",
+    "attention_rows": "attention rows",
+    "credit": "graph and credit",
+}
+ADDED = ("attention_rows", "credit")
+
+
+def make(source: Source) -> Picture:
+    """Return the figure of every finished training in the run folder."""
+    seconds = phase_seconds(trainings(source))
+    if not seconds:
+        raise source.missing(f"No training in {source.run_dir.root} says how long its phases took.")
+    return picture(seconds, published("phases"))
+
+
+def phase_seconds(trainings: Sequence[Training]) -> dict[str, dict[str, float]]:
+    """Return by method the seconds of each phase over all its steps and seeds."""
+    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for training in trainings:
+        for step in training.steps:
+            for name, value in step.items():
+                if name.startswith("seconds/") and isinstance(value, int | float):
+                    seconds[training.label][name.removeprefix("seconds/")] += float(value)
+    return {label: dict(of_phase) for label, of_phase in seconds.items() if sum(of_phase.values()) > 0}
+
+
+def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mapping[str, str]]) -> Picture:
+    """Return the figure: measured seconds by method and phase, and the shares that the paper prints."""
+    phases = [*NAMES, *sorted({phase for of_phase in seconds.values() for phase in of_phase} - NAMES.keys())]
+    phases = [phase for phase in phases if any(phase in of_phase for of_phase in seconds.values())]
+    labels = list(seconds)
+    height = 1.9 + 0.42 * len(labels)
+    figure, (measured, paper) = sheet(10.4, height + 1.7, nrows=2, height_ratios=[height, 1.25])
+    rows = []
+    left = dict.fromkeys(labels, 0.0)
+    for index, phase in enumerate(phases):
+        shares = [100 * seconds[label].get(phase, 0.0) / sum(seconds[label].values()) for label in labels]
+        bars = measured.barh(
+            range(len(labels)),
+            shares,
+            left=[left[label] for label in labels],
+            height=0.62,
+            color=COLOURS[index % len(COLOURS)],
+            hatch=HATCHES[index % len(HATCHES)],
+            edgecolor=PAGE,
+            label=NAMES.get(phase, plain(phase)),
+        )
+        for y, (bar, label, share) in enumerate(zip(bars, labels, shares, strict=True)):
+            if share >= 7:
+                _number(measured, bar.get_x() + share / 2, y, share)
+            left[label] += share
+            if phase in seconds[label]:
+                rows.append(_row("measured", label, phase, seconds[label][phase], share))
+    added = {
+        label: 100 * sum(seconds[label].get(phase, 0.0) for phase in ADDED) / sum(seconds[label].values())
+        for label in labels
+    }
+    for y, share in enumerate(added.values()):
+        if share:
+            measured.text(101, y, f"credit adds {share:.1f} %", va="center", ha="left", fontsize=9)
+    measured.set_xlim(0, 124)
+    _percent_axis(measured)
+    name_bars(measured, labels)
+    measured.set_title("Measured share of a training step")
+    measured.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16 - 0.25 / len(labels)), ncols=4)
+    start = 0.0
+    for index, row in enumerate(printed):
+        share = float(row["percent"])
+        colour, hatch = COLOURS[(index + 3) % len(COLOURS)], HATCHES[index + 1]
+        paper.barh([0], [share], left=[start], height=0.55, color=colour, hatch=hatch, edgecolor=PAGE)
+        inside = share > 10
+        text = f"{row['phase']} {row['percent']} %"
+        paper.text(
+            start + share / 2 if inside else start + share + 1,
+            0,
+            text if inside else text.replace(" computation", ""),
+            ha="center" if inside else "left",
+            va="center",
+            fontsize=9,
+            color=INK,
+            bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 2} if inside else None,
+        )
+        start += share
+        rows.append(_row("published", "Paper", row["phase"], None, share))
+    paper.set_xlim(0, 124)
+    _percent_axis(paper)
+    name_bars(paper, ["Paper"])
+    mark_published(paper, f"one A100; without generation, and adding up to {start:.1f} %")
+    said = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
+    description = (
+        "Stacked bars of the share of each phase of a training step, one bar for each method. What credit adds "
+        f"(attention rows, graph and credit): {said or 'no method here has it'}. In a panel of its own the "
+        "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
+    )
+    return Picture("Phases of a training step", description, figure, rows)
+
+
+def _row(source: str, method: str, phase: str, seconds: float | None, percent: float) -> dict[str, Any]:
+    return {"source": source, "method": method, "phase": phase, "seconds": seconds, "percent": percent}
+
+
+def _number(panel: Axes, x: float, y: float, share: float) -> None:
+    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
+    panel.text(x, y, f"{share:.0f} %", ha="center", va="center", fontsize=9, bbox=box)
+
+
+def _percent_axis(panel: Axes) -> None:
+    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+    panel.spines["left"].set_visible(False)

@@ -1,0 +1,171 @@
+"""Performance over model size: untrained, and trained with AT-RL; what the paper prints stands in panels of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.report.figures.drawing import Picture, mark_published, plain, sheet, style_of
+from atrl_bench.report.figures.sources import (
+    UNTRAINED,
+    Source,
+    cell_labels,
+    finished_cells,
+    is_anchored,
+    published,
+    published_score,
+)
+from atrl_bench.results.statistics import Answers, score
+from atrl_bench.results.store import Cell, Store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TASKS = {"mathvista_testmini": "MathVista", "mathverse_testmini": "MathVerse"}  # the two that the paper's teaser names
+
+
+@dataclass(frozen=True)
+class Point:
+    """One score: of which method, on which benchmark, at how many parameters; with half of its 95 % interval."""
+
+    method: str
+    task: str
+    num_parameters: float
+    percent: float
+    half_width: float = 0.0
+
+
+def make(source: Source) -> Picture:
+    """Return the figure of everything that was evaluated on the two benchmarks."""
+    points = []
+    with source.open_store() as store:
+        for task in TASKS:
+            cells = [cell for cell in finished_cells(source, store, task) if cell.spec["limit"] is None]
+            labels = cell_labels(store, cells)
+            wanted = [c for c in cells if labels[c.key].endswith(UNTRAINED) or is_anchored(labels[c.key])]
+            points += [point for cell in wanted if (point := _point(source, store, cell, labels[cell.key]))]
+    if not points:
+        raise source.missing(f"{source.run_dir.root} has no finished evaluation on {' or '.join(TASKS)}.")
+    return picture(_means(points), printed_points(published("scale")), source.run_dir.profile.name)
+
+
+def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
+    """Return the paper's points; their scores are read from the tables that print them."""
+    points = []
+    for row in rows:
+        for task in TASKS:
+            printed = published_score(row["table"], row["row"], task)
+            if printed is not None:
+                points.append(Point(row["method"], task, 1e9 * float(row["billion_parameters"]), printed))
+    return points
+
+
+def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Picture:
+    """Return the figure of measured points and of printed ones, in panels that share no axis."""
+    figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
+    places = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
+    paper_places = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
+    for column, (task, title) in enumerate(TASKS.items()):
+        top, bottom = panels[0][column], panels[1][column]
+        _draw(top, [p for p in measured if p.task == task], places)
+        top.set_title(f"{title}, measured, profile {plain(profile)}")
+        _draw(bottom, [p for p in printed if p.task == task], paper_places)
+        mark_published(bottom, f"{title}, as the paper's tables print it")
+        bottom.set_xlabel("Parameters")
+    rows: list[dict[str, Any]] = [
+        {
+            "source": kind,
+            "method": point.method,
+            "task": point.task,
+            "num_parameters": round(point.num_parameters),
+            "percent": point.percent,
+            "half_width_95": point.half_width if kind == "measured" else None,
+        }
+        for kind, points in (("measured", measured), ("published", printed))
+        for point in points
+    ]
+    description = (
+        f"Accuracy over the number of parameters. Measured: {_said(measured)}. "
+        f"In panels of their own, published: {_said(printed)}."
+    )
+    return Picture("Performance over model size", description, figure, rows)
+
+
+def _said(points: Sequence[Point]) -> str:
+    return "; ".join(
+        f"{plain(p.method)} on {TASKS[p.task]} at {_size(p.num_parameters)} {p.percent:.1f} %" for p in points
+    )
+
+
+def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> None:
+    sizes = sorted({point.num_parameters for point in points})
+    for method, index in places.items():
+        own = sorted((p for p in points if p.method == method), key=lambda p: p.num_parameters)
+        if own:
+            # Methods at one size stand side by side.
+            aside = index - (min(places.values()) + max(places.values())) / 2
+            x = [sizes.index(point.num_parameters) + 0.06 * aside for point in own]
+            # No score is below 0 or above 100, wherever half a width would reach.
+            ends = [[min(p.half_width, p.percent) for p in own], [min(p.half_width, 100 - p.percent) for p in own]]
+            errors = ends if any(p.half_width for p in own) else None
+            panel.errorbar(x, [p.percent for p in own], errors, label=plain(method), capsize=3, **style_of(index))
+    panel.set_xticks(range(len(sizes)), [_size(size) for size in sizes])
+    panel.set_xlim(-0.6, len(sizes) - 0.4)
+    panel.margins(y=0.2)
+    low, high = panel.get_ylim()
+    panel.set_ylim(max(low, -3), min(high, 103))
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
+    if points:
+        panel.legend(loc="best", fontsize=9 if len(places) <= 4 else 8)
+
+
+def _size(num_parameters: float) -> str:
+    return f"{num_parameters / 1e9:g} B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.3g} M"
+
+
+def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None:
+    folder = _model_folder(source, store, cell)
+    if folder is None:
+        return None
+    estimate = score(Answers(store.samples(cell.key), "acc@1"))
+    name = "Untrained" if label.endswith(UNTRAINED) else label
+    return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
+
+
+def _means(points: Sequence[Point]) -> list[Point]:
+    """Return one point a method, benchmark and size: the mean over seeds, with the widest of their intervals."""
+    groups: dict[tuple[str, str, float], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.method, point.task, point.num_parameters), []).append(point)
+    return [
+        Point(*group, sum(p.percent for p in same) / len(same), max(p.half_width for p in same))
+        for group, same in sorted(groups.items())
+    ]
+
+
+def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
+    """Return where the model that filled a cell is, None where only an endpoint knows."""
+    from atrl_bench.errors import MissingDataError
+    from atrl_bench.models.local import find_model
+
+    for run in store.runs():
+        if run.digest and run.digest == cell.spec["model_digest"]:
+            return source.run_dir.root / run.checkpoint
+    try:
+        return find_model(cell.spec["model_name"]).folder
+    except MissingDataError:
+        return None
+
+
+def num_parameters(folder: Path) -> int:
+    """Return how many numbers the weights of a model consist of, from the headers of its files."""
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        total += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return total

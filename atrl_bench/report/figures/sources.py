@@ -1,0 +1,256 @@
+"""What figures are drawn from: training runs with their metrics, the cells of the store, and what the paper prints.
+
+Whatever is not there is named together with the command that makes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.flatten import flat
+from atrl_bench.experiments.judge_choice import of_one_judge
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.resources import folder
+from atrl_bench.results.store import Cell, Run, Store
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.judge import JudgeConfig
+
+
+UNTRAINED = ", untrained"  # how the name of a model ends that no training of the folder has made
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a figure may be asked to draw: which run folder, and whose answers to which benchmark."""
+
+    run_dir: RunDir
+    task: str = "mathvision_testmini"
+    model: str | None = None  # the name or digest of one that was evaluated; None: one that was trained with AT-RL
+    num_problems: int = 100  # the paper looks at as many samples of MathVision
+    judge: JudgeConfig | None = None  # names the kinds of errors where nobody generated the problems
+
+    @property
+    def command(self) -> str:
+        """The command that fills this run folder with what most figures need."""
+        return f"atrl-bench run-table main_7b {self.run_dir.options}"
+
+    def missing(self, what: str, why: str = "") -> MissingDataError:
+        """Return the error of a figure that has nothing to show."""
+        return MissingDataError(what, why=why, next_step=self.command)
+
+    def open_store(self) -> Store:
+        """Return the run folder's store, to be read."""
+        if not self.run_dir.store_path.is_file():
+            raise self.missing(f"There is no result store in {self.run_dir.root}.")
+        return Store.open(self.run_dir.store_path, read_only=True)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training run: the name that all its seeds share, its seed, and a mapping an optimiser step."""
+
+    label: str
+    seed: int
+    steps: Sequence[Mapping[str, Any]]
+
+
+def trainings(source: Source) -> list[Training]:
+    """Return the finished trainings of a run folder that stand for their methods, by name and seed."""
+    from atrl_bench.training.metrics import read_metrics
+
+    with source.open_store() as store:
+        runs = representative([run for run in store.runs() if run.state == "done"])
+    labels = run_labels(runs)
+    found = [
+        Training(
+            labels[run.key], run.spec["seed"], read_metrics(source.run_dir.root / run.checkpoint / "metrics.jsonl")
+        )
+        for run in runs
+    ]
+    return sorted((t for t in found if t.steps), key=lambda training: (training.label, training.seed))
+
+
+def representative(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of one setting for each method: the fewest settings, on data that it shares with its family.
+
+    A folder with every table has methods on several data sets and points of ablations; a figure about methods shows
+    each once. A family is an objective with every credit that it was given: what is drawn beside each other should
+    have learned from the same problems, so that the data with most of a family's methods come first, then those that
+    most runs share.
+    """
+    plainest: dict[str, int] = {}
+    for run in runs:
+        method = method_name(run.spec["recipe"])
+        plainest[method] = min(_num_settings(run), plainest.get(method, _num_settings(run)))
+    candidates = [run for run in runs if _num_settings(run) == plainest[method_name(run.spec["recipe"])]]
+    methods: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in candidates:
+        methods[_family(run.spec["recipe"]), _data(run)].add(method_name(run.spec["recipe"]))
+    num_of_data = Counter(map(_data, runs))
+
+    def rank(run: Run) -> tuple[Any, ...]:
+        data = _data(run)
+        return -len(methods[_family(run.spec["recipe"]), data]), -num_of_data[data], data, run.created, run.key
+
+    chosen: dict[str, str] = {}
+    for run in sorted(candidates, key=rank):
+        chosen.setdefault(method_name(run.spec["recipe"]), _setting(run))
+    return [run for run in runs if chosen[method_name(run.spec["recipe"])] == _setting(run)]
+
+
+def _num_settings(run: Run) -> int:
+    return len((run.spec["recipe"].get("credit") or {}).get("settings") or {})
+
+
+def _data(run: Run) -> str:
+    return run.spec["recipe"].get("data") or ""
+
+
+def _setting(run: Run) -> str:
+    return spec_key({name: value for name, value in run.spec.items() if name != "seed"})
+
+
+def run_labels(runs: Sequence[Run]) -> dict[str, str]:
+    """Return a name for each run by its key: the method, its data where these runs have several, and what else differs.
+
+    Runs that differ in their seed alone have one name.
+    """
+    of_setting: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        of_setting[_setting(run)].append(run)
+    of_method: dict[str, list[str]] = defaultdict(list)
+    for setting, same in of_setting.items():
+        of_method[method_name(same[0].spec["recipe"])].append(setting)
+    has_several_data = len({_data(run) for run in runs} - {""}) > 1
+    labels = {}
+    for method, settings in of_method.items():
+        fields = {setting: flat(of_setting[setting][0].spec) for setting in settings}
+        names = sorted({name for values in fields.values() for name in values} - {"seed", "recipe.data"})
+        differing = [name for name in names if len({str(values.get(name)) for values in fields.values()}) > 1]
+        for setting in settings:
+            said = [f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing]
+            for run in of_setting[setting]:
+                words = ", ".join(([_data(run)] if has_several_data and _data(run) else []) + said)
+                labels[run.key] = f"{method} ({words})" if words else method
+    return labels
+
+
+def method_name(recipe: Mapping[str, Any]) -> str:
+    """Return how print names a run's recipe: its title, or that of its objective, with the credit that it was given."""
+    name = _family(recipe)
+    credit = recipe.get("credit") or {"rule": "uniform", "preset": "default"}
+    if credit["rule"] == "uniform":
+        return name
+    rule = "AT-RL" if credit["rule"] == "atrl" else f"{credit['rule'].replace('_', ' ')} credit"
+    return f"{name} + {rule}" + ("" if credit["preset"] == "default" else f", {credit['preset']}")
+
+
+def is_anchored(label: str) -> bool:
+    """Return whether this is the name of AT-RL as it is by default, with whatever objective and data."""
+    return re.fullmatch(r".* \+ AT-RL( \([^()]*\))?", label, re.S) is not None
+
+
+def _family(recipe: Mapping[str, Any]) -> str:
+    """Return the name of a recipe whatever its credit."""
+    return _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
+
+
+def _title(recipe: Mapping[str, Any]) -> str | None:
+    """Return the title of the shipped recipe that a run's is in all but its credit and schedule, or its data too."""
+    for free in (("credit", "schedule"), ("credit", "schedule", "data")):
+        wanted = {name: value for name, value in recipe.items() if name not in free}
+        for title, fields in _shipped_recipes():
+            if wanted == {name: value for name, value in fields.items() if name not in free}:
+                return title
+    return None
+
+
+@cache
+def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
+    from atrl_bench.training.recipe import list_recipes, load_recipe
+
+    recipes = [load_recipe(name) for name in list_recipes()]
+    return tuple((r.title, r.model_dump(mode="json", exclude={"name", "title", "overrides"})) for r in recipes)
+
+
+# Evaluations ------------------------------------------------------------------------------------------------------
+
+
+def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
+    """Return a name for each cell by its key: the method that trained its model, or that model's own name.
+
+    Untrained is what no training of the folder has made; a run that does not stand for its method is no untrained one.
+    """
+    runs = [run for run in store.runs() if run.digest]
+    of_digest = {run.digest: f"{method_name(run.spec['recipe'])}, another setting" for run in runs}
+    shown = representative([run for run in runs if run.state == "done"])
+    labels = run_labels(shown)
+    of_digest |= {run.digest: labels[run.key] for run in shown}
+    return {
+        cell.key: of_digest.get(cell.spec["model_digest"], f"{cell.spec['model_name']}{UNTRAINED}") for cell in cells
+    }
+
+
+def finished_cells(source: Source, store: Store, task: str) -> list[Cell]:
+    """Return the finished cells of a benchmark: of one judge, and of no training that does not stand for its method."""
+    runs = [run for run in store.runs() if run.digest]
+    shown = representative([run for run in runs if run.state == "done"])
+    # By both: two trainings may have ended in the same weights.
+    others = _names(runs) - _names(shown)
+    cells = of_one_judge(store.cells(task=task, state="done"), source.run_dir.judge)
+    return [cell for cell in cells if not others & {cell.spec["model_name"], cell.spec["model_digest"]}]
+
+
+def _names(runs: Sequence[Run]) -> set[str]:
+    """Return what the model of an evaluation may be called if one of these runs trained it."""
+    return {name for run in runs for name in (run.key, run.digest)}
+
+
+def done_cells(source: Source, store: Store) -> list[Cell]:
+    """Return the finished cells of the benchmark, in the order of their names, then of their age."""
+    cells = finished_cells(source, store, source.task)
+    if source.model is not None:
+        wanted = source.model
+        labels = cell_labels(store, cells)
+        cells = [c for c in cells if wanted in (c.spec["model_name"], c.spec["model_digest"], c.key, labels[c.key])]
+    if not cells:
+        who = f" of {source.model}" if source.model else ""
+        raise source.missing(f"{source.run_dir.root} has no finished evaluation{who} on {source.task}.")
+    labels = cell_labels(store, cells)
+    return sorted(cells, key=lambda cell: (labels[cell.key], cell.created, cell.key))
+
+
+def chosen_cell(source: Source, store: Store) -> tuple[Cell, str]:
+    """Return the cell whose tokens are looked at, with its name: one trained with AT-RL where there is one."""
+    cells = done_cells(source, store)
+    labels = cell_labels(store, cells)
+    anchored = [cell for cell in cells if is_anchored(labels[cell.key])]
+    cell = (anchored or cells)[0]
+    return cell, labels[cell.key]
+
+
+# The paper --------------------------------------------------------------------------------------------------------
+
+
+def published(name: str) -> list[dict[str, str]]:
+    """Return the rows of `reports/paper/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
+    path = folder("reports") / "paper" / "figures" / f"{name}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def published_score(table: str, row: str, column: str) -> float | None:
+    """Return a printed score of one of the paper's tables, in percent."""
+    path = folder("reports") / "paper" / f"{table}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        [score] = [line[column] for line in csv.DictReader(file) if line["row"] == row]
+    return None if score == "--" else float(score)

@@ -1,0 +1,67 @@
+"""The tokens that four figures look at: those of one model's answers to one benchmark, with their credit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
+from atrl_bench.report.figures.drawing import token_text
+from atrl_bench.report.figures.sources import Source, chosen_cell
+from atrl_bench.results.store import Cell, Sample
+
+ANCHOR_FRACTION = 0.15  # of the tokens: the paper's threshold
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model's answers to the first problems of a benchmark; `label` says whose and to what."""
+
+    label: str
+    cell: Cell
+    samples: Mapping[tuple[str, int], Sample]
+    credit: Mapping[tuple[str, int], TokenCredit]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token over all answers: how often it was written, and what it got on average."""
+
+    text: str
+    count: int
+    mean_credit: float
+    mean_connectivity: float
+
+
+def answers(source: Source) -> Answers:
+    """Return the answers that this source is about."""
+    from atrl_bench.evaluation.tasks import find_task
+
+    with source.open_store() as store:
+        cell, label = chosen_cell(source, store)
+        credit = credit_of_cell(store, cell.key, source.run_dir, num_problems=source.num_problems)
+        samples = {(s.problem.problem_id, s.response.repeat): s for s in store.samples(cell.key)}
+    if not credit:
+        raise source.missing(
+            f"The credit of {label} on {source.task} cannot be computed.",
+            "The benchmark's problems on this machine are not the ones that were answered.",
+        )
+    title = find_task(source.task).title
+    return Answers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
+
+
+def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
+    """Return the tokens that were written often enough, the most credited first; equal ones in order of their text."""
+    credit: dict[str, list[float]] = defaultdict(list)
+    connectivity: dict[str, list[float]] = defaultdict(list)
+    for one in credits:
+        for text, value, looked in zip(one.texts, one.credit_T, one.connectivity_T, strict=True):
+            credit[token_text(text)].append(value)
+            connectivity[token_text(text)].append(looked)
+    found = [
+        Word(text, len(values), sum(values) / len(values), sum(connectivity[text]) / len(values))
+        for text, values in credit.items()
+        if len(values) >= min_count
+    ]
+    return sorted(found, key=lambda word: (-word.mean_credit, word.text))

@@ -1,0 +1,266 @@
+"""What a run folder answers, in words and from its own numbers: the sentences at the top of its front page.
+
+They are made of what was rendered: the comparisons of credit in a table's JSON, the CSV of the figure on anchors.
+
+A difference is called clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number
+of the table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
+The accuracy while training has intervals over seeds alone, corrected likewise.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from atrl_bench.analysis.anchors import CREDIT, LAST
+from atrl_bench.report.table_model import SIGNIFICANCE
+from atrl_bench.results import numbers
+from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
+
+HELPS = "Does AT-RL's credit help the methods that it is added to?"
+PLACEMENT = "Does credit on the tokens that look at the image beat credit anywhere else?"
+READINGS = "Which reading of the paper finds the tokens that are read from the image?"
+ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose credit is not on anchors
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, what this folder says to it, the numbers behind that, and where to look; `command` where it is open.
+
+    An answer is the sentence that a hurried reader takes away, so it is as strong as the weakest of its numbers.
+    """
+
+    question: str
+    answer: str
+    because: tuple[str, ...] = ()
+    page: str = ""
+    command: str = ""
+
+
+Verdict = Literal["better", "worse", "unclear", "one seed", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One row against another that differs in its credit alone, on the average of the table's columns."""
+
+    row: str
+    other: str
+    estimate: Estimate
+    q_value: float | None
+    seeds: SeedSpread
+    training: SeedSpread | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What can be said of it."""
+        if self.q_value is None:
+            return "unfinished"
+        over_seeds = self.seeds.half_width()
+        if over_seeds is None:
+            return "one seed"
+        if not self.q_value < SIGNIFICANCE or abs(self.seeds.mean) <= over_seeds:
+            return "unclear"
+        return "better" if self.estimate.mean > 0 else "worse"
+
+    @property
+    def least(self) -> float:
+        """The difference from which on it would have been clear, about."""
+        return max(self.estimate.half_width(), self.seeds.half_width() or 0.0)
+
+    @property
+    def text(self) -> str:
+        """The difference with its intervals."""
+        over_seeds = _around(self.seeds)
+        said = f"{numbers.signed(self.estimate.mean)} points ±{numbers.half_width(self.estimate)} over problems"
+        said += f", ±{over_seeds}" if over_seeds else ", one seed"
+        if self.training is not None:
+            around = _around(self.training)
+            said += f"; while training {numbers.signed(self.training.mean)}" + (f" ±{around}" if around else "")
+        ends = {"better": ": clear", "worse": ": clear", "unfinished": ": not finished"}
+        return f"{said}{ends.get(self.verdict, '')}"
+
+
+def answers(tables: Mapping[str, Mapping[str, Any]], reports: Path, profile: str) -> list[Answer]:
+    """Return what the folder of this profile answers: `tables` are its rendered tables as their JSON has them."""
+    found = [
+        _compared(HELPS, "main_7b", tables.get("main_7b"), profile),
+        _compared(PLACEMENT, "credit_placement", tables.get("credit_placement"), profile),
+        _readings(reports / "figures" / "anchors.csv"),
+    ]
+    return [answer for answer in found if answer is not None]
+
+
+# Does it help? ----------------------------------------------------------------------------------------------------
+
+
+def _compared(question: str, table: str, document: Mapping[str, Any] | None, profile: str) -> Answer:
+    contrasts = list(_contrasts(document)) if document else []
+    if not contrasts:
+        return Answer(question, "Not answered yet.", command=f"atrl-bench run-table {table} --profile {profile}")
+    return Answer(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{table}.html#credit")
+
+
+def _contrasts(document: Mapping[str, Any]) -> Iterable[Contrast]:
+    """Yield the comparisons of rows whose credit is meant to be on anchors."""
+    credit = {row["label"]: row["credit"] for row in document["rows"]}
+    for item in document["comparisons"]:
+        difference = item["differences"][-1]
+        if difference is None or item["seeds"] is None or credit.get(item["row"], "").startswith(ELSEWHERE):
+            continue
+        yield Contrast(
+            row=item["row"],
+            other=item["other"],
+            estimate=Estimate(**_finite(difference["estimate"])),
+            q_value=item["q_values"][-1],
+            seeds=SeedSpread(**item["seeds"]),
+            training=SeedSpread(**item["training"]) if item.get("training") else None,
+        )
+
+
+def _finite(estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an estimate; JSON has null where a number is none."""
+    return {name: math.nan if value is None else value for name, value in estimate.items()}
+
+
+def _verdict(contrasts: Sequence[Contrast]) -> str:
+    verdicts = [contrast.verdict for contrast in contrasts]
+    if "unfinished" in verdicts:
+        return f"Not finished: {verdicts.count('unfinished')} of {len(verdicts)} comparisons still grow."
+    least = f"{numbers.percent(statistics.median(contrast.least for contrast in contrasts), 1)} points"
+    if set(verdicts) == {"one seed"}:
+        return (
+            "One training seed cannot tell: another may move any row by more than what is seen here, and over problems "
+            f"alone a difference shows from about {least} on."
+        )
+    return f"{_after_training(contrasts, least)} {_while_training(contrasts)}".strip()
+
+
+def _after_training(contrasts: Sequence[Contrast], least: str) -> str:
+    clear = [contrast for contrast in contrasts if contrast.verdict in ("better", "worse")]
+    if not clear:
+        num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
+        return (
+            f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear; one of about "
+            f"{least} would have been."
+        )
+    num_better = sum(contrast.verdict == "better" for contrast in clear)
+    start = "Yes" if num_better == len(contrasts) else "In part" if num_better else "No"
+    rest = len(contrasts) - len(clear)
+    unclear = (
+        f" The other {rest} of {len(contrasts)} differences cannot be told from noise; one of about {least} would "
+    )
+    return f"{start}. Clear: {_named(clear, [c.estimate.mean for c in clear])}." + (
+        unclear + "have been." if rest else ""
+    )
+
+
+def _while_training(contrasts: Sequence[Contrast]) -> str:
+    """Return which rows learned faster or slower, over seeds and corrected for the number of comparisons."""
+    over_seeds = [(contrast, contrast.training.estimate()) for contrast in contrasts if contrast.training is not None]
+    tested = [(contrast, estimate) for contrast, estimate in over_seeds if estimate is not None]
+    q_values = benjamini_hochberg([estimate.p_value() for _, estimate in tested])
+    clear = [pair for pair, q_value in zip(tested, q_values, strict=True) if q_value < SIGNIFICANCE]
+    if not tested:
+        return ""
+    if not clear:
+        return "Nor is any clear in the accuracy while training."
+    named = _named([contrast for contrast, _ in clear], [estimate.mean for _, estimate in clear])
+    return f"In the accuracy while training, {len(clear)} of {len(tested)} are clear: {named}."
+
+
+def _named(contrasts: Sequence[Contrast], means: Sequence[float]) -> str:
+    return "; ".join(
+        f"{contrast.row} against {contrast.other} {numbers.signed(mean, 1)} points"
+        for contrast, mean in zip(contrasts, means, strict=True)
+    )
+
+
+def _sentences(contrasts: Sequence[Contrast]) -> Iterable[str]:
+    for row in dict.fromkeys(contrast.row for contrast in contrasts):
+        yield (
+            f"{row}: "
+            + "; ".join(f"against {contrast.other} {contrast.text}" for contrast in contrasts if contrast.row == row)
+            + "."
+        )
+
+
+def _around(spread: SeedSpread) -> str:
+    half_width = spread.half_width()
+    return "" if half_width is None else f"{numbers.percent(half_width, 1)} over {spread.num_seeds} seeds"
+
+
+# Which reading? ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Auc:
+    mean: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ±{1.96 * self.error:.2f}"
+
+    def against(self, other: _Auc) -> str:
+        """Return how it stands to another, whose errors are taken as independent: wider than a paired interval."""
+        half = 1.96 * math.hypot(self.error, other.error)
+        difference = self.mean - other.mean
+        clear = "clear" if abs(difference) > half else "within noise"
+        return f"{'+' if difference >= 0 else '−'}{abs(difference):.2f}, {clear}"
+
+
+def _readings(path: Path) -> Answer | None:
+    """Return what the figure on anchors says, setting by setting; None where it was not drawn."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if any(None in (*row, *row.values()) for row in rows):  # cut off: as good as not drawn
+        return None
+    density = {
+        (row["rows"], row["bias_corrected"] == "1", row["setting"]): _auc(row) for row in rows if row["part"] == LAST
+    }
+    credit = {(row["preset"], row["setting"]): _auc(row) for row in rows if row["part"] == CREDIT}
+    if not density or ("default", "atrl") not in credit:
+        return None
+    best = max(density, key=lambda key: density[key].mean)
+    reading, corrected, layers = best
+    other = {"own": "predicting", "predicting": "own"}[reading]
+    best_rule = max(credit, key=lambda key: credit[key].mean)
+    rule = best_rule[1].replace("_", " ")
+    default = credit["default", "atrl"]
+    because = [
+        f"Row: the density of the {reading} row has {density[best]}, that of the {other} row "
+        f"{density[other, corrected, layers]} (difference {density[best].against(density[other, corrected, layers])}).",
+        f"Debiasing: {density[reading, True, layers]} with it, {density[reading, False, layers]} without "
+        f"({density[reading, True, layers].against(density[reading, False, layers])}).",
+        "Scale: it multiplies all weights of a response by one number, so it changes no ranking and no AUC.",
+    ]
+    sinks, fine = credit.get(("default", "atrl, sinks kept")), credit.get(("default", "atrl, 3 tokens a cluster"))
+    own, literal = credit.get(("default", "atrl, own rows")), credit.get(("literal", "atrl"))
+    if sinks is not None:
+        because.append(
+            f"Footprint: AT-RL's credit has {default} without sinks, {sinks} with ({default.against(sinks)})."
+        )
+    if own is not None and literal is not None:
+        because.append(
+            f"Credit: AT-RL's is {default} as we read it, {own} with own rows, {literal} by the letter of the paper."
+        )
+    if fine is not None:
+        because.append(f"Clusters: with 3 tokens each in place of 10 it is {fine} ({fine.against(default)}).")
+    return Answer(
+        READINGS,
+        f"The {reading} row: its density has an area under the ROC curve of {density[best]}, where 0.5 is chance. Of "
+        f"all credit rules the best is {rule} with {credit[best_rule]}; AT-RL's has {default}.",
+        tuple(because),
+        "figures/anchors.svg",
+    )
+
+
+def _auc(row: Mapping[str, str]) -> _Auc:
+    return _Auc(float(row["mean_auc"]), float(row["standard_error"] or "nan"))

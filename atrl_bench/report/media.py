@@ -1,0 +1,120 @@
+"""Small pictures of what the problems of a task show, once per report folder: an image, several, or a strip of frames.
+
+They are files beside the pages, named by their content, so that twelve rows that answer the same problems share them.
+A list says which problem shows which: with it the report is rendered where the dataset is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.experiments.run_dir import recalled
+from atrl_bench.results.files import write_atomically
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SIDE = 320  # pixels of a thumbnail's longer side
+FRAMES, FRAME_SIDE = 8, 140  # of a video's strip
+MAX_PICTURES = 8  # of one problem
+
+Pictures = dict[str, tuple[str, ...]]
+
+
+def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, data_dir: Path | None) -> Pictures:
+    """Return the file names, inside `out`, of the pictures of each problem of a cell with this spec.
+
+    A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
+    """
+    list_path = out / f"{_list_name(spec)}.json"
+    known: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
+    missing = set(problem_ids) - set(known)
+    if missing:
+        found = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
+        known |= found
+        if found:
+            text = json.dumps(known, sort_keys=True, indent=0, ensure_ascii=True)
+            write_atomically(list_path, f"{text}\n".encode())
+    return {name: known[name] for name in problem_ids if name in known}
+
+
+def _list_name(spec: Mapping[str, Any]) -> str:
+    """Return a name for the problems of the cell: those of one task and one version of its data."""
+    what = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
+    from atrl_bench.errors import AtrlBenchError
+    from atrl_bench.evaluation.tasks import find_task, is_here, load_rows, without_images
+
+    try:
+        info = find_task(task)
+        if info.media == "none" or not is_here(info, data_dir):
+            return {}
+        rows = load_rows(info, data_dir, limit)
+    except AtrlBenchError:  # a report without pictures is better than none; the page says that they are not here
+        return {}
+    names = [info.module.problem_id(row) for row in without_images(rows)]
+    return {
+        name: tuple(_write(picture, out) for picture in _shown(info.module, rows[index]))
+        for index, name in enumerate(names)
+        if name in wanted
+    }
+
+
+def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
+    """Return what the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
+    from atrl_bench.models.video import read_video
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            shown = list(task.images(row))[:MAX_PICTURES]
+            return [
+                _strip(read_video(item, FRAMES, max_pixels=FRAME_SIDE**2).pictures())
+                if isinstance(item, str)
+                else _small(item)
+                for item in shown
+            ]
+        except (OSError, ValueError, SyntaxError, Warning):
+            return []
+
+
+def _small(picture: Image) -> Image:
+    small = picture.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    return small
+
+
+def _strip(frames: Sequence[Image]) -> Image:
+    """Return the frames side by side, in order of time."""
+    from PIL import Image as Pillow
+
+    gap, width, height = 4, frames[0].width, frames[0].height
+    strip = Pillow.new("RGB", ((width + gap) * len(frames) - gap, height), "white")
+    for index, frame in enumerate(frames):
+        strip.paste(frame, (index * (width + gap), 0))
+    return strip
+
+
+def _write(picture: Image, out: Path) -> str:
+    """Return the name of the picture's file: lossless where that is small, as of drawings, else JPEG."""
+    encoded = {}
+    for suffix, options in ((".png", {"format": "PNG"}), (".jpg", {"format": "JPEG", "quality": 80})):
+        sink = io.BytesIO()
+        picture.save(sink, **options)
+        encoded[suffix] = sink.getvalue()
+    suffix = ".png" if len(encoded[".png"]) <= 1.5 * len(encoded[".jpg"]) else ".jpg"
+    name = hashlib.sha256(encoded[suffix]).hexdigest()[:16] + suffix
+    path = out / name
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, encoded[suffix])
+    return name

@@ -1,0 +1,133 @@
+"""Published beside measured: each number's difference with its interval, and for each row one plain sentence.
+
+What a row of the paper claims is its gain over the baseline (the baseline row: its score). The paper gives no error bar
+for it. Its number was made with as many problems as ours, so it is given the same standard error: the interval of the
+difference between the two is wider than ours by the square root of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from atrl_bench.report.table_model import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.results import numbers
+from atrl_bench.results.statistics import Estimate
+
+Verdict = Literal["reproduced", "not reproduced", "within noise", "not comparable"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A column's published and measured score, both shares; `difference` is measured minus published."""
+
+    column: str
+    published: float | None
+    measured: float | None
+    difference: float | None
+    half_width: float | None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the two differ by more than their noise."""
+        return self.difference is not None and self.half_width is not None and abs(self.difference) > self.half_width
+
+
+@dataclass(frozen=True)
+class RowVerdict:
+    """What became of one row of the paper."""
+
+    row: str
+    label: str
+    verdict: Verdict
+    sentence: str
+    pairs: tuple[Pair, ...]
+
+
+def against_paper(table: Table) -> tuple[RowVerdict, ...]:
+    """Return a verdict on every row of the published table, in its order; none for a table the paper does not have."""
+    measured = {row.id: row for row in table.rows}
+    return tuple(_verdict(table, published, measured.get(published.id)) for published in table.published)
+
+
+def _verdict(table: Table, published: PublishedRow, row: Row | None) -> RowVerdict:
+    if not table.is_comparable:
+        sentence = f"Not comparable: profile {table.profile} has another model, other problems and other sizes."
+        return RowVerdict(published.id, published.label, "not comparable", sentence, ())
+    if row is None or row.is_unmeasured:
+        reason = row.cells[0].reason if row is not None else "it was left out here"
+        return RowVerdict(published.id, published.label, "not comparable", f"Not comparable: {reason}", ())
+    pairs = tuple(_pairs(table, published, row))
+    verdict, sentence = _claim(table, published, row)
+    return RowVerdict(published.id, published.label, verdict, sentence, pairs)
+
+
+def _pairs(table: Table, published: PublishedRow, row: Row) -> Iterable[Pair]:
+    for column, printed, cell in zip(table.columns, published.scores, row.cells, strict=True):
+        published_score = None if printed.score is None else float(printed.score) / 100
+        if published_score is None or cell.estimate is None:
+            yield Pair(column.text, published_score, cell.estimate.mean if cell.estimate else None, None, None)
+        else:
+            difference = cell.estimate.mean - published_score
+            yield Pair(column.text, published_score, cell.estimate.mean, difference, _noise(cell.estimate))
+
+
+def _noise(estimate: Estimate) -> float | None:
+    half_width = math.sqrt(2) * estimate.half_width()
+    return None if math.isnan(half_width) else half_width
+
+
+def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Verdict, str]:
+    """Return the verdict on the row's gain in its last column, or column by column where it has no average."""
+    both = [
+        (column.text, printed, cell)
+        for column, printed, cell in zip(table.columns, published.scores, row.cells, strict=True)
+        if printed.score is not None
+    ]
+    unfinished = [text for text, _, cell in both if cell.state != "measured" or cell.estimate is None]
+    if not both or unfinished:
+        missing = ", ".join(unfinished) or "every column"
+        return "not comparable", f"Not comparable yet: {missing} is missing or incomplete here."
+    baseline = next((other.label for other in table.rows if other.id == row.baseline), table.baseline)
+    if published.scores[-1].score is not None and table.columns[-1].id == "average":
+        return _one(baseline, "on average", *both[-1][1:])
+    verdicts = [_one(baseline, f"on {text}", printed, cell) for text, printed, cell in both]
+    kinds = [verdict for verdict, _ in verdicts]
+    worst: Verdict = next(kind for kind in ("not reproduced", "within noise", "reproduced") if kind in kinds)
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    first = next(sentence for verdict, sentence in verdicts if verdict == worst)
+    return worst, f"Of {len(kinds)} columns: {counts}. {first}"
+
+
+def _one(baseline: str, where: str, printed: PublishedScore, cell: Cell) -> tuple[Verdict, str]:
+    assert printed.score is not None
+    assert cell.estimate is not None
+    if printed.difference is None or cell.difference is None:
+        return _score(where, printed.score, cell.estimate)
+    gain, claimed = cell.difference.estimate, float(printed.difference) / 100
+    noise = _noise(gain)
+    here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
+    said = f"the paper's {numbers.signed(claimed)}"
+    if noise is None:
+        return "not comparable", f"Not comparable: {here} has no interval."
+    if abs(gain.mean - claimed) > noise:
+        way = "less" if gain.mean < claimed else "more"
+        return "not reproduced", f"Not reproduced: {here}, {way} than {said} by more than the noise of both."
+    is_clear = abs(gain.mean) > gain.half_width()
+    if is_clear and gain.mean * claimed > 0:
+        return "reproduced", f"Reproduced: {here}, as {said}, and different from zero."
+    return "within noise", f"Within noise: {here} agrees with {said} and with no gain at all."
+
+
+def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Verdict, str]:
+    """Return the verdict on the row that the gains are taken against: its score itself."""
+    noise, difference = _noise(estimate), estimate.mean - float(printed) / 100
+    if noise is None:
+        return "not comparable", f"Not comparable: the score {where} has no interval."
+    here = f"{numbers.percent(estimate.mean)} % {where}, {numbers.signed(difference)} from the paper's {printed} %"
+    if abs(difference) > noise:
+        return "not reproduced", f"Not reproduced: {here}, more than the ±{numbers.percent(noise, 1)} of both."
+    return "reproduced", f"Reproduced: {here}, within the ±{numbers.percent(noise, 1)} of both."

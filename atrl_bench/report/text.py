@@ -1,0 +1,303 @@
+"""The table as text: Markdown, CSV, JSON, and eighty columns of a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
+from atrl_bench.report.reproduction import against_paper
+from atrl_bench.report.table_model import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.results import numbers
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from atrl_bench.results.statistics import SeedSpread
+
+_SHORT = {"missing": "not run", "not measured": "not measured", "failed": "failed", "partial": "partial"}
+MIN_NAME = 12  # columns of a terminal for a row's name
+_STYLES = {1: "green", -1: "red", 0: ""}
+
+
+def render_markdown(table: Table) -> str:
+    """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
+    head = ["Method", *(markdown(column.text) for column in table.columns)]
+    blocks = [f"# {markdown(table.title)}", f"Profile {markdown(table.profile_title)}", markdown(table.caption)]
+    blocks += [
+        "## Measured here",
+        _grid(head, ([_name(row), *map(_markdown_cell, row.cells)] for row in table.rows)),
+    ]
+    reasons = [f"{row.label}, {row.cells[0].state}: {row.cells[0].reason}" for row in table.rows if row.is_unmeasured]
+    notes = [f"{note.mark}: {note.text}" for note in table.footnotes]
+    blocks.append("\n".join(f"- {markdown(note)}" for note in (*notes, *table.notes, *reasons)))
+    if table.comparisons:
+        rows = (
+            [
+                f"{markdown(item.row)} − {markdown(item.other)}",
+                *(
+                    "not run" if d is None else f"{_change(d.estimate.mean, q)} ± {numbers.half_width(d.estimate)}"
+                    for d, q in zip(item.differences, item.q_values, strict=True)
+                ),
+                *(_spread(spread) for spread in (item.seeds, item.training)),
+            ]
+            for item in table.comparisons
+        )
+        names = ["Difference", *head[1:], "Over seeds", "While training"]
+        blocks += ["## Does the credit help?", _grid(names, rows)]
+    for figures in table.figures:
+        rows = (
+            [markdown(label), *("–" if v is None else f"{v:.3f}" for v in values)] for label, values in figures.rows
+        )
+        blocks += [
+            f"## {markdown(figures.title)}",
+            _grid(["Method", *map(markdown, figures.names)], rows),
+            markdown(figures.explanation),
+        ]
+    if table.published:
+        rows = ([_name(row), *map(_markdown_published, row.scores)] for row in table.published)
+        marked = ["Method", *(markdown(c.text) + (f" ({markdown(c.marks)})" if c.marks else "") for c in table.columns)]
+        blocks += ["## Published in the paper", markdown(table.warning), _grid(marked, rows)]
+        blocks.append(
+            "\n".join(f"- {markdown(note.mark)}: {markdown(note.text)}" for note in table.published_footnotes)
+        )
+        claims = [row for row in table.published if row.deltas]
+        if claims:
+            rows = (
+                [
+                    f"{markdown(row.label)} − {markdown(row.other)}",
+                    *("–" if d is None else _change(d, None) for d in row.deltas),
+                ]
+                for row in claims
+            )
+            blocks += ["## What the paper says the credit gains", _grid(["Difference", *head[1:]], rows)]
+        blocks += ["## Published and measured", _verdicts(table)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _spread(spread: SeedSpread | None) -> str:
+    if spread is None:
+        return "not run"
+    half_width = spread.half_width()
+    if half_width is None:
+        return f"{numbers.signed(spread.mean)}, one seed"
+    return f"{numbers.signed(spread.mean)} ± {numbers.percent(half_width, 1)}, {spread.num_seeds} seeds"
+
+
+def _verdicts(table: Table) -> str:
+    """Return what became of each row of the paper, in words; one sentence where nothing can be compared."""
+    if not table.is_comparable:
+        return f"Not comparable, all rows of the paper: {markdown(table.warning)}"
+    return "\n".join(f"- {markdown(item.label)}: {markdown(item.sentence)}" for item in against_paper(table))
+
+
+def render_csv(table: Table) -> str:
+    """Return one line per number, measured and published ones told apart by their first field."""
+    fields = [
+        "kind",
+        "profile",
+        "row",
+        "column",
+        "metric",
+        "state",
+        "score",
+        "stderr",
+        "low",
+        "high",
+        "problems",
+        "expected",
+    ]
+    fields += ["groups", "difference", "difference_stderr", "p", "q", "seeds", "seed_sd", "samples", "correct", "wrong"]
+    fields += ["unparseable", "timed_out", "judge_failed", "truncated", "skipped", "reason"]
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, fields, lineterminator="\n", restval="")
+    writer.writeheader()
+    for record in _records(table):
+        writer.writerow(
+            {name: spreadsheet(value) if isinstance(value, str) else value for name, value in record.items()}
+        )
+    return sink.getvalue()
+
+
+def _records(table: Table) -> Iterator[dict[str, Any]]:
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            record: dict[str, Any] = {
+                "kind": "measured",
+                "profile": table.profile,
+                "row": row.id,
+                "column": column.id,
+                "metric": column.metric,
+            }
+            record |= {"state": cell.state, "reason": cell.reason}
+            if cell.estimate is not None:
+                low, high = cell.estimate.interval()
+                record |= {"score": _number(cell.estimate.mean), "stderr": _number(cell.estimate.stderr)}
+                record |= {"low": _number(low), "high": _number(high), "problems": cell.estimate.num_problems}
+                record |= {"expected": cell.num_expected, "groups": cell.estimate.num_groups}
+                counts = asdict(cell.counts)
+                record |= {name: counts[name] for name in counts if name != "ungraded"}
+            if cell.difference is not None:
+                record |= {
+                    "difference": _number(cell.difference.estimate.mean),
+                    "p": _number(cell.difference.p_value, 1),
+                }
+                record |= {"difference_stderr": _number(cell.difference.estimate.stderr)}
+                record |= {"q": "" if cell.q_value is None else _number(cell.q_value, 1)}
+            if cell.seeds is not None:
+                record |= {
+                    "seeds": cell.seeds.num_seeds,
+                    "seed_sd": "" if cell.seeds.sd is None else _number(cell.seeds.sd),
+                }
+            yield record
+    for published in table.published:
+        for column, item in zip(table.columns, published.scores, strict=True):
+            if item.score is not None:
+                record = {
+                    "kind": "published",
+                    "profile": "",
+                    "row": published.id,
+                    "column": column.id,
+                    "score": item.score,
+                }
+                record |= {"seed_sd": "" if item.sd is None else item.sd}
+                yield record | {"difference": "" if item.difference is None else item.difference}
+
+
+def _number(value: float, scale: int = 100) -> str | float:
+    return "" if math.isnan(value) else round(scale * value, 6)
+
+
+def render_json(table: Table) -> str:
+    """Return everything the report knows, samples included; scores are shares, published ones percent."""
+    document = asdict(table) | {"against_paper": [asdict(verdict) for verdict in against_paper(table)]}
+    return json.dumps(_plain(document), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(table: Table) -> None:
+    """Print the table on the terminal, in colour where the terminal has any."""
+    from rich.console import Console
+
+    # Soft wrapping leaves long notes to the terminal, so that a copied command has no line breaks in it.
+    Console(highlight=False).print(terminal_text(table), soft_wrap=True)
+
+
+def terminal_text(table: Table) -> Text:
+    """Return the measured table in lines of at most eighty columns: score and error bar, below them the difference.
+
+    A table that is wider is shown in parts, one below the other.
+    """
+    from rich.text import Text
+
+    cells = [cell for row in table.rows if not row.is_unmeasured for cell in row.cells]
+    width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
+    if any(len(column.text) > width for column in table.columns):
+        width = max(width, 11)
+    text = Text(f"{one_line(table.title)}\n", style="bold")
+    text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
+    num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
+    per_part = math.ceil(len(table.columns) / num_parts)
+    for start in range(0, len(table.columns), per_part):
+        _append_part(text, table, slice(start, start + per_part), width)
+        text.append("\n")
+    for note in table.notes:
+        text.append("\n".join(_note_lines(note)) + "\n", style="dim")
+    return text
+
+
+def _note_lines(note: str) -> list[str]:
+    """Return a note in lines of a terminal; a command that it ends with has lines of its own, to be copied."""
+    said, colon, command = note.partition(": atrl-bench ")
+    lines = folded(f"{said}{colon[:1]}", first="· ", rest="  ")
+    return [*lines, *command_lines(f"atrl-bench {command}")] if command else lines
+
+
+def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
+    columns = table.columns[part]
+    name_width = WIDTH - (width + 1) * len(columns)
+    text.append(" " * name_width + "".join(f" {one_line(column.text)[:width]:>{width}}" for column in columns) + "\n")
+    text.append("─" * WIDTH + "\n")
+    group = ""
+    for row in table.rows:
+        if row.group != group:
+            group = row.group
+            text.append(f"{one_line(group)}\n", style="italic dim")
+        names = textwrap.wrap(one_line(row.label), name_width) or [""]  # broken where it must be: columns follow
+        if row.is_unmeasured:
+            text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
+            continue
+        lines = [[_score_line(cell) for cell in row.cells[part]], [_change_line(cell) for cell in row.cells[part]]]
+        for i in range(max(len(lines) if any(line for line, _ in lines[1]) else 1, len(names))):
+            text.append(f"{names[i] if i < len(names) else '':<{name_width}}", style="bold" if row.is_best else "")
+            for line, style in lines[i] if i < len(lines) else []:
+                text.append(f" {line:>{width}}", style=style)
+            text.append("\n")
+
+
+def _score_line(cell: Cell) -> tuple[str, str]:
+    if cell.estimate is None:
+        return _SHORT.get(cell.state, cell.state), "dim"
+    mark = "" if cell.state == "measured" else "…"
+    score = f"{numbers.percent(cell.estimate.mean, 1)}{mark} ±{numbers.half_width(cell.estimate)}"
+    return score, "bold" if cell.is_best else ""
+
+
+def _change_line(cell: Cell) -> tuple[str, str]:
+    if cell.difference is None:
+        return "", ""
+    share = cell.difference.estimate.mean
+    return _change(share, cell.q_value, digits=1), _STYLES[numbers.direction(share, 1)]
+
+
+def _change(share: float | Decimal, q_value: float | None, digits: int = 2) -> str:
+    mark = "*" if q_value is not None and q_value < 0.05 else ""
+    return f"{numbers.ARROWS[numbers.direction(share, digits)]}{numbers.points(share, digits)}{mark}"
+
+
+def _grid(head: list[str], rows: Any) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|:--" + "|--:" * (len(head) - 1) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _name(row: Row | PublishedRow) -> str:
+    return _bold(markdown(row.label), row.is_best) + (f" ({markdown(row.marks)})" if row.marks else "")
+
+
+def _bold(text: str, is_bold: bool) -> str:
+    return f"**{text}**" if is_bold else text
+
+
+def _markdown_cell(cell: Cell) -> str:
+    if cell.estimate is None:
+        return _SHORT.get(cell.state, cell.state)
+    text = f"{_bold(numbers.percent(cell.estimate.mean), cell.is_best)} ± {numbers.half_width(cell.estimate)}"
+    if cell.difference is not None:
+        change = _change(cell.difference.estimate.mean, cell.q_value).replace("*", "\\*")
+        text += f" ({change})"
+    return text if cell.state == "measured" else f"{text} [{cell.estimate.num_problems} of {cell.num_expected}]"
+
+
+def _markdown_published(item: PublishedScore) -> str:
+    if item.score is None:
+        return "–"
+    text = _bold(str(item.score), item.is_best)
+    text += "" if item.sd is None else f" ± {item.sd}"
+    text += f" ({markdown(item.marks)})" if item.marks else ""
+    return text if item.difference is None else f"{text} ({_change(item.difference, None)})"

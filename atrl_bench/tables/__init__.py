@@ -1,1 +1,0 @@
-"""Table definition -> cells -> run -> HTML, LaTeX, Markdown, CSV and JSON."""

@@ -1,0 +1,93 @@
+"""What the images and videos of a prompt become, prompt by prompt, on their way through TRL.
+
+TRL 1.16 has no video: it splits and joins the tensors of images by names it knows, and hands no others to the model.
+Here each prompt's tensors stay together in one dictionary. A batch carries a list with such a dictionary for each
+response, which TRL shuffles and cuts like any other list; those of a forward pass are joined when the model is called.
+So every pass over a response sees the frames, grids and seconds with which it was sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl.trainer.utils import split_pixel_values_by_grid
+
+from atrl_bench.credit import visual_columns
+from atrl_bench.models.local import Prompt, model_inputs
+
+Visual = dict[str, Tensor]
+
+TOKEN_FIELDS = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+IMAGE, VIDEO = 1, 2  # in `mm_token_type_ids`; text is 0
+
+
+def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> tuple[list[int], Visual]:
+    """Return the tokens of a prompt and the tensors of its images and videos, which stand in its messages."""
+    parts = [part for message in messages for part in message["content"]]
+    images = [part["image"] for part in parts if part["type"] == "image"]
+    videos = tuple(part["video"] for part in parts if part["type"] == "video")
+    text = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    inputs = model_inputs(processor, [text], [Prompt("", messages, images, videos)], dtype)
+    visual = {name: value for name, value in inputs.items() if name not in TOKEN_FIELDS}
+    return inputs["input_ids"][0].tolist(), visual
+
+
+def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the messages with images and videos in their places, in order."""
+    media = {"image": iter(images), "video": iter(videos)}
+    return [
+        {
+            **message,
+            "content": [
+                {**part, part["type"]: next(media[part["type"]])} if part["type"] in media else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+
+
+def joined(visuals: Sequence[Visual], device: torch.device) -> Visual:
+    """Return the tensors of several prompts as the model takes them, image after image and video after video."""
+    names = dict.fromkeys(name for visual in visuals for name in visual)
+    return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
+
+
+def split_by_prompt(fields: Mapping[str, Any], num_images_P: Sequence[int]) -> list[Visual]:
+    """Return what TRL's processor call made of the images of several prompts, prompt by prompt."""
+    tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
+    split = split_pixel_values_by_grid({**tensors, "num_images": list(num_images_P)})
+    return [
+        {
+            name: split[name][place] if isinstance(split[name], list) else split[name][place : place + 1]
+            for name in tensors
+        }
+        for place in range(len(num_images_P))
+    ]
+
+
+def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -> Tensor:
+    """Return what kind of token each one is, as the processor writes it; a response has none of an image or video."""
+    types = torch.zeros_like(input_ids)
+    for token_id, kind in ((image_id, IMAGE), (video_id, VIDEO)):
+        if token_id is not None:
+            types[input_ids == token_id] = kind
+    return types
+
+
+def visual_positions(fields: Mapping[str, Any], config: object) -> Tensor:
+    """Return which positions hold an image or video token, (B, S), by the kinds of token if the processor tells them.
+
+    Those of LLaVA and InternVL do not; then the placeholders that the model's config names say it.
+    """
+    types_BS: Tensor | None = fields.get("mm_token_type_ids")
+    return visual_columns(config, fields["input_ids"]) if types_BS is None else types_BS != 0
+
+
+def seeing(model: Callable[..., Any], visuals: Sequence[Visual], device: torch.device) -> Callable[..., Any]:
+    """Return the model with these images and videos among its inputs: TRL names only those that it knows."""
+    return partial(model, **joined(visuals, device))

@@ -1,0 +1,86 @@
+"""Overhead divides a step into its phases, and sets the paper's three shares beside the same three of ours."""
+
+import json
+
+import pytest
+
+from atrl_bench.analysis import overhead as module
+from atrl_bench.analysis.overhead import PHASES, SHAPES, Shape, overhead, overhead_text
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.profiles import load_profile
+
+TINY = Shape(
+    hidden=64,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    intermediate=128,
+    vocabulary=600,
+    vision_hidden=32,
+    vision_depth=2,
+    vision_heads=2,
+    vision_intermediate=64,
+    response_tokens=12,
+    visual_tokens=16,
+    num_problems=1,
+    dtype="float32",
+)
+
+
+def test_a_share_is_the_median_over_rollouts_of_a_phases_part_of_the_whole():
+    phases = [{"generation": 1.0, "forward": 1.0}, {"generation": 3.0}, {"generation": 2.0, "forward": 2.0}]
+    shares = module._shares(phases, [10.0, 10.0, 10.0])
+    assert shares == {"generation": pytest.approx(20.0), "forward": pytest.approx(10.0)}
+
+
+def test_the_papers_three_shares_leave_everything_else_out_and_add_up():
+    phase = {"generation": 50.0, "scoring": 4.0, "forward": 2.0, "backward": 3.0}
+    phase |= {"attention_rows": 0.5, "graph": 0.3, "credit": 0.2}
+    shares = module._as_published([phase])  # 6, 3 and 1 of 10
+    assert shares == {"forward": pytest.approx(60), "backward": pytest.approx(30), "AT-RL": pytest.approx(10)}
+
+
+def test_an_unknown_shape_names_the_known_ones():
+    with pytest.raises(UnknownNameError, match="7b"):
+        overhead(load_profile("smoke"), shape="70b")
+
+
+def test_uniform_credit_is_not_compared_with_itself():
+    with pytest.raises(InvalidFileError, match="--credit atrl"):
+        overhead(load_profile("smoke"), credit="uniform")
+
+
+def test_the_7b_shape_is_that_of_qwen_2_5_vl_7b():
+    from atrl_bench.training.cost_estimate import KNOWN_SHAPES
+
+    known, shape = KNOWN_SHAPES["Qwen/Qwen2.5-VL-7B-Instruct"], SHAPES["7b"]
+    assert (shape.layers, shape.hidden, shape.intermediate) == (
+        known.num_layers,
+        known.hidden_size,
+        known.intermediate_size,
+    )
+    head = shape.hidden // shape.heads
+    attention = 2 * shape.hidden * head * (shape.heads + shape.kv_heads)
+    text = shape.layers * (attention + 3 * shape.hidden * shape.intermediate) + 2 * shape.vocabulary * shape.hidden
+    vision = shape.vision_depth * (4 * shape.vision_hidden**2 + 3 * shape.vision_hidden * shape.vision_intermediate)
+    assert text + vision == pytest.approx(known.num_parameters, rel=0.02)
+
+
+@pytest.mark.slow
+def test_two_rollouts_of_random_weights_have_every_phase_and_leave_the_rules_as_they_were():
+    from atrl_bench.credit import rules
+    from atrl_bench.training import clock
+
+    before = rules.cosine_graph, rules.partition, clock._now
+    done = []
+    record = overhead(load_profile("smoke"), shape=TINY, rollouts=2, on_progress=lambda *at: done.append(at))
+    assert (rules.cosine_graph, rules.partition, clock._now) == before
+    assert done == [(1, 3), (2, 3), (3, 3)]
+    assert set(record["shares"]) == set(PHASES)
+    assert all(share > 0 for share in record["shares"].values())
+    assert sum(record["as_published"].values()) == pytest.approx(100, abs=2)  # medians of two
+    assert 0.5 < record["ratio"] < 2
+    text = overhead_text(record)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "65.4" in text
+    json.dumps(record)

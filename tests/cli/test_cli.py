@@ -1,0 +1,204 @@
+"""The command line as its user meets it: quick help, near names for wrong ones, exit codes, one error text."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from atrl_bench import __version__, cli
+from atrl_bench.sandbox import PERMISSION, is_permitted
+
+
+def atrl_bench(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "atrl_bench", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys, atrl_bench.cli as cli\n"
+        "try: cli.app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'rich', 'yaml'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "run-table" in result.stdout
+
+
+def test_version_is_printed():
+    assert atrl_bench("--version").stdout.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (("run-table", "main_7"), "main_7b"),
+        (("run-table", "main_7b", "--rows", "grppo"), "grpo"),
+        (("run-table", "main_7b", "--columns", "geoqa"), "geoqa_test"),
+        (("train", "gpro", "--dry-run"), "grpo"),
+        (("train", "grpo", "--credit", "atlr", "--dry-run"), "atrl"),
+        (("evaluate", "mini", "--tasks", "mathvison_testmini"), "mathvision_testmini"),
+        (("list", "recipies"), "recipes"),
+        (("plan", "main_7b", "--profile", "minni"), "mini"),
+    ],
+)
+def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(arguments, near, tmp_path):
+    result = atrl_bench(*arguments, cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert near in result.stderr
+    assert "Next: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run-table",),
+        ("run-table", "main_7b", "--seeds", "one"),
+        ("report", "main_7b", "--seeds", "0,0"),
+        ("report", "main_7b", "--seeds", "-1"),
+        ("report", "main_7b", "--seeds", ""),
+        ("report", "main_7b", "--rows", ","),
+        ("report", "main_7b", "--columns", ""),
+        ("train", "grpo", "--seed", "-1", "--dry-run"),
+        ("run-table", "all", "--columns", "geoqa_test"),
+        ("plan", "all", "--rows", "grpo"),
+        ("report", "all", "--seeds", "1"),
+        ("judge", "http://127.0.0.1:9/v1", "--none"),
+        ("export", "jsonl", "--check"),
+        ("fly",),
+        ("--fly",),
+    ],
+)
+def test_wrong_usage_ends_with_exit_code_2_and_no_traceback(arguments, tmp_path):
+    result = atrl_bench(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("2,0,1", [2, 0, 1]), (" 3 , 4", [3, 4]), (None, None)])
+def test_seeds_are_different_whole_numbers(text, numbers):
+    assert cli._seeds(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["0,0", "-1", "1,-1", "", ",", "0,,1", "1.5"])
+def test_seeds_that_would_count_answers_twice_or_are_none_are_refused(text):
+    with pytest.raises(typer.BadParameter, match="Write whole numbers, each once: 0,1,2"):
+        cli._seeds(text)
+
+
+@pytest.mark.parametrize("text", ["", ",", " , "])
+def test_a_list_of_names_has_a_name_in_it(text):
+    assert cli._names(None) is None
+    assert cli._names("grpo, dapo,") == ["grpo", "dapo"]
+    with pytest.raises(typer.BadParameter, match="names nothing"):
+        cli._names(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("judge", "--none"),
+        ("report", "main_7b"),
+        ("overlap", "geoqa_8k", "geoqa_test"),
+        ("figure", "all"),
+    ],
+)
+def test_a_run_folder_that_cannot_be_one_is_named_without_a_traceback(arguments, tmp_path):
+    (tmp_path / "notes.txt").write_text("no folder")
+    result = atrl_bench(*arguments, "--profile", "smoke", "--out", "notes.txt", cwd=tmp_path)
+    assert result.returncode == 1
+    what, why, next_step = result.stderr.splitlines()
+    assert what.startswith("Error: Cannot read or write notes.txt/")
+    assert why == "Not a directory."
+    assert next_step == "Next: check that path, or use a folder you can write to with --out"
+
+
+def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeypatch):
+    def fail(**_):
+        raise OSError("a mistake in the program")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(OSError, match="a mistake in the program"):
+        cli.main()
+
+
+def test_a_folder_is_compared_with_its_manifest_and_the_exit_code_tells(tmp_path):
+    (tmp_path / "note.txt").write_text("one")
+    (tmp_path / "store.sqlite").touch()
+    assert atrl_bench("export", "manifest", "--out", tmp_path).returncode == 0
+    same = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
+    assert (same.returncode, same.stdout) == (0, f"{tmp_path} is what its manifest says.\n")
+    (tmp_path / "note.txt").write_text("two")
+    changed = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
+    assert (changed.returncode, changed.stdout) == (1, "note.txt has changed\n")
+    (tmp_path / "manifest.json").write_text('{"files": ["note')
+    damaged = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
+    assert damaged.returncode == 2
+    assert f"{tmp_path}/manifest.json is not a manifest." in " ".join(damaged.stderr.split())
+    assert "Next: " in damaged.stderr
+    assert "Traceback" not in damaged.stderr
+
+
+def test_status_of_a_folder_without_a_store_says_how_to_make_one(tmp_path):
+    result = atrl_bench("status", "--out", tmp_path)
+    assert result.returncode == 1
+    assert "Next: atrl-bench run-table main_7b" in result.stderr
+
+
+def test_list_as_json_names_everything_that_can_be_run():
+    known = json.loads(atrl_bench("list", "--json").stdout)
+    assert set(known) == {"tables", "ablations", "figures", "recipes", "sweeps", "tasks", "credit", "profiles"}
+    assert "main_7b" in known["tables"]
+    assert "hard_truncation" in known["ablations"]
+    assert {"grpo", "dapo", "gspo", "sapo", "ft_rl"} <= set(known["recipes"])
+    assert {"atrl", "uniform"} <= set(known["credit"])
+
+
+def test_the_papers_run_is_resolved_without_gpu_network_or_model(tmp_path):
+    result = atrl_bench(
+        "train", "recipes/sapo.yaml", "--credit", "atrl", "--profile", "paper", "--dry-run", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    for expected in ("loss_type: sapo", "learning_rate: 1.0e-06", "Qwen/Qwen2.5-VL-7B-Instruct", "num_generations: 8"):
+        assert expected in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run-table", "main_7"),
+        ("evaluate", "mini", "--tasks", "xyzzy"),
+        ("list", "tables", "--profile", "smoke"),
+        ("plan", "main_7b", "--profile", "paper"),
+        ("plan", "scale_32b", "--profile", "paper"),
+        ("plan", "all", "--profile", "paper", "--seeds", "0,1,2"),
+        ("run-table", "scale_32b", "--profile", "smoke", "--allow-code", "--dry-run"),
+        ("ablate", "hard_truncation", "--profile", "smoke", "--allow-code", "--dry-run"),
+        ("train", "sapo", "--profile", "paper", "--credit", "atrl", "--dry-run"),
+        ("judge", "--profile", "smoke"),
+    ],
+)
+def test_what_is_printed_fits_eighty_columns_and_breaks_no_name(arguments, tmp_path):
+    result = atrl_bench(*arguments, cwd=tmp_path)
+    for line in (result.stdout + result.stderr).splitlines():
+        # A list of names without a space in it, as in a command, is not broken: nobody could paste it.
+        assert len(line) <= 80 or max(map(len, line.split())) > 40, line
+
+
+def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(monkeypatch):
+    monkeypatch.setenv(PERMISSION, "0")
+    cli._allow_code(False)
+    assert not is_permitted()
+    cli._allow_code(True)
+    assert is_permitted()

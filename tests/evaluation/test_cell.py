@@ -1,0 +1,260 @@
+"""One cell from start to end: with the shipped model, and with a tiny fake backend where bookkeeping is the matter."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.evaluation import cell
+from atrl_bench.evaluation.cell import cell_spec, evaluate
+from atrl_bench.models import local
+from atrl_bench.models.local import Generation
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Grade, Store
+from atrl_bench.sandbox import NOT_PERMITTED, PERMISSION
+
+PROFILE = load_profile("smoke")
+NUM_REPEATS = PROFILE.evaluation.num_repeats
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with Store.open(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+class FakeBackend:
+    """Answers every prompt with its repeat number in a box, and counts."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[tuple[str, int]] = Counter()
+
+    def generate(self, prompts, repeats, sampling):
+        self.asked.update(
+            (prompt.problem_id, repeat) for prompt, all_ in zip(prompts, repeats, strict=True) for repeat in all_
+        )
+        return [[Generation(f"\\boxed{{{repeat}}}", 3, False, "hash") for repeat in all_] for all_ in repeats]
+
+
+@pytest.fixture
+def backend(monkeypatch) -> FakeBackend:
+    fake = FakeBackend()
+    monkeypatch.setattr(local, "load", lambda *_, **__: fake)
+    return fake
+
+
+def picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def write_geoqa(folder: Path, images: list[bytes]) -> Path:
+    """A GeoQA file whose n-th row has the n-th image and the answer 0."""
+    (folder / "geoqa").mkdir(parents=True)
+    rows = {
+        "question": [f"Question {place}" for place in range(len(images))],
+        "ground_truth": ["0"] * len(images),
+        "image": [{"bytes": image, "path": None} for image in images],
+    }
+    pq.write_table(pa.table(rows), folder / "geoqa" / "test.parquet")
+    return folder
+
+
+def content(store: Store, key: str) -> list:
+    """Everything a table can depend on: all but the seconds."""
+    return [
+        (s.problem, s.response.repeat, s.response.text, s.response.num_tokens, s.response.prompt_hash, s.grade)
+        for s in store.samples(key)
+    ]
+
+
+def test_every_problem_gets_every_repeat_once_and_a_verdict(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 5)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert backend.asked == Counter({(str(place), repeat): 1 for place in range(5) for repeat in range(NUM_REPEATS)})
+    # The n-th repeat answers n and the gold answer is 0, so the first is right and the others are wrong.
+    assert [s.score for s in store.samples(key)] == [1.0, *[0.0] * (NUM_REPEATS - 1)] * 5
+    cell = store.cell(key)
+    assert (cell.state, cell.expected, cell.num_graded) == ("done", 5 * NUM_REPEATS, 5 * NUM_REPEATS)
+
+
+def test_a_finished_cell_is_recognised_without_loading_anything(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 3)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    program = (
+        "import sys; from pathlib import Path; from atrl_bench.evaluation.cell import evaluate;"
+        "from atrl_bench.profiles import load_profile; from atrl_bench.results.store import Store;"
+        f"key = evaluate('mini', 'geoqa_test', store=Store.open({str(store.path)!r}),"
+        f" profile=load_profile('smoke'), data_dir=Path({str(data)!r}));"
+        "print(key, sorted({'torch', 'datasets', 'lmms_eval'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{key} []\n"
+
+
+def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini_world, tmp_path) -> None:
+    sizes = PROFILE.evaluation.model_copy(update={"batch_size": 5, "temperature": 1.0})
+    profile = PROFILE.model_copy(update={"evaluation": sizes})
+    where = {"profile": profile, "data_dir": mini_world, "limit": 12}
+
+    with Store.open(tmp_path / "whole.sqlite") as whole:
+        expected = content(whole, evaluate("mini", "mathvision_testmini", store=whole, **where))
+
+    class KilledError(Exception):
+        pass
+
+    def kill_after_one_batch(done: int, total: int) -> None:
+        if done:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        evaluate("mini", "mathvision_testmini", store=store, on_progress=kill_after_one_batch, **where)
+    (cell,) = store.cells()
+    assert (cell.num_responses, cell.state) == (5 * NUM_REPEATS, "failed")
+
+    seen: list[int] = []
+    key = evaluate("mini", "mathvision_testmini", store=store, on_progress=lambda done, _: seen.append(done), **where)
+    assert seen == [5 * NUM_REPEATS, 10 * NUM_REPEATS, 12 * NUM_REPEATS]
+    assert content(store, key) == expected
+    assert {s.grade.state for s in store.samples(key)} <= {"correct", "wrong", "unparseable"}
+    local.release()
+
+
+def test_answers_that_were_stored_but_not_graded_are_graded_and_not_asked_again(
+    store, backend, tmp_path, monkeypatch
+) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "add_grades", lambda *_: (_ for _ in ()).throw(OSError("power cut")))
+        with pytest.raises(OSError, match="power cut"):
+            evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert set(backend.asked.values()) == {1}
+    assert store.cell(key).num_graded == 2 * NUM_REPEATS
+
+
+def test_a_program_that_might_not_run_is_graded_once_it_may_and_its_answer_stays(
+    store, backend, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.delenv(PERMISSION, raising=False)
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    store.add_grades(key, [Grade("0", 0, "0", "judge failed", "mega", NOT_PERMITTED)])
+    store.add_grades(key, [Grade("1", 0, "0", "judge failed", "mega", "needs a gazetteer")])
+    asked = backend.asked.total()
+
+    def states():
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+        return [sample.grade.state for sample in store.samples(key) if sample.response.repeat == 0]
+
+    assert states() == ["judge failed"] * 2
+    monkeypatch.setenv(PERMISSION, "1")
+    assert not cell.is_finished(store, key, None)
+    assert states() == ["correct"] * 2
+    assert cell.is_finished(store, key, None)
+    assert backend.asked.total() == asked
+
+
+def test_another_grader_takes_the_answers_over(store, backend, tmp_path, monkeypatch) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    old = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    monkeypatch.setattr(cell, "GRADER_VERSION", "another")
+    new = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert new != old
+    assert set(backend.asked.values()) == {1}
+    assert content(store, new) == content(store, old)
+
+
+def test_a_row_with_a_broken_image_is_skipped_named_and_left_out_of_the_count(store, backend, tmp_path) -> None:
+    whole = picture()
+    images = [whole] * 110
+    images[7] = whole[: len(whole) // 2]  # truncated
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=write_geoqa(tmp_path / "data", images))
+    assert list(store.skipped(key)) == ["7"]
+    assert store.cell(key).expected == 109 * NUM_REPEATS == len(store.samples(key))
+
+
+def test_more_than_one_broken_row_in_a_hundred_fails_the_cell_and_keeps_the_rest(store, backend, tmp_path) -> None:
+    images = [picture()] * 10
+    images[3] = b"no image at all"
+    data = write_geoqa(tmp_path / "data", images)
+    with pytest.raises(InvalidFileError, match="1 of 10 rows have images or videos that cannot be decoded"):
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    (cell,) = store.cells()
+    assert cell.state == "failed"
+    assert "cannot be decoded" in cell.reason
+
+
+def test_an_endpoint_that_is_down_leaves_the_cell_pending(store, tmp_path, monkeypatch) -> None:
+    def down(*_, **__):
+        raise EndpointError("The server does not answer.")
+
+    monkeypatch.setattr(local, "load", down)
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    with pytest.raises(EndpointError):
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert [cell.state for cell in store.cells()] == ["pending"]
+
+
+def test_a_dataset_without_a_column_says_which(store, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()])
+    file = data / "geoqa" / "test.parquet"
+    pq.write_table(pq.read_table(file).drop_columns("ground_truth"), file)
+    with pytest.raises(InvalidFileError, match="no column 'ground_truth'"):
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+
+
+def test_missing_data_and_unknown_tasks_say_what_to_do(store, tmp_path) -> None:
+    with pytest.raises(MissingDataError, match="--data-dir"):
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=tmp_path)
+    with pytest.raises(UnknownNameError, match="Did you mean geoqa_test"):
+        evaluate("mini", "geoqa_tset", store=store, profile=PROFILE, data_dir=tmp_path)
+    assert store.cells() == []
+
+
+def test_whatever_can_change_the_number_changes_the_key(tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    other = write_geoqa(tmp_path / "other", [picture()] * 3)
+    sizes = PROFILE.evaluation.model_copy(update={"temperature": 0.7})
+    hot = PROFILE.model_copy(update={"evaluation": sizes})
+    base = {"profile": PROFILE, "data_dir": data}
+    specs = [
+        cell_spec("mini", "geoqa_test", **base),
+        cell_spec("mini", "geoqa_test", **base, run_seed=1),
+        cell_spec("mini", "geoqa_test", **base, repeats=8),
+        cell_spec("mini", "geoqa_test", **base, limit=1),
+        cell_spec("mini", "geoqa_test", profile=hot, data_dir=data),
+        cell_spec("mini", "geoqa_test", profile=PROFILE, data_dir=other),
+    ]
+    assert len({str(sorted(spec.items(), key=str)) for spec in specs}) == len(specs)
+    assert cell_spec("mini", "geoqa_test", **base) == specs[0]
+
+
+def test_nothing_of_lmms_eval_reaches_the_terminal(store, backend, tmp_path, capfd) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_lmms_eval_s_own_result_is_the_mean_of_what_is_stored(store, backend, tmp_path, monkeypatch) -> None:
+    from atrl_bench.evaluation import lmms
+
+    results = []
+    ask = lmms.ask
+    monkeypatch.setattr(lmms, "ask", lambda *args, **options: results.append(ask(*args, **options)))
+    data = write_geoqa(tmp_path / "data", [picture()] * 4)
+    key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    samples = store.samples(key)
+    (result,) = results
+    assert result["mean_at_n,all_repeats"] == sum(s.score for s in samples) / len(samples) == 1 / NUM_REPEATS
+    assert result["acc_at_1,all_repeats"] == 1.0

@@ -1,0 +1,186 @@
+"""Cells that a judge helped to grade: who decided what, what is asked again, what the record says."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.errors import EndpointError
+from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.grading.judge.agreement import opinion_places
+from atrl_bench.grading.judge.calibration import CALIBRATION_SET
+from atrl_bench.grading.judge.report import judge_summary, judge_text
+from atrl_bench.models import local
+from atrl_bench.models.local import Generation
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Store
+
+PROFILE = load_profile("smoke")
+NUM_PROBLEMS, NUM_REPEATS = 20, 4
+
+
+class FakeBackend:
+    """Answers every prompt with its repeat number in a box; the gold answer is 0."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+
+    def generate(self, prompts, repeats, sampling):
+        self.num_asked += sum(map(len, repeats))
+        return [[Generation(f"\\boxed{{{repeat}}}", 3, False, "hash") for repeat in all_] for all_ in repeats]
+
+
+@pytest.fixture
+def backend(monkeypatch) -> FakeBackend:
+    fake = FakeBackend()
+    monkeypatch.setattr(local, "load", lambda *_, **__: fake)
+    return fake
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def cell(store, backend, tmp_path):
+    """Evaluate the fake model on a small GeoQA with a judge, and return the cell's key."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
+    rows = {
+        "question": [f"Question {place}" for place in range(NUM_PROBLEMS)],
+        "ground_truth": ["0"] * NUM_PROBLEMS,
+        "image": [{"bytes": buffer.getvalue(), "path": None}] * NUM_PROBLEMS,
+    }
+    (tmp_path / "data" / "geoqa").mkdir(parents=True)
+    pq.write_table(pa.table(rows), tmp_path / "data" / "geoqa" / "test.parquet")
+
+    def run(judge, **settings) -> str:
+        where = {"store": store, "profile": PROFILE, "data_dir": tmp_path / "data", "repeats": NUM_REPEATS}
+        return evaluate("mini", "geoqa_test", judge=judge, **where, **settings)
+
+    return run
+
+
+def says_one_is_zero(messages):
+    """A judge that calls 1 correct where the gold answer is 0, and nothing else."""
+    candidate = messages[1]["content"].splitlines()[-2]
+    return "Correct" if candidate == "1" else "Incorrect"
+
+
+def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that_they_do(serve, fit, store, cell):
+    server = serve(answer=fit(says_one_is_zero))
+    key = cell(server.config())
+    grades = [sample.grade for sample in store.samples(key)]
+    by_answer = {text: [grade for grade in grades if grade.extracted == text] for text in "0123"}
+    assert {grade.state for grade in by_answer["0"]} == {"correct"} == {grade.state for grade in by_answer["1"]}
+    assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}
+    assert {grade.grader for grade in by_answer["0"]} == {"fast"}
+    assert {(grade.grader, grade.details["rule"]) for grade in by_answer["1"]} == {("judge", "wrong")}
+    heard = {grade.problem_id: grade.details["judge"] for grade in by_answer["0"] if "judge" in grade.details}
+    places = opinion_places(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
+    assert heard == {problem_id: "wrong" for problem_id, repeat in places if repeat == 0} != {}
+    # Every answer but the proven ones, a few of these, and the canaries: each once.
+    assert len(server.requests) == 3 * NUM_PROBLEMS + len(heard) + len(CALIBRATION_SET)
+
+    summary = judge_summary(store, key)
+    assert (summary["asked"], summary["cached"], summary["failed"]) == (3 * NUM_PROBLEMS + len(heard), 0, 0)
+    table = summary["agreement"]
+    assert (table["only_judge"], table["neither"]) == (NUM_PROBLEMS, 2 * NUM_PROBLEMS)
+    assert (table["both"], table["only_rule"], table["proven"]) == (0, len(heard), NUM_PROBLEMS)
+    assert len(table["disagreements"]) == NUM_PROBLEMS + len(heard)
+
+
+def test_another_cell_with_the_same_answers_asks_nothing(serve, fit, store, cell):
+    server = serve(answer=fit(says_one_is_zero))
+    first = cell(server.config())
+    num_requests = len(server.requests)
+    second = cell(server.config(), run_seed=1)
+    assert second != first
+    assert len(server.requests) == num_requests
+    summary = judge_summary(store, second)
+    assert (summary["asked"], summary["cached"]) == (0, judge_summary(store, first)["asked"])
+    assert summary["agreement"] == judge_summary(store, first)["agreement"]
+
+
+def test_an_unfit_judge_stops_the_run_before_anything_is_answered_or_decided(serve, store, cell, backend):
+    with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
+        cell(serve("Correct").config())
+    assert backend.num_asked == 0
+    (pending,) = store.cells()
+    assert (pending.state, pending.num_responses, pending.num_graded) == ("pending", 0, 0)
+
+
+def test_a_judge_that_goes_down_leaves_the_answers_pending_and_the_same_command_goes_on(
+    serve, fit, store, cell, backend
+):
+    server = serve(answer=fit(lambda _: (500, {}, b"")))
+    with pytest.raises(EndpointError, match="did not answer"):
+        cell(server.config(first_wait=0.0))
+    (pending,) = store.cells()
+    assert pending.state == "pending"
+    server.answer = fit(says_one_is_zero)
+    key = cell(server.config(first_wait=0.0))
+    assert key == pending.key
+    assert store.cell(key).num_graded == NUM_PROBLEMS * NUM_REPEATS == backend.num_asked
+
+
+def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_nothing(serve, fit, store, cell):
+    server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
+    key = cell(server.config(first_wait=0.0, num_attempts=2))
+    summary = judge_summary(store, key)
+    assert summary["failed"] == NUM_PROBLEMS
+    assert summary["reasons"] == {"no verdict in 'Hm.'": NUM_PROBLEMS}
+    assert summary["retried"] == NUM_PROBLEMS
+    assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [None] * NUM_PROBLEMS
+
+
+def test_the_same_command_asks_again_about_answers_without_a_verdict_and_about_no_other(
+    serve, fit, store, cell, backend
+):
+    server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
+    key = cell(server.config(first_wait=0.0, num_attempts=2))
+    server.answer, server.requests = fit(lambda _: "Incorrect"), []
+    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
+    assert len(server.requests) == NUM_PROBLEMS
+    assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [0.0] * NUM_PROBLEMS
+    assert backend.num_asked == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
+    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
+    assert len(server.requests) == NUM_PROBLEMS  # nothing is left to ask
+
+
+def test_a_cell_without_a_judge_has_no_summary(store, cell):
+    assert judge_summary(store, cell(None)) is None
+
+
+def test_what_a_judge_did_is_one_line():
+    record = {"passed": 15, "total": 15}
+    summary = {
+        "identity": {"model": "qwen", "strict": True},
+        "asked": 120,
+        "cached": 40,
+        "retried": 3,
+        "failed": 1,
+        "agreement": {"fraction": 0.9412, "kappa": 0.876},
+        "canaries": {
+            "right": {"passed": 14, "total": 15},
+            "wrong": record,
+            "injection": record,
+            "created": 1793232000.0,
+        },
+    }
+    assert judge_text(summary) == (
+        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; agrees with the rules on 94.1 %, kappa 0.88; "
+        "canaries right 14/15, wrong 15/15, injection 15/15 on 2026-10-29"
+    )
+    summary |= {"identity": {"model": "qwen", "strict": False}, "canaries": None}
+    summary["agreement"] = {"fraction": None, "kappa": None}
+    assert judge_text(summary) == (
+        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; not comparable with the rules; "
+        "canaries not asked; not held to its canaries"
+    )

@@ -1,0 +1,232 @@
+"""What a table says, and where a mistake in it is found."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.evaluation.tasks import expand
+from atrl_bench.experiments.definition import (
+    TableDefinition,
+    list_ablations,
+    list_tables,
+    load_paper_scores,
+    load_paper_spreads,
+    load_table,
+    read_paper_scores,
+)
+from atrl_bench.profiles import read_settings
+from atrl_bench.resources import folder
+from atrl_bench.results.statistics import parse_metric
+from atrl_bench.training.recipe import load_recipe
+
+SMALL = """\
+title: t
+caption: c
+source: s
+label: tab:x
+baseline: base
+data: virl39k
+schedule: strict
+columns: [{id: a, label: A, task: t, metric: acc@1}]
+rows:
+  - {id: base, label: Base}
+  - {id: grpo, label: GRPO, recipe: grpo}
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    def read(text: str = SMALL) -> TableDefinition:
+        path = tmp_path / "small.yaml"
+        path.write_text(text)
+        return read_settings(path, TableDefinition, id="small")
+
+    return read
+
+
+OWN = ["credit_placement"]  # tables that the paper does not have
+IN_PAPER = [name for name in list_tables() if name not in OWN]
+
+
+@pytest.mark.parametrize("name", IN_PAPER)
+def test_the_csv_holds_scores_for_every_row_of_the_paper_and_for_no_other(name):
+    table = load_table(name)
+    assert {row for row, _ in load_paper_scores(table)} == {row.id for row in table.rows if row.in_paper}
+    assert {column for _, column in load_paper_scores(table)} == {column.id for column in table.columns}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_table_of_our_own_claims_no_row_and_no_score_of_the_paper(name):
+    table = load_table(name)
+    assert load_paper_scores(table) == {}
+    assert not any(row.in_paper for row in table.rows)
+    assert table.source == "No table of the paper"
+
+
+def test_scores_keep_their_digits_and_spreads_stand_apart():
+    assert str(load_paper_scores(load_table("main_7b"))["gspo", "mathvista_testmini"]) == "66.40"
+    grouping = load_table("grouping")
+    assert load_paper_scores(grouping)["grpo", "mathverse_testmini"] == Decimal("41.48")
+    assert load_paper_spreads(grouping)["grpo", "mathverse_testmini"] == Decimal("0.18")
+    assert ("zero_shot", "mathverse_testmini") not in load_paper_spreads(grouping)
+
+
+def test_a_score_the_paper_does_not_print_is_no_score():
+    scores = load_paper_scores(load_table("scale_32b"))
+    assert ("instruct", "infovqa") not in scores
+    assert len(scores) == 8 * 11 - 9
+
+
+@pytest.mark.parametrize("name", list_tables())
+def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings(name):
+    table = load_table(name)
+    for row in table.rows:
+        if row.recipe:
+            recipe = load_recipe(row.recipe, **table.recipe_fields(row))
+            if recipe.method == "rollouts":
+                assert (recipe.credit.rule, recipe.schedule) == (row.credit.rule, "minibatch4")
+            assert recipe.data == (row.data or table.data)
+
+
+@pytest.mark.parametrize("name", list_tables())
+def test_every_column_names_a_task_or_a_suite_and_a_number_that_it_has(name):
+    for column in load_table(name).columns:
+        for info in expand([column.task]):
+            statistics = getattr(info.module, "STATISTICS", {})
+            metric = column.metric.replace("headline@", f"{getattr(info.module, 'HEADLINE', 'mean')}@")
+            assert parse_metric(metric, statistics)[1] == (1 if name in IN_PAPER else 8)
+            assert (column.frames is not None) == (info.media == "video")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("main_7b", 5),
+        ("cross_dataset", 2),
+        ("hard_truncation", 11),
+        ("grouping", 5),
+        ("video", 1),
+        ("credit_placement", 8),
+    ],
+)
+def test_a_row_compared_with_another_differs_from_it_in_its_credit_alone(name, count):
+    table = load_table(name)
+    compared = [(row, row.compared_with) for row in table.rows if row.compared_with]
+    assert len(compared) == count
+    for row, name_of_other in [*compared, *((table.row(mine), theirs) for mine, theirs in table.pairs)]:
+        other = table.row(name_of_other)
+        mine, theirs = (load_recipe(r.recipe, **table.recipe_fields(r)).model_dump() for r in (row, other))
+        assert {name for name in mine if mine[name] != theirs[name]} == {"credit"}
+        assert table.model_of(row) == table.model_of(other)
+
+
+def test_rows_of_one_group_are_set_against_its_own_baseline():
+    table = load_table("cross_dataset")
+    assert table.baseline_of(table.row("grpo_7b")) == "zero_shot_7b"
+    assert table.baseline_of(table.row("grpo_3b")) == "zero_shot_3b"
+    assert load_table("main_7b").baseline_of(load_table("main_7b").row("grpo")) == "zero_shot"
+
+
+def test_the_tables_of_the_paper_and_its_ablations_are_told_apart():
+    assert set(list_tables()) - set(list_ablations()) == {"main_7b", "cross_dataset", "scale_32b", "video"}
+    assert len(list_ablations()) == 6 + len(OWN)
+
+
+def test_rows_without_a_recipe_are_a_base_model_or_one_that_is_served():
+    table = load_table("main_7b")
+    assert [row.id for row in table.rows if not row.recipe] == ["zero_shot"]
+    others = load_table("scale_32b")
+    served = [row.id for row in others.rows if row.served]
+    assert served == ["llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"]
+    assert [row.id for row in others.rows if not row.recipe and row.id not in served] == ["instruct", "instruct_72b"]
+
+
+def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames():
+    table = load_table("video")
+    row = table.rows[0].model_copy(update={"served": "vlm"})
+    commands = table.evaluate_command(row, "--profile paper").split(" && ")
+    assert [command.partition("--frames ")[2] for command in commands] == [
+        "16 --profile paper",
+        "32 --profile paper",
+        "64 --profile paper",
+    ]
+    assert all(command.startswith("atrl-bench evaluate vlm --base-url URL --tasks vsi_bench,") for command in commands)
+
+
+@pytest.mark.parametrize("table", list_tables())
+def test_every_shipped_table_loads_and_every_paper_score_belongs_to_one(table):
+    load_paper_scores(load_table(table))
+    assert set(IN_PAPER) == {path.stem for path in (folder("reports") / "paper").glob("*.csv")}
+
+
+def test_an_unknown_table_names_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean main_7b"):
+        load_table("main7b")
+    with pytest.raises(UnknownNameError):
+        load_table("../paper/main_7b")
+
+
+def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
+    table = load_table("main_7b").select(rows=["grpo", "zero_shot"], columns=["wemath_testmini"])
+    assert [row.id for row in table.rows] == ["zero_shot", "grpo"]
+    assert len(load_paper_scores(table)) == 2
+    with pytest.raises(UnknownNameError, match=r"row 'grpo_atlr'(.|\n)*grpo_atrl"):
+        load_table("main_7b").select(rows=["grpo_atlr"])
+    with pytest.raises(UnknownNameError, match=r"column 'wemath'(.|\n)*wemath_testmini"):
+        load_table("main_7b").select(columns=["wemath"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("metric: acc@1}", "metric: acc@1, frames: 15}", r"small\.yaml:8: field 'columns\.0\.frames'"),
+        ("recipe: grpo}", "recipe: grpo, cell_footnotes: {b: []}}", "footnote on b, which is no column"),
+        ("recipe: grpo}", "recipe: grpo, cell_footnotes: {a: [nil]}}", "footnote nil, which is not defined"),
+        ("schedule: strict", "schedule: strict\nkind: ablation", "an ablation names its point"),
+        ("schedule: strict", "schedule: strict\npoint: nil", "point nil is no row"),
+        ("metric: acc@1", "metric: acc", r"small\.yaml:8: field 'columns\.0\.metric'"),
+        ("recipe: grpo}", "recipe: grpo, color: red}", r"small\.yaml:11: field 'rows\.1\.color'"),
+        ("baseline: base", "baseline: zero", "the baseline zero is no row"),
+        ("id: grpo,", "id: base,", "row base is there twice"),
+        ("recipe: grpo}", "recipe: grpo, group: g}", "group g, which is not defined"),
+        ("recipe: grpo}", "recipe: grpo, compared_with: nil}", "compared with nil, which is no row"),
+        ("schedule: strict", "schedule: strict\npairs: [[grpo, nil]]", "the pairs name nil, which is no row"),
+        ("recipe: grpo}", "recipe: grpo, footnotes: [nil]}", "footnote nil, which is not defined"),
+        ("recipe: grpo}", "recipe: grpo, not_measured: x}", "keep one"),
+        ("recipe: grpo}", "recipe: grpo, served: gpt}", "keep one"),
+        ("recipe: grpo}", "credit: atrl}", "no recipe that would use it"),
+        ("schedule: strict", "schedule: eager", "'strict' or 'minibatch4'"),
+        ("rows:", "rows: [", "not a YAML mapping"),
+    ],
+)
+def test_a_mistake_in_a_table_is_found_where_it_is(small, old, new, message):
+    small()
+    with pytest.raises(InvalidFileError, match=message):
+        small(SMALL.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("row,a\ngrpo,50.1\n", None),
+        ("name,a\ngrpo,50.1\n", r"scores\.csv:1: the first column 'name'"),
+        ("row,b\ngrpo,50.1\n", r"scores\.csv:1: column 'b'"),
+        ("row,a\nother,50.1\n", r"scores\.csv:2: row 'other'"),
+        ("row,a\ngrpo,↑2.81\n", r"scores\.csv:2: field 'a'"),
+        ("row,a\ngrpo,501\n", "not a percentage"),
+        ("row,a\ngrpo\n", "not a percentage"),
+        ("row,a,b_sd\ngrpo,50.1,0.1\n", r"scores\.csv:1: column 'b_sd'"),
+        ("", r"scores\.csv:1"),
+    ],
+)
+def test_a_mistake_in_the_printed_scores_is_found_where_it_is(small, tmp_path, text, message):
+    path = tmp_path / "scores.csv"
+    path.write_text(text)
+    if message is None:
+        assert read_paper_scores(path, small()) == {("grpo", "a"): Decimal("50.1")}
+    else:
+        with pytest.raises(InvalidFileError, match=message):
+            read_paper_scores(path, small())

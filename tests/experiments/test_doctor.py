@@ -1,0 +1,152 @@
+"""Doctor names what a profile lacks on this machine, and the command that mends it."""
+
+import importlib.metadata
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.experiments import doctor as module
+from atrl_bench.experiments.doctor import Options, doctor, doctor_record, doctor_text, is_healthy
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Store
+
+SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
+
+
+def by_name(checks):
+    return {check.name: check for check in checks}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """The checks of a healthy smoke profile, and the seconds they took."""
+    started = time.monotonic()
+    checks = doctor(SMOKE, Options(workspace=tmp_path_factory.mktemp("run")))
+    return checks, time.monotonic() - started
+
+
+def test_a_machine_that_passes_these_tests_can_run_the_smoke_profile(here):
+    checks, seconds = here
+    assert is_healthy(checks), doctor_text(checks, RunDir.at(None, SMOKE))
+    assert by_name(checks)["METIS partitions a graph"].state == "ok"
+    assert by_name(checks)["decord decodes an MP4"].state == "ok"
+    assert seconds < 20  # five on a machine that has nothing else to do
+
+
+def test_the_text_is_eighty_columns_wide_and_ends_with_the_next_command(here):
+    text = doctor_text(here[0], RunDir.at(None, SMOKE))
+    # A path is not broken, however long it is.
+    assert all(len(line) <= 80 or len(line.split()[-1]) > 45 for line in text.splitlines())
+    assert text.endswith("Next: atrl-bench run-table main_7b --profile smoke")
+    elsewhere = doctor_text(here[0], RunDir.at(Path("elsewhere"), SMOKE))
+    assert elsewhere.endswith("\nNext: atrl-bench run-table main_7b --profile smoke --out elsewhere")
+    record = json.loads(json.dumps(doctor_record(here[0], SMOKE)))
+    assert record["healthy"] is True
+    assert {check["state"] for check in record["checks"]} <= {"ok", "note", "missing"}
+
+
+def test_the_papers_profile_misses_a_gpu_where_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(module.Path, "exists", lambda path: False if "nvidia" in str(path) else path.is_dir())
+    (check,) = module._gpu(PAPER)
+    assert (check.state, check.fix) == ("missing", "use a machine with GPUs, or --profile mini")
+    (check,) = module._gpu(SMOKE)
+    assert (check.state, check.fix) == ("ok", "")
+
+
+def test_a_package_that_is_absent_or_too_old_is_named_with_the_pip_command(monkeypatch):
+    wanted = ["torch>=999", "surely-not-installed>=1", "pytest>=999; extra == 'test'", "numpy>=2"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: wanted)
+    (check,) = module._packages()
+    assert check.state == "missing"
+    assert "surely-not-installed is not installed" in check.found
+    assert check.fix == "pip install 'torch>=999' 'surely-not-installed>=1'"
+
+
+def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with_it():
+    (check,) = module._native("import os; os.abort()", "reinstall it")
+    assert (check.state, check.fix) == ("missing", "reinstall it")
+    (check,) = module._native("import surely_not_installed", "install it")
+    assert check.found == "ModuleNotFoundError: No module named 'surely_not_installed'"
+
+
+def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tmp_path):
+    usage = type("Usage", (), {"free": 5e8, "total": 1e12})()
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage)
+    (check,) = module._disk(module.RunDir.at(tmp_path / "later", SMOKE))
+    assert check.state == "missing"
+    wanted, why = module._disk_gb(PAPER)
+    assert wanted > 100  # weights in float32 with two moments, for eight billion parameters
+    assert PAPER.model in why
+
+
+def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(tmp_path):
+    run_dir = module.RunDir.at(tmp_path, SMOKE)
+    with Store.open(run_dir.store_path) as store:
+        store.add_cell({"task": "a"})
+    (check,) = module._store(run_dir)
+    assert check.found.startswith("1 cells, 0 trainings")
+    run_dir.store_path.write_bytes(b"something else" * 100)
+    (check,) = module._store(run_dir)
+    assert check.state == "missing"
+
+
+def test_a_model_that_has_to_be_fetched_is_a_note_online_and_missing_offline(monkeypatch):
+    absent = PAPER.model_copy(update={"model": "nobody/nothing-of-this-name"})
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    (check,) = module._model(absent)
+    assert (check.state, check.fix) == ("note", "hf download nobody/nothing-of-this-name")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (check,) = module._model(absent)
+    assert check.state == "missing"
+
+
+def test_a_data_folder_without_the_benchmarks_names_them(tmp_path):
+    checks = by_name(module._data(module.RunDir.at(tmp_path / "run", PAPER, tmp_path)))
+    assert "mathvista_testmini" in checks["datasets by hand"].found
+    assert checks["training set virl39k"].state == "missing"
+
+
+def test_no_check_asks_a_network_unless_told_to(monkeypatch, here):
+    assert by_name(here[0])["hub"].found == "not asked (--online asks it)"
+
+
+class Models(BaseHTTPRequestHandler):
+    def do_GET(self):
+        content = json.dumps({"data": [{"id": "a-judge"}]}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Nobody reads it."""
+
+
+def test_a_judge_is_asked_for_its_models():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        (served,) = module._judge(Options(judge_base_url=url, judge_model="a-judge"))
+        (other,) = module._judge(Options(judge_base_url=url, judge_model="another"))
+        server.shutdown()
+    assert (served.state, other.state) == ("ok", "missing")
+    assert "serves a-judge, not another" in other.found
+    (down,) = module._judge(Options(judge_base_url=url, judge_model="a-judge"))
+    assert down.state == "missing"
+    assert "JUDGE_API_KEY" in down.fix
+
+
+def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_path):
+    def broken():
+        raise OSError("no such device")
+        yield
+
+    monkeypatch.setattr(module, "_cpu", broken)
+    monkeypatch.setattr(module, "_native", lambda code, fix: iter(()))
+    checks = by_name(doctor(SMOKE, Options(workspace=tmp_path)))
+    assert checks["CPU"].found == "could not be looked at: no such device"
+    assert checks["base model"].state == "ok"

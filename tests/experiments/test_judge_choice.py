@@ -1,0 +1,232 @@
+"""The judge of a run folder: chosen once, then part of the key of every cell that its tables look for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from atrl_bench.errors import EndpointError, InvalidFileError
+from atrl_bench.experiments import judge_choice
+from atrl_bench.experiments.cost_estimate import describe_plan, needs_text
+from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
+from atrl_bench.experiments.run import evaluation_keys, plan_table, run_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge import JudgeConfig
+from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.figures.sources import Source, done_cells
+from atrl_bench.results.store import Store
+
+SMOKE = load_profile("smoke")
+
+
+def generous(messages):
+    """What a judge says that finds everything right."""
+    return "Correct"
+
+
+def run_dir(folder):
+    return RunDir.at(folder, SMOKE)
+
+
+def said(folder):
+    text = judge_choice.judge_text(judge_choice.judge_record(run_dir(folder)), run_dir(folder))
+    assert max(len(line) for line in text.splitlines() if str(folder) not in line) <= 80
+    return " ".join(text.split())
+
+
+def keys(folder, world):
+    planned = plan_table("main_7b", profile=SMOKE, workspace=folder, rows=["zero_shot"], data_dir=world)
+    with Store.open(planned.run_dir.store_path) as store:
+        return set(evaluation_keys(planned.jobs[0], planned, store).values())
+
+
+def test_a_folder_has_no_judge_until_one_is_chosen_and_none_after_it_is_dropped(serve, fit, tmp_path):
+    assert run_dir(tmp_path).judge is None
+    config = serve(answer=fit(generous)).config(scope="open")
+    record = judge_choice.choose_judge(run_dir(tmp_path), config)
+    assert (record["canaries"]["right"], record["canaries"]["objections"]) == ({"passed": 15, "total": 15}, [])
+    assert run_dir(tmp_path).judge == config
+    text = said(tmp_path)
+    assert f"qwen at {config.base_url}" in text
+    assert "every answer but option letters" in text
+    assert "known right 15 of 15, known wrong 15 of 15, attempts to talk it round 18 of 18" in text
+    judge_choice.drop_judge(run_dir(tmp_path))
+    assert run_dir(tmp_path).judge is None
+    text = said(tmp_path)
+    assert text == f"No judge in {tmp_path}: the rule grader alone decides."
+
+
+def test_the_key_of_a_judge_is_nowhere_in_the_folder(serve, fit, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+    judge_choice.choose_judge(run_dir(tmp_path), serve(answer=fit(generous)).config(api_key_variable="MY_KEY"))
+    contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert contents
+    assert not any(b"sk-very-secret" in content for content in contents)
+
+
+@pytest.mark.parametrize("reply", ["Correct", "Incorrect"])
+def test_a_judge_that_is_not_fit_or_does_not_answer_is_not_chosen(serve, tmp_path, reply):
+    with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
+        judge_choice.choose_judge(run_dir(tmp_path), serve(reply).config())
+    assert run_dir(tmp_path).judge is None
+    with pytest.raises(EndpointError):
+        judge_choice.choose_judge(
+            run_dir(tmp_path), JudgeConfig("http://127.0.0.1:9/v1", "m", num_attempts=2, first_wait=0.01)
+        )
+    assert run_dir(tmp_path).judge is None
+
+
+def test_a_judge_that_is_chosen_is_asked_at_its_address_though_one_of_its_name_answered_before(serve, fit, tmp_path):
+    known = serve(answer=fit(generous)).config()
+    judge_choice.choose_judge(run_dir(tmp_path), known)
+    nobody = replace(known, base_url="http://127.0.0.1:9/v1", num_attempts=2, first_wait=0.01)
+    with pytest.raises(EndpointError):
+        judge_choice.choose_judge(run_dir(tmp_path), nobody)
+    with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
+        judge_choice.choose_judge(run_dir(tmp_path), serve("Correct").config())
+    assert run_dir(tmp_path).judge == known
+    other = serve(answer=fit(generous))
+    judge_choice.choose_judge(run_dir(tmp_path), other.config())
+    assert len(other.requests) == 48  # 15 right, 15 wrong, 18 that talk
+    assert run_dir(tmp_path).judge == other.config()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("not json", "Expecting value"),
+        ('{"base_url": "http://x/v1"}', "model"),
+        ('{"base_url": "http://x/v1", "model": "m", "colour": "red"}', "no field colour"),
+        ('{"base_url": "http://x/v1", "model": "m", "scope": "some"}', "scope"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, why):
+    (tmp_path / judge_choice.FILE).write_text(content)
+    with pytest.raises(InvalidFileError, match=rf"judge\.json(.|\n)*{why}(.|\n)*atrl-bench judge URL --out {tmp_path}"):
+        run_dir(tmp_path)
+
+
+def test_who_judges_changes_the_keys_of_a_tables_cells_and_where_it_is_served_does_not(tmp_path, mini_world):
+    config = JudgeConfig("http://one/v1", "qwen")
+    found = [keys(tmp_path, mini_world)]
+    for judge in (config, replace(config, base_url="http://two/v1"), replace(config, model="other")):
+        (tmp_path / judge_choice.FILE).write_text(json.dumps({"base_url": judge.base_url, "model": judge.model}))
+        found.append(keys(tmp_path, mini_world))
+    (tmp_path / judge_choice.FILE).unlink()
+    assert keys(tmp_path, mini_world) == found[0]
+    assert found[1] == found[2]
+    assert not found[0] & found[1]
+    assert not found[1] & found[3]
+
+
+def test_a_plan_says_who_judges(tmp_path, mini_world):
+    def line():
+        planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, rows=["grpo"], data_dir=mini_world)
+        return next(line for line in needs_text(describe_plan(planned)).splitlines() if "judge: " in line)
+
+    assert line() == "  judge: none: the rule grader alone decides"
+    (tmp_path / judge_choice.FILE).write_text('{"base_url": "http://x/v1", "model": "qwen"}')
+    assert line() == "  judge: qwen at http://x/v1"
+
+
+@pytest.fixture
+def judged_endpoint(serve, fit, tmp_path):
+    """A model behind an endpoint that says 7 to everything, in a folder whose judge finds that right."""
+    model, judge = serve("It says \\boxed{7}."), serve(answer=fit(generous))
+
+    def ask():
+        return evaluate_model(
+            "seven",
+            ["geoqa_test"],
+            EvaluationOptions(repeats=1, limit=8, endpoint=EndpointConfig(model.url, "seven")),
+            profile=SMOKE,
+            workspace=tmp_path,
+            data_dir=None,
+            quiet=True,
+        )[0]
+
+    return ask, model, judge
+
+
+def test_an_evaluation_asks_the_folders_judge_and_takes_its_own_answers_over(judged_endpoint, tmp_path):
+    ask, model, judge = judged_endpoint
+    by_rules = ask()
+    num_answers = len(model.requests)
+    judge_choice.choose_judge(run_dir(tmp_path), judge.config())
+    judged = ask()
+    assert len(model.requests) == num_answers  # no answer is generated twice
+    assert by_rules["scores"]["acc@1"]["mean"] < 1 == judged["scores"]["acc@1"]["mean"]
+    assert judged["judge"]["asked"] > 0
+    judge_choice.drop_judge(run_dir(tmp_path))
+    assert ask() == by_rules
+
+
+def test_figures_and_exports_count_answers_that_were_graded_twice_once(judged_endpoint, tmp_path):
+    ask, _, judge = judged_endpoint
+    by_rules = ask()["cell"]
+    judge_choice.choose_judge(run_dir(tmp_path), judge.config())
+    judged = ask()["cell"]
+    with Store.open(run_dir(tmp_path).store_path) as store:
+        cells = store.cells(kind="evaluation", state="done")
+        assert {cell.key for cell in cells} == {by_rules, judged}
+        drawn = done_cells(Source(run_dir(tmp_path), task="geoqa_test"), store)
+        assert [cell.key for cell in drawn] == [judged]
+        judge_choice.drop_judge(run_dir(tmp_path))
+        drawn = done_cells(Source(run_dir(tmp_path), task="geoqa_test"), store)
+        assert [cell.key for cell in drawn] == [by_rules]
+        # Of other judges than the folder's, the newest.
+        other = JudgeConfig("http://x/v1", "another")
+        assert [cell.key for cell in judge_choice.of_one_judge(cells, other)] == [judged]
+
+
+@pytest.mark.slow
+def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_without_work(
+    serve, fit, tmp_path, mini_world
+):
+    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"], "data_dir": mini_world}
+
+    def table():
+        return run_table(plan_table("main_7b", profile=SMOKE, workspace=tmp_path, **selection), quiet=True)
+
+    def score(outcome):
+        return outcome.table.rows[0].cells[0].estimate.mean
+
+    def answers():
+        with Store.open(run_dir(tmp_path).store_path) as store:
+            return [[sample.response.text for sample in store.samples(cell.key)] for cell in store.cells()]
+
+    by_rules = table()
+    assert any("No judge model was used" in note for note in by_rules.table.notes)
+    server = serve(answer=fit(generous))
+    judge_choice.choose_judge(run_dir(tmp_path), server.config())
+    judged = table()
+    assert judged.failures == {}
+    assert score(by_rules) < score(judged)
+    assert any("decided by a judge, qwen" in note for note in judged.table.notes)
+    one, other = answers()  # of two cells
+    assert one == other
+    page = next((tmp_path / "reports" / "samples").rglob("*.html")).read_text()
+    assert "judge qwen:" in page
+    asked = len(server.requests)
+    assert table().num_done_now == 0
+    assert len(server.requests) == asked
+    judge_choice.drop_judge(run_dir(tmp_path))
+    again = table()
+    assert again.num_done_now == 0
+    assert score(again) == score(by_rules)
+
+
+@pytest.mark.slow
+def test_a_judge_that_went_away_fails_the_rows_and_costs_no_answer(serve, fit, tmp_path, mini_world):
+    planned = {"profile": SMOKE, "workspace": tmp_path, "rows": ["zero_shot"], "columns": ["geoqa_test"]}
+    run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True)
+    server = serve(answer=fit(generous))
+    judge_choice.choose_judge(run_dir(tmp_path), server.config(num_attempts=2, first_wait=0.01))
+    server.close()
+    gone = run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True)
+    assert list(gone.failures) == ["zero_shot"]
+    judge_choice.drop_judge(run_dir(tmp_path))
+    assert run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True).num_done_now == 0

@@ -1,0 +1,62 @@
+"""A command that is printed beside a run folder goes on in that folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments import run, train_command
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.figures import errors
+from atrl_bench.report.figures.sources import Source
+from atrl_bench.results.store import Store
+from atrl_bench.training.recipe import load_recipe
+
+
+@pytest.mark.parametrize(
+    ("root", "data", "options"),
+    [
+        (None, None, "--profile smoke"),
+        (Path("runs/smoke"), None, "--profile smoke"),
+        (Path("elsewhere"), None, "--profile smoke --out elsewhere"),
+        (Path("runs/mini"), "mine", "--profile smoke --out runs/mini --data-dir mine"),
+    ],
+)
+def test_the_options_name_what_is_not_the_default(tmp_path, monkeypatch, root, data, options):
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    assert RunDir.at(root, load_profile("smoke"), data and Path(data)).options == options
+
+
+@pytest.mark.parametrize("content", ["", '{"torch": ', "[1, 2]", "7", "\udcff"])
+def test_a_damaged_note_of_what_made_the_numbers_is_as_good_as_none(tmp_path, content):
+    run_dir, path = RunDir.at(tmp_path, load_profile("smoke")), tmp_path / "environment.json"
+    assert run_dir.environment() == {}
+    path.write_text(json.dumps({"torch": "2.9"}))
+    assert run_dir.environment() == {"torch": "2.9"}
+    path.write_text(content, errors="surrogateescape")
+    assert run_dir.environment() == {}
+
+
+def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(tmp_path):
+    source = Source(RunDir.at(tmp_path, load_profile("smoke")), task="geoqa_test")
+    with pytest.raises(MissingDataError) as caught:
+        errors._types(source, [])
+    assert caught.value.next_step == (
+        f"atrl-bench figure errors --task geoqa_test --profile smoke --out {tmp_path} "
+        "--judge-base-url URL --judge-model MODEL"
+    )
+
+
+def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, monkeypatch):
+    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
+    monkeypatch.setattr(run, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
+    with Store.open(run_dir.store_path) as store:
+        found = train_command._trained(store, load_recipe("grpo"), run_dir, 0)
+    assert found["next"] == (
+        f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
+    )

@@ -1,0 +1,88 @@
+"""`atrl-bench grade`: every line gets a verdict and a reason, a bad line is named."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.grading.answer_file import grade_file, summary, text
+
+REAL = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+def written(path: Path, *lines: object) -> Path:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_each_line_gets_a_state_and_a_reason(tmp_path):
+    file = written(
+        tmp_path / "answers.jsonl",
+        {"response": r"so \boxed{5 cm}", "gold": "5"},
+        {"response": r"\boxed{jade}", "gold": "B", "choices": ["opal", "jade"]},
+        "",
+        {"response": r"\boxed{2.02}", "gold": 2, "tolerance": 0.05},
+        {"response": "", "gold": "5", "note": "other fields are left alone"},
+    )
+    records = list(grade_file(file))
+    assert [(record["line"], record["state"], record["extracted"]) for record in records] == [
+        (1, "correct", "5 cm"),
+        (2, "correct", "jade"),
+        (4, "correct", "2.02"),
+        (5, "unparseable", None),
+    ]
+    assert records[1]["why"] == "the text of option B, gold B"
+    assert summary(records) == {"lines": 4, "mean": 0.75, "states": {"correct": 3, "unparseable": 1}}
+    assert all(len(line) <= 80 for line in text(records).splitlines())
+    assert text(records).endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[" * 100_000, "Error"),
+        ({"gold": "5"}, "'response'"),
+        ({"response": "5"}, "'gold'"),
+        ({"response": None, "gold": "5"}, "a text"),
+        ({"response": "5", "gold": "5", "kind": "nmber"}, "nmber"),
+        ({"response": "5", "gold": "5", "metric": "anlss"}, "anlss"),
+        ({"response": "5", "gold": "5", "choices": [1, 2]}, "lists of texts"),
+        ({"response": "5", "gold": "5", "choices": 3}, "not iterable"),
+        ({"response": "5", "gold": "5", "tolerance": []}, "unhashable"),
+        ({"response": "5", "gold": "5", "tolerance": "5%"}, "a relative error"),
+        ({"response": "5", "gold": "5", "tolerance": -1}, "a relative error"),
+        ({"response": "5", "gold": "5", "precision": "1"}, "decimal places"),
+        ({"response": "5", "gold": "5", "references": "5.1"}, "lists of texts"),
+        ({"response": "5", "gold": "5", "metric": "relaxed", "rules": "years"}, "a JSON object"),
+        ({"response": "5", "gold": "B", "metric": "mra"}, "compares with a number"),
+        ({"response": "5", "gold": "5 m", "metric": "mra"}, "compares with a number"),
+        ({"response": "5", "gold": "5", "metric": "vqa"}, "the annotators"),
+    ],
+)
+def test_a_bad_line_is_named_with_what_is_wrong(tmp_path, line, reason):
+    file = written(tmp_path / "answers.jsonl", {"response": "5", "gold": "5"}, line)
+    with pytest.raises(InvalidFileError, match=r"answers\.jsonl:2") as caught:
+        list(grade_file(file))
+    assert reason in str(caught.value)
+
+
+def test_a_missing_file_and_an_unknown_metric_are_errors(tmp_path):
+    with pytest.raises(MissingDataError):
+        list(grade_file(tmp_path / "none.jsonl"))
+    with pytest.raises(UnknownNameError):
+        list(grade_file(written(tmp_path / "a.jsonl"), metric="anlss"))
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no published verdicts in {REAL}")
+def test_the_published_rule_gives_the_published_verdicts(tmp_path):
+    rows = [
+        json.loads(line) for line in (REAL / "geoqa" / "verdicts_grpo.jsonl").read_text("utf-8").splitlines()[100:200]
+    ]
+    file = written(tmp_path / "a.jsonl", *({"response": row["response"], "gold": row["answer"]} for row in rows))
+    records = list(grade_file(file, metric="math_verify"))
+    assert [record["state"] == "correct" for record in records] == [row["is_correct"] for row in rows]

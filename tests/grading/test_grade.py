@@ -1,0 +1,485 @@
+"""Each case is a trap that a published grader fell into, or an ordinary answer; the symbolic ones share one pool."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from atrl_bench.grading.grade import Gold, GradingPool, Question, Verdict, grade, grade_fast
+
+RIGHT = [
+    # The rule grader of lmms-eval's MathVision task gets these wrong.
+    (r"\boxed{4\pi}", r"$4 \pi$"),
+    (r"\boxed{69^\circ}", "69{degrees}"),
+    ("The final answer is 60 minutes.", "60"),
+    (r"\boxed{\frac{360}7}", r"\frac{360}{7}"),
+    (r"\boxed{5}", r"5 \text{ cm}"),
+    (r"\boxed{25\pi}", r"25\pi cm^2"),
+    (r"The answer is **12**.", "12"),
+    # lmms-eval's rule grader of the reasoning tasks gets these wrong.
+    (r"\boxed{[2014,2016]}", "[2014, 2016]"),
+    ("Yes", "yes"),
+    ("4 sqrt(6)", r"4\sqrt{6}"),
+    # Numbers and how they are written.
+    (r"\boxed{\frac12}", "0.5"),
+    (r"\boxed{\dfrac{1}{2}}", "1/2"),
+    (r"\boxed{1,000}", "1000"),
+    (r"\boxed{1{,}000}", "1000"),
+    (r"\boxed{1\,234\,567}", "1234567"),
+    (r"\boxed{50\%}", "0.5"),
+    (r"\boxed{50\%}", "50"),
+    (r"\boxed{50}", "50%"),
+    (r"\boxed{-3}", "−3"),
+    (r"\boxed{.5}", "1/2"),
+    (r"\boxed{2\frac{1}{2}}", "2.5"),
+    (r"\boxed{2 1/2}", "5/2"),
+    (r"\boxed{3½}", "3.5"),
+    (r"\boxed{2^{10}}", "1024"),
+    (r"\boxed{10^{-2}}", "0.01"),
+    (r"\boxed{3 \times 10^{8}}", "300000000"),
+    (r"\boxed{x=12}", "12"),
+    (r"\boxed{\angle ABC = 50^\circ}", "50"),
+    (r"\boxed{x = 3 \times 4 = 12}", "12"),
+    (r"\boxed{y = 5}", "x = 5"),
+    (r"\boxed{12 apples}", "12"),
+    (r"\boxed{\text{approximately } 12}", "12"),
+    (r"\boxed{twelve}", "12"),
+    (r"\boxed{２５}", "25"),
+    # Roots and π, exactly.
+    (r"\boxed{5√{3}}", "5√{3}"),
+    (r"\boxed{5\sqrt3}", "5√{3}米"),
+    (r"\boxed{\frac{2\sqrt{5}}{5}}", r"\frac{2√{5}}{5}"),
+    (r"\boxed{\frac{2}{\sqrt{5}}}", r"\frac{2√{5}}{5}"),
+    (r"\boxed{\sqrt{12}}", r"2√{3}"),
+    (r"\boxed{\frac{1}{\sqrt{3}-1}}", r"\frac{√{3}+1}{2}"),
+    (r"\boxed{\sqrt{\frac{1}{3}}}", r"\frac{\sqrt{3}}{3}"),
+    (r"\boxed{\sqrt[3]{8}}", "2"),
+    (r"\boxed{\frac{\pi}{6}}", r"\frac{1}{6}π"),
+    (r"\boxed{2pi}", "2π"),
+    (r"\boxed{16\pi}", "50.27"),
+    (r"\boxed{8.6603}", "5√{3}"),
+    # Units, on either side.
+    ("<answer>140</answer>", "140°"),
+    (r"\boxed{118°}", "118掳"),
+    (r"\boxed{3.6}", "3.6秒"),
+    (r"\boxed{16\pi \text{ m}^2}", "16π平方米"),
+    (r"\boxed{(\sqrt{3}+1)}", "(√{3}+1)小时"),
+    (r"\boxed{5 \text{ square centimeters}}", "5cm^2^"),
+    (r"\boxed{500 cm}", "5m"),
+    (r"\boxed{5\ \mathrm{m/s}}", "5"),
+    (r"\boxed{\$5}", "5"),
+    (r"\boxed{1.50 dollars}", "$1.5"),
+    # Several values.
+    (r"\boxed{(3,-4)}", "(3, -4)"),
+    (r"\boxed{\left(\frac{1}{2}, 3\right)}", "(0.5,3)"),
+    (r"\boxed{\{3, 1, 2\}}", r"\{1,2,3\}"),
+    (r"\boxed{x = 1 \text{ or } x = 2}", "2, 1"),
+    (r"\boxed{(0, \infty)}", r"(0,\infty)"),
+    (r"\boxed{[1, 2)}", "[1,2)"),
+    (r"\boxed{\{5\}}", "5"),
+    # Names: matched by name, else in order.
+    (r"\boxed{y = 2, x = 1}", "x=1,y=2"),
+    (r"\boxed{(1, 2)}", "x=1,y=2"),
+    (r"\boxed{x=1 \text{ or } x=2}", "x=2 or x=1"),
+    # More units: a foot is twelve inches, 36 km an hour are 10 m a second; of other dimensions only numbers count.
+    (r"\boxed{12 \text{ inches}}", "1 foot"),
+    (r"\boxed{36 km/h}", "10 m/s"),
+    (r"\boxed{5000 J}", "5 kJ"),
+    (r"\boxed{24 hours}", "1 day"),
+    (r"\boxed{5 cm}", "5 degrees"),
+    (r"\boxed{about 5}", "5"),
+    # A gold answer that begins with a letter is no option for that.
+    (r"\boxed{10}", "F = 10"),
+    (r"\boxed{50.27}", "C=50.27"),
+    # Words.
+    (r"\boxed{\text{yes}}", "Yes."),
+    (r"\boxed{3:00 AM}", "3:00 am"),
+    (r"\boxed{**isosceles triangle**}", "an isosceles triangle"),
+]
+WRONG = [
+    (r"\boxed{F=3}", "F = 10"),
+    (r"\boxed{A = 99}", "A = 12"),
+    (r"\boxed{E. faecalis}", "E. coli"),
+    (r"\boxed{B, D}", "B, C"),
+    (r"\boxed{x=2,y=1}", "x=1,y=2"),
+    (r"\boxed{2, 1}", "x=1,y=2"),
+    (r"\boxed{5 feet}", "5 inches"),
+    (r"\boxed{3 days}", "3 hours"),
+    (r"\boxed{60 km/h}", "60 m/s"),
+    (r"\boxed{5 cents}", "5 dollars"),
+    (r"\boxed{at least 5}", "5"),
+    (r"\boxed{over 5}", "5"),
+    (r"\boxed{2.004}", "2"),  # two decimals are not enough
+    (r"\boxed{0.004}", "0.001"),
+    (r"\boxed{12.9}", "12"),
+    ("B", "Bob"),  # a letter is not the name that begins with it
+    (r"\boxed{A}", "3:00 AM"),
+    (r"\boxed{3:00 PM}", "3:00 AM"),
+    (r"\boxed{10}", "10√{2}"),
+    (r"\boxed{5\sqrt{2}}", "5cm"),
+    (r"\boxed{3.14}", r"\pi"),
+    (r"\boxed{5 cm}", "5 m"),
+    (r"\boxed{(3,4)}", "(4,3)"),
+    (r"\boxed{(1,2)}", "[1,2]"),
+    (r"\boxed{1,2,3}", "1,2"),
+    (r"\boxed{(1,234)}", "1234"),
+    (r"\boxed{12 or 13}", "12"),
+    (r"\boxed{5 million}", "5"),
+    (r"\boxed{not 12}", "13"),
+    (r"\boxed{50}", "0.5"),
+    (r"\boxed{1/0}", "0"),
+    (r"\boxed{no}", "yes"),
+    (r"\boxed{cannot be determined}", "12"),
+    (r"\boxed{I}", "1"),
+]
+
+
+@pytest.mark.parametrize(("response", "gold"), RIGHT)
+def test_an_answer_in_another_form_is_correct_without_sympy(response, gold):
+    verdict = grade_fast(response, Gold(gold))
+    assert isinstance(verdict, Verdict), verdict
+    assert (verdict.state, verdict.grader) == ("correct", "fast"), verdict
+
+
+@pytest.mark.parametrize(("response", "gold"), WRONG)
+def test_a_near_miss_is_wrong(response, gold):
+    verdict = grade_fast(response, Gold(gold))
+    assert isinstance(verdict, Verdict), verdict
+    assert verdict.state == "wrong", verdict
+
+
+CHOICES = ("12", "$8+2 \\sqrt{2}$", "a triangle", "300, 400", "$f(x)=-g(x)+2$")
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        (r"\boxed{C. 12}", "C"),
+        ("**C**", "C"),
+        (r"\boxed{\text{C}}", "C"),
+        (r"\boxed{(c)}", "C"),
+        (r"\boxed{\textbf{(C)}}", "C"),
+        ("The answer is C", "C"),
+        ("Answer: D. Because A fails", "D"),
+        ("<answer>b</answer>", "B"),
+        ("<answer>(A)</answer>", "A"),
+        ("D: 300, 400", "D"),
+        ("I think option B is right.", "B"),
+        ("So the correct option is (D).", "D"),
+        ("Angle A is 30.\n(B)", "B"),
+        (r"\boxed{12}", "A"),
+        (r"\boxed{12.0 \text{ cm}}", "A"),
+        (r"\boxed{8+\sqrt{8}}", "B"),
+        (r"\boxed{\text{Triangle}}", "C"),
+        (r"\boxed{300,400}", "D"),
+        (r"\boxed{f(x) = -g(x) + 2}", "E"),
+    ],
+)
+def test_an_option_is_named_by_its_letter_or_by_its_text(response, letter):
+    for gold in "ABCDE":
+        verdict = grade_fast(response, Gold(gold, CHOICES, kind="choice"))
+        state = verdict.state if isinstance(verdict, Verdict) else "left to sympy"
+        assert (state == "correct") == (gold == letter), (gold, verdict)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "I think that this cannot be seen.",  # the pronoun is not option I
+        "A triangle has three sides.",  # the article is not option A
+        "In triangle ABC, angle C is bisected by CD",  # vertices are not options
+        r"\boxed{H}",  # there are five options
+        r"\boxed{400, 300}",
+        r"\boxed{}",
+        "",
+    ],
+)
+def test_what_names_no_option_is_never_correct(response):
+    choices = (*CHOICES[:2], "square", *CHOICES[3:])
+    for gold in "ABCDE":
+        verdict = grade(response, Gold(gold, choices, kind="choice"))
+        assert verdict.state in ("wrong", "unparseable"), (gold, verdict)
+
+
+def test_option_texts_that_are_letters_give_way_to_the_letter():
+    choices = ("F", "D", "B", "I", "No correct answer")  # a row of WeMath
+    assert grade(r"\boxed{B}", Gold("B", choices, "choice")).state == "correct"
+    assert grade(r"\boxed{B}", Gold("C", choices, "choice")).state == "wrong"
+    assert grade(r"\boxed{I}", Gold("D", choices, "choice")).state == "correct"  # there is no option I
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("Option B", "B"),
+        ("Answer: B", "B"),
+        ("Choice B", "B"),
+        ("Option B. Cello", "B"),
+        ("B Cello", "B"),
+        ("b) cello", "B"),
+        ("Cello (B)", "B"),
+        ("B (cello)", "B"),
+        ("A cello", "B"),  # the article
+        ("A, because B is wrong", "A"),
+        ("A. I think so", "A"),
+        ("A, C", None),
+        ("(A),(B)", None),
+        ("A-D", None),
+        ("A,B,C,D", None),
+    ],
+)
+def test_one_option_is_named_in_any_usual_form_and_several_are_none(answer, letter):
+    choices = ("Violin", "Cello", "Flute", "Drum")
+    for gold in "ABCD":
+        state = grade(rf"\boxed{{{answer}}}", Gold(gold, choices, "choice")).state
+        assert (state == "correct") == (gold == letter), (gold, state)
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "letter"),
+    [
+        (("C-12", "C-14", "N-14"), "C-14", "B"),
+        (("C-12", "C-14", "N-14"), "B. C-14", "B"),
+        (("C-12", "C-14", "N-14"), "C", "C"),
+        (("S. aureus", "E. coli", "B. subtilis"), "B. subtilis", "C"),
+        (("A, B", "A, C", "B, C"), "A, C", "B"),
+        (("A(1,2)", "B(3,4)", "A(2,1)"), "A(2,1)", "C"),
+    ],
+)
+def test_an_options_whole_text_counts_before_the_letter_it_begins_with(choices, answer, letter):
+    for gold in "ABC":
+        state = grade(rf"\boxed{{{answer}}}", Gold(gold, choices, "choice")).state
+        assert (state == "correct") == (gold == letter), (gold, state)
+
+
+def test_letters_are_options_when_the_options_are_only_in_the_picture():
+    assert grade(r"\boxed{(C)}", Gold("C")).state == "correct"
+    assert grade("The answer is D.", Gold("C")).state == "wrong"
+
+
+def test_a_decimal_is_rounded_to_the_places_that_the_benchmark_names():
+    assert grade(r"\boxed{1.24}", Gold("1.2", precision=1)).state == "correct"
+    assert grade(r"\boxed{1.26}", Gold("1.2", precision=1)).state == "wrong"
+    assert grade(r"\boxed{1.24}", Gold("1.2")).state == "wrong"
+
+
+def test_a_tolerance_is_relative():
+    assert grade(r"\boxed{104}", Gold("100", tolerance=0.05)).state == "correct"
+    assert grade(r"\boxed{106}", Gold("100", tolerance=0.05)).state == "wrong"
+
+
+def test_a_list_is_compared_in_order_whatever_its_brackets():
+    gold = Gold("[2014, 2016]", kind="list")
+    assert grade(r"\boxed{(2014,2016)}", gold).state == "correct"
+    assert grade(r"\boxed{2014, 2016}", gold).state == "correct"
+    assert grade(r"\boxed{[2016, 2014]}", gold).state == "wrong"
+
+
+def test_a_response_without_an_answer_is_unparseable_not_wrong():
+    assert grade("", Gold("5")).state == "unparseable"
+    assert grade("I see a circle and some lines in it, and no way to go on from here", Gold("5")).state == "unparseable"
+    assert grade(r"\boxed{" + "7" * 5000 + "}", Gold("5")).state == "unparseable"
+
+
+def test_a_gold_answer_survives_a_round_trip_through_json():
+    gold = Gold("B", ["1", "2"], kind="choice", precision=None)
+    assert gold == Gold("B", ("1", "2"), "choice")
+    assert hash(gold) == hash(Gold("B", ("1", "2"), "choice"))
+
+
+# Formulas, limits, hostile input --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with GradingPool(seconds=1.0) as pool:
+        yield pool
+
+
+def test_formulas_are_compared_by_sympy_in_a_worker(pool):
+    answers = [
+        (r"\boxed{x^2+2x+1}", Gold("(x+1)^2")),
+        (r"\boxed{y = 2x + 1}", Gold("y=1+2x")),
+        (r"\boxed{(-\infty,2)\cup(3,\infty)}", Gold(r"(3, \infty) \cup (-\infty, 2)")),
+        (r"\boxed{AB = CD}", Gold("CD=AB")),
+        (r"\boxed{\sqrt{2+\sqrt{3}}}", Gold(r"\frac{\sqrt6+\sqrt2}{2}")),
+        (r"\boxed{x^2+2x}", Gold("(x+1)^2")),
+        (r"\boxed{x+x+1}", Gold("2x")),
+    ]
+    verdicts = pool.grade_many(answers)
+    assert [verdict.state for verdict in verdicts] == ["correct"] * 5 + ["wrong"] * 2
+    assert {verdict.grader for verdict in verdicts} == {"symbolic"}
+
+
+def test_any_of_several_accepted_answers_counts(pool):
+    gold = Gold("24/7", references=("24/7", "3.429", "a^2+2a", "a(a+3)"))
+    responses = [
+        r"\boxed{\frac{24}{7}}",
+        r"\boxed{3.429}",
+        r"\boxed{3a+a^2}",
+        r"\boxed{a^2+a}",
+        r"\boxed{3.5}",
+        "No idea at all.",
+    ]
+    verdicts = pool.grade_many([(response, gold) for response in responses])
+    assert [verdict.state for verdict in verdicts] == ["correct"] * 3 + ["wrong"] * 2 + ["unparseable"]
+
+
+def test_sympy_is_stopped_when_it_computes_too_long_and_the_next_answer_is_graded(pool):
+    answers = [(r"\boxed{9^{9^{9^{9}}}}", Gold("5")), (r"\boxed{x+1}", Gold("1+x"))]
+    hanging, after = pool.grade_many(answers)
+    assert hanging.state == "timed out", hanging
+    assert after.state == "correct", after
+
+
+HOSTILE = [
+    r"\boxed{__import__('os').system('touch /tmp/owned')}",
+    r"\boxed{().__class__.__bases__[0].__subclasses__()}",
+    r"\boxed{{0.__class__}}",
+    r"\boxed{%s%n%d}",
+    r"\boxed{<script>alert(5)</script>}",
+    r"\boxed{(10^9)!}",
+    r"\boxed{5!}",
+    r"\boxed{10^{10^{10}}}",
+    r"\boxed{2^{-10^9}}",
+    r"\boxed{\binom{10^7}{5}}",
+    r"\boxed{\sum_{k=1}^{10^9} k}",
+    r"\boxed{\sqrt{99999999999999999999999999999989}}",
+    r"\boxed{" + "9" * 1900 + "}",
+    r"\boxed{0." + "9" * 1900 + "}",
+    r"\boxed{" + "(" * 150 + "5" + ")" * 149 + "}",
+    r"\boxed{" + r"\frac{1}{" * 101 + "5" + "}" * 101 + "}",
+    r"\boxed{" + "-" * 300 + "6}",
+    r"\boxed{5\x00\u202e6}",
+    "\ud800\\boxed{\ud800}",
+    r"\boxed{nan}",
+    r"\boxed{\infty}",
+    r"\boxed{5e0x}",
+]
+
+
+def test_hostile_answers_end_in_a_state_and_never_in_correct(pool):
+    verdicts = pool.grade_many([(text, Gold("5")) for text in HOSTILE])
+    accidents = [(text[:60], v) for text, v in zip(HOSTILE, verdicts, strict=True) if v.state == "correct"]
+    assert accidents == []
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.one_of(
+        st.text(max_size=200),
+        st.text(alphabet="0123456789^{}()!\\frac√π,.-+*/=% xacm°", max_size=60),
+        st.recursive(
+            st.sampled_from(["7", "x", r"\pi"]), lambda inner: st.tuples(inner, inner).map(r"\frac{%s}{%s}".__mod__)
+        ),
+    )
+)
+@example("9^9^9^9")
+@example("{" * 1000)
+def test_the_fast_path_never_raises_nor_lingers(text):
+    start = time.process_time()
+    decided = grade_fast(f"\\boxed{{{text}}}", Gold("1234.5678"))
+    assert isinstance(decided, Question) or decided.state != "correct"
+    assert time.process_time() - start < 0.5
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))
+def test_every_fraction_equals_itself_in_every_form(above, below):
+    for form in (
+        rf"\frac{{{above}}}{{{below}}}",
+        f"{above}/{below}",
+        f"{2 * above}/{2 * below}",
+        rf"\dfrac {above * 3} {{{below * 3}}}",
+    ):
+        if "dfrac" in form and (above * 3 < 0 or above * 3 > 9):
+            continue  # without braces only one digit is the numerator
+        assert grade_fast(f"\\boxed{{{form}}}", Gold(f"{above}/{below}")).state == "correct", form
+    assert grade_fast(f"\\boxed{{{above + 1}/{below}}}", Gold(f"{above}/{below}")).state == "wrong"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_workers_end_when_their_process_is_killed():
+    code = (
+        "from atrl_bench.grading.grade import Gold, shared_pool\n"
+        "if __name__ == '__main__':\n"
+        "    pool = shared_pool()\n"
+        "    print(pool.grade_many([(r'\\boxed{x+1}', Gold('1+x'))])[0].state, flush=True)\n"
+        "    pool.seconds = 1000\n"
+        "    pool.grade_many([(r'\\boxed{9^{9^{9^{9}}}}', Gold('5'))])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "correct"
+    time.sleep(0.5)
+    family = _descendants(process.pid)
+    assert family
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(map(_is_alive, family)):
+        time.sleep(0.1)
+    assert not any(map(_is_alive, family))
+
+
+def _descendants(pid: int) -> list[int]:
+    children = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and _status(int(entry))[1] == pid:
+            children += [int(entry), *_descendants(int(entry))]
+    return children
+
+
+def _status(pid: int) -> tuple[str, int]:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+    except OSError:
+        return "X", 0
+    return state, int(parent)
+
+
+def _is_alive(pid: int) -> bool:
+    return _status(pid)[0] not in "XZ"
+
+
+def test_workers_that_cannot_start_are_an_error_with_advice_and_no_verdict(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from atrl_bench.grading.grade import Gold, grade\ngrade(r'\\boxed{x+1}', Gold('1+x'))\n")
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, env=_importable(), check=False
+    )
+    assert done.returncode != 0
+    assert "if __name__ == '__main__':" in done.stderr, done.stderr[-500:]
+
+
+def _importable() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+GRADES_IN_A_CHILD = r"""
+import multiprocessing
+from atrl_bench.grading.grade import Gold, grade
+
+def work():
+    assert grade(r"\boxed{(x+1)^2}", Gold("x^2+2x+1")).grader == "symbolic"
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join(60)
+    alive = child.is_alive()
+    child.kill()
+    raise SystemExit(2 if alive else child.exitcode)
+"""
+
+
+def test_a_worker_process_that_graded_a_formula_ends_by_itself(tmp_path):
+    """The workers of the shared pool are its children, and it would wait for them for ever."""
+    script = tmp_path / "grades_in_a_child.py"
+    script.write_text(GRADES_IN_A_CHILD)
+    assert subprocess.run([sys.executable, script], check=False, timeout=120).returncode == 0

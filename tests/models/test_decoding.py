@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.models.decoding import Draw, Sampling, _draw, sample, uniforms
+
+
+@pytest.fixture(scope="module")
+def batch(mini_processor):
+    """Six prompts of different lengths: one to four image cells, one with two images, one with none."""
+    pixels = np.random.default_rng(0)
+    texts, images = [], []
+    for index, cells in enumerate([(1,), (4,), (2, 1), (), (3,), (2,)]):
+        words = "What is the sum of all digits in the picture? " * (1 + index % 3)
+        content = [{"type": "image"} for _ in cells] + [{"type": "text", "text": words}]
+        turn = [{"role": "user", "content": content}]
+        texts.append(mini_processor.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+        images += [Image.fromarray(pixels.integers(0, 255, (56, 56 * n, 3), dtype=np.uint8)) for n in cells]
+    return mini_processor(text=texts, images=images, padding=True, return_tensors="pt")
+
+
+def draws(problems=range(6), repeats=range(8)) -> list[Draw]:
+    return [Draw(row, f"problem {problem}", repeat) for row, problem in enumerate(problems) for repeat in repeats]
+
+
+def test_temperature_zero_is_greedy_search_of_transformers(tiny_model, batch) -> None:
+    expected = tiny_model.generate(**batch, do_sample=False, max_new_tokens=12, eos_token_id=None)
+    answers = sample(tiny_model, batch, draws(repeats=range(2)), [], Sampling(12, temperature=0))
+    new_tokens = expected[:, batch["input_ids"].shape[1] :].tolist()
+    assert [list(answer.token_ids) for answer in answers[::2]] == new_tokens
+    assert answers[::2] == answers[1::2]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_eight_answers_from_one_prefill_are_eight_separate_runs(tiny_model, batch, top_p) -> None:
+    sampling = Sampling(10, temperature=0.7, top_p=top_p, run_seed=3)
+    together = sample(tiny_model, batch, draws(), [5, 6], sampling)
+    for repeat in range(8):
+        assert sample(tiny_model, batch, draws(repeats=[repeat]), [5, 6], sampling) == together[repeat::8]
+
+
+def test_an_answer_does_not_depend_on_the_order_of_its_batch(tiny_model, batch, mini_processor) -> None:
+    sampling = Sampling(10, temperature=1.0)
+    forward = sample(tiny_model, batch, draws(), [], sampling)
+    shuffled = [draws()[place] for place in np.random.default_rng(1).permutation(48)]
+    again = dict(zip(shuffled, sample(tiny_model, batch, shuffled, [], sampling), strict=True))
+    assert [again[draw] for draw in draws()] == forward
+
+
+def test_an_answer_ends_at_any_of_several_end_tokens_and_says_when_none_came(tiny_model, batch) -> None:
+    whole = sample(tiny_model, batch, draws(repeats=[0]), [], Sampling(10, temperature=1.0))
+    assert all(answer.truncated and len(answer.token_ids) == 10 for answer in whole)
+    ends = [whole[0].token_ids[4], whole[1].token_ids[2]]
+    cut = sample(tiny_model, batch, draws(repeats=[0]), ends, Sampling(10, temperature=1.0))
+    for before, after in zip(whole, cut, strict=True):
+        first = next((place for place, token in enumerate(before.token_ids) if token in ends), 10)
+        assert after.token_ids == before.token_ids[:first]
+        assert after.truncated == (first == 10)
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
+    # Probabilities 0.5, 0.25, 0.25 and an even grid of 1000 random numbers: 500, 250 and 250 draws.
+    logits_RV = torch.tensor([[0.0, 2.0, 1.0]]).log()[:, [1, 2, 2, 0]]
+    grid = (np.arange(1000) + 0.5) / 1000
+    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1))
+    assert np.bincount(tokens, minlength=4).tolist() == [500, 250, 250, 0]
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
+    # 0.5 + 0.3 reaches 0.7, so 0.2 is never drawn; of the rest 0.5 / 0.8 = 62.5 % are the first.
+    logits_RV = torch.tensor([[0.2, 0.5, 0.3]]).log()
+    grid = (np.arange(1000) + 0.5) / 1000
+    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1, top_p=0.7))
+    assert np.bincount(tokens, minlength=3).tolist() == [0, 625, 375]
+
+
+def test_a_low_temperature_sharpens() -> None:
+    # (0.6 / 0.4) ** (1 / 0.5) = 2.25, so 2.25 / 3.25 = 69.2 %.
+    logits_RV = torch.tensor([[0.6, 0.4]]).log()
+    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), (np.arange(1000) + 0.5) / 1000, Sampling(1, temperature=0.5))
+    assert np.bincount(tokens).tolist() == [692, 308]
+
+
+def test_random_numbers_belong_to_seed_problem_repeat_and_step() -> None:
+    numbers = uniforms(0, "a", 0, 5)
+    assert numbers.tolist() == uniforms(0, "a", 0, 5).tolist() == uniforms(0, "a", 0, 9)[:5].tolist()
+    others = [uniforms(1, "a", 0, 5), uniforms(0, "b", 0, 5), uniforms(0, "a", 1, 5)]
+    assert all(not np.array_equal(numbers, other) for other in others)
+    assert ((numbers >= 0) & (numbers < 1)).all()
+
+
+def test_a_model_that_has_diverged_is_an_error_and_not_a_random_answer(tiny_model, batch) -> None:
+    weights = tiny_model.model.language_model.norm.weight
+    kept = weights.detach().clone()
+    with torch.no_grad():
+        weights.fill_(float("nan"))
+    try:
+        with pytest.raises(AtrlBenchError, match="not finite"):
+            sample(tiny_model, batch, draws(), [], Sampling(3))
+    finally:
+        with torch.no_grad():
+            weights.copy_(kept)

@@ -1,0 +1,499 @@
+"""A model behind a real HTTP server on this machine: one that answers as it should, and many that do not."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.errors import EndpointError
+from atrl_bench.evaluation.cell import cell_spec, evaluate
+from atrl_bench.mini import write_world
+from atrl_bench.models import local
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig, NoReplyError, _shared_out
+from atrl_bench.models.decoding import Sampling
+from atrl_bench.models.local import Prompt
+from atrl_bench.models.served import EndpointModel, chat_messages, request_seed
+from atrl_bench.models.video import Video
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Store
+
+PROFILE = load_profile("smoke")
+GREEDY = PROFILE.model_copy(update={"evaluation": PROFILE.evaluation.model_copy(update={"temperature": 0.0})})
+
+
+class Server:
+    """An HTTP server on this machine; `reply(body)` gives (status, headers, content), or "cut", or "drip"."""
+
+    def __init__(self, reply: Callable[[dict[str, Any]], Any]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[Any] = []
+        lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self._send(200, {}, json.dumps({"data": [{"id": "mini"}, {"id": "maxi"}]}).encode())
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    server.requests.append(body)
+                    server.headers.append(self.headers)
+                    answer = reply(body)
+                if answer == "cut":
+                    self.send_response(200)
+                    self.send_header("Content-Length", "1000")
+                    self.end_headers()
+                    self.wfile.write(b'{"choices": [')
+                    self.connection.close()
+                elif answer == "drip":
+                    self.send_response(200)
+                    self.end_headers()
+                    for _ in range(100):
+                        try:
+                            self.wfile.write(b" ")
+                            self.wfile.flush()
+                        except OSError:
+                            return
+                        time.sleep(0.05)
+                else:
+                    self._send(*answer)
+
+            def _send(self, status, headers, content):
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+    def endpoint(self, **settings: Any) -> EndpointConfig:
+        address = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+        return EndpointConfig(address, "mini", **{"num_attempts": 3, "first_wait": 0.01, **settings})
+
+
+def completion(*texts: str | None, finish: str = "stop", tokens: int = 0) -> tuple[int, dict[str, str], bytes]:
+    choices = [{"message": {"role": "assistant", "content": text}, "finish_reason": finish} for text in texts]
+    return 200, {}, json.dumps({"choices": choices, "usage": {"completion_tokens": tokens}}).encode()
+
+
+def refusal(status: int, message: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {}, json.dumps({"error": {"message": message}}).encode()
+
+
+def one_each(body: dict[str, Any]) -> Any:
+    return completion(*["The answer is \\boxed{0}."] * body.get("n", 1))
+
+
+def in_turn(*replies: Any) -> Callable[[dict[str, Any]], Any]:
+    """Give the replies one after the other, the last of them for ever; functions are asked."""
+    left = list(replies)
+
+    def reply(body: dict[str, Any]) -> Any:
+        now = left.pop(0) if len(left) > 1 else left[0]
+        return now(body) if callable(now) else now
+
+    return reply
+
+
+def write_geoqa(folder: Path, num_rows: int) -> Path:
+    """A GeoQA file whose answers are all 0."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
+    (folder / "geoqa").mkdir(parents=True)
+    rows = {
+        "question": [f"Question {place}" for place in range(num_rows)],
+        "ground_truth": ["0"] * num_rows,
+        "image": [{"bytes": buffer.getvalue(), "path": None}] * num_rows,
+    }
+    pq.write_table(pa.table(rows), folder / "geoqa" / "test.parquet")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+def asked_about(server: Server) -> Counter[str]:
+    """How many answers each question was asked for."""
+    counts: Counter[str] = Counter()
+    for body in server.requests:
+        text = next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
+        counts[text.split("Question ")[1].split()[0]] += body.get("n", 1)
+    return counts
+
+
+# The same question, the same answer -------------------------------------------------------------------------------
+
+
+class MiniServer(Server):
+    """Serves the mini model: reads the images out of the request, and remembers what the model then sees."""
+
+    def __init__(self, sizes: Any) -> None:
+        super().__init__(self._answer)
+        self.model = local.load(
+            local.find_model("mini"), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
+        )
+        self.seen: set[str] = set()
+
+    def _answer(self, body: dict[str, Any]) -> Any:
+        messages = [
+            {"role": turn["role"], "content": [self._part(p) for p in turn["content"]]} for turn in body["messages"]
+        ]
+        images = [part["image"] for turn in messages for part in turn["content"] if part["type"] == "image"]
+        sampling = Sampling(body["max_tokens"], body["temperature"], body["top_p"], body["seed"])
+        (answers,) = self.model.generate([Prompt("served", messages, images)], [range(body.get("n", 1))], sampling)
+        self.seen.add(answers[0].prompt_hash)
+        finish = "length" if answers[0].truncated else "stop"
+        return completion(*[answer.text for answer in answers], finish=finish, tokens=answers[0].num_tokens)
+
+    @staticmethod
+    def _part(part: dict[str, Any]) -> dict[str, Any]:
+        if part["type"] == "text":
+            return part
+        head, _, data = part["image_url"]["url"].partition(",")
+        assert head == "data:image/png;base64"
+        return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(data)))}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    return write_world(tmp_path_factory.mktemp("world"), GREEDY, ["geoqa", "mathverse", "wemath", "mmmu"])
+
+
+@pytest.mark.parametrize("task", ["geoqa_test", "mathverse_testmini", "wemath_testmini", "mmmu_val"])
+def test_a_served_model_sees_the_same_words_and_pixels_and_gives_the_same_answers(task, store, world) -> None:
+    options = {"store": store, "profile": GREEDY, "data_dir": world, "limit": 6, "repeats": 1}
+    ours = store.responses(evaluate("mini", task, **options))
+    with MiniServer(GREEDY.evaluation) as server:
+        served = store.responses(evaluate("mini", task, endpoint=server.endpoint(num_parallel=3), **options))
+    local.release()
+    assert len(ours) == 6
+    # The hash of a local answer is of the text after the chat template and of every pixel.
+    assert server.seen == {response.prompt_hash for response in ours.values()}
+
+    def answers(responses):
+        return {name: (r.text, r.num_tokens, r.truncated) for name, r in responses.items()}
+
+    assert answers(served) == answers(ours)
+
+
+def test_several_images_stay_where_they_stand_among_the_words() -> None:
+    first, second = Image.new("RGB", (60, 80), "red"), Image.new("RGB", (90, 70), (1, 2, 3))
+    content = [
+        {"type": "text", "text": "Compare "},
+        {"type": "image", "url": first},
+        {"type": "text", "text": " and "},
+        {"type": "image", "url": second},
+    ]
+    prompt = Prompt("a", [{"role": "user", "content": content}], [first, second])
+    [turn] = chat_messages(prompt)
+    assert [part["type"] for part in turn["content"]] == ["text", "image_url", "text", "image_url"]
+    sizes = GREEDY.evaluation
+    with MiniServer(sizes) as server:
+        served = EndpointModel(server.endpoint()).generate([prompt], [[0]], Sampling(8, temperature=0.0))
+        ours = server.model.generate([prompt], [[0]], Sampling(8, temperature=0.0))
+    local.release()
+    assert served[0][0].text == ours[0][0].text
+    assert server.seen == {ours[0][0].prompt_hash}
+
+
+def test_a_video_is_sent_as_its_frames_in_order() -> None:
+    frames = np.stack([np.full((28, 56, 3), shade, dtype=np.uint8) for shade in (0, 90, 180, 255)])
+    content = [{"type": "video", "url": "walk.mp4"}, {"type": "text", "text": "What happens?"}]
+    video = Video(frames, (0, 10, 20, 30), 31, 10.0)
+    [turn] = chat_messages(Prompt("a", [{"role": "user", "content": content}], [], (video,)))
+    *sent, text = turn["content"]
+    decoded = [Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].partition(",")[2]))) for part in sent]
+    assert [image.getpixel((0, 0)) for image in decoded] == [(0, 0, 0), (90, 90, 90), (180, 180, 180), (255, 255, 255)]
+    assert text == {"type": "text", "text": "What happens?"}
+
+
+def test_every_question_of_a_run_has_a_seed_of_its_own_and_keeps_it() -> None:
+    seeds = {request_seed(run, problem, repeat) for run in (0, 1) for problem in ("a", "b") for repeat in range(8)}
+    assert len(seeds) == 32
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert request_seed(0, "a", 0) == request_seed(0, "a", 0)
+
+
+def test_the_key_of_a_cell_has_the_served_name_and_not_the_address(tmp_path) -> None:
+    base = {"profile": PROFILE, "data_dir": write_geoqa(tmp_path, 1)}
+    here = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://here/v1", "qwen"), **base)
+    there = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://there/v1", "qwen", num_parallel=2), **base)
+    other = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://here/v1", "other"), **base)
+    assert here == there != other
+    assert (here["model_name"], here["model_digest"]) == ("qwen", "endpoint:qwen")
+    assert here["decoding"]["max_pixels"] is None  # the server's own
+
+
+# Servers of every kind --------------------------------------------------------------------------------------------
+
+PROMPT = Prompt("a", [{"role": "user", "content": [{"type": "text", "text": "Question 0"}]}], [])
+WARM = Sampling(8, temperature=1.0)
+
+
+def test_all_repeats_of_a_problem_are_one_request_where_the_server_knows_n() -> None:
+    with Server(lambda body: completion("ab", "abcdef", tokens=8)) as server:
+        [answers] = EndpointModel(server.endpoint()).generate([PROMPT], [[4, 5]], WARM)
+    [body] = server.requests
+    assert (body["n"], body["seed"], body["max_tokens"], body["top_p"]) == (2, request_seed(0, "a", 4), 8, 1.0)
+    # Eight tokens for both: two letters of eight have two of them, six have six.
+    assert [(answer.text, answer.num_tokens) for answer in answers] == [("ab", 2), ("abcdef", 6)]
+
+
+def test_token_counts_add_up_to_what_the_server_said() -> None:
+    assert _shared_out(10, [1, 1, 1]) == [3, 4, 3]
+    assert _shared_out(0, [5, 5]) == [0, 0]
+    assert _shared_out(7, [0, 0]) == [0, 0]
+
+
+def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", 2)
+    with Server(lambda body: completion("\\boxed{0}")) as server:
+        key = evaluate(
+            "mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=server.endpoint(), repeats=3
+        )
+    assert len(store.responses(key)) == 6
+    # At most one request a thread was under way when the first reply told.
+    assert Counter(body.get("n", 1) for body in server.requests)[1] >= 4
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("seed", "Unsupported parameter: 'seed' is not supported with this model."),
+        ("top_p", "temperature and top_p cannot both be specified for this model."),
+        ("n", "Unknown field 'n'."),
+        ("n", "n: must be exactly 1"),
+        ("n", "Multiple candidates is not enabled for this model"),
+        ("max_tokens", "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_parameter_that_is_refused_is_left_out_and_that_is_remembered(parameter, message, status) -> None:
+    def reply(body):
+        return refusal(status, message) if parameter in body else one_each(body)
+
+    with Server(reply) as server:
+        model = EndpointModel(server.endpoint())
+        for _ in range(3):
+            model.generate([PROMPT], [[0, 1]], WARM)
+    assert [parameter in body for body in server.requests] == [True, False, False, False]
+    if parameter == "max_tokens":
+        assert server.requests[-1]["max_completion_tokens"] == 8
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (WARM, "'temperature' does not support 1.0 with this model"),
+        (Sampling(8, 1.0, top_p=0.9), "top_p is not supported"),
+    ],
+)
+def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -> None:
+    with Server(lambda _: refusal(400, message)) as server, pytest.raises(EndpointError, match="status 400"):
+        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], sampling)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        completion(None, finish="content_filter"),
+        completion("", finish="stop"),
+        refusal(400, "The response was filtered: content_filter"),
+    ],
+    ids=["null", "empty", "refused"],
+)
+def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", 1)
+    with Server(lambda _: reply) as server:
+        key = evaluate(
+            "mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=server.endpoint(), repeats=1
+        )
+    [sample] = store.samples(key)
+    assert (sample.response.text, sample.grade.state) == ("", "unparseable")
+
+
+def test_an_answer_that_was_cut_is_truncated() -> None:
+    with Server(lambda _: completion("so far", finish="length")) as server:
+        [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    assert answer.truncated
+
+
+def test_an_answer_in_parts_is_one_text() -> None:
+    parts = [{"type": "text", "text": "5"}, {"type": "reasoning", "text": "six"}, {"type": "text", "text": " cm"}]
+    with Server(lambda _: completion(parts)) as server:
+        [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    assert answer.text == "5 cm"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refusal(500, "broken"),
+        refusal(429, "slower"),
+        refusal(503, ""),
+        (200, {}, b""),
+        (200, {}, b"<html>proxy</html>"),
+        (200, {}, b'{"choices": []}'),
+        (200, {}, b'{"choices": [{"message": {"content": null}}]}'),
+        (200, {}, b'{"answers": ["5"]}'),
+        (200, {}, b'["choices"]'),
+        (200, {}, b"[" * 5000),
+        (200, {}, b" " * (3 << 20)),
+        "cut",
+    ],
+    ids=lambda failure: str(failure)[:40],
+)
+def test_one_failure_of_any_kind_is_retried(failure) -> None:
+    waits: list[float] = []
+    with Server(in_turn(failure, one_each)) as server:
+        model = EndpointModel(server.endpoint(first_wait=0.5), sleep=waits.append)
+        [[answer]] = model.generate([PROMPT], [[0]], WARM)
+    assert answer.text == "The answer is \\boxed{0}."
+    assert waits == [0.5]
+
+
+def test_a_server_that_asks_for_time_gets_it_up_to_a_minute() -> None:
+    waits: list[float] = []
+    replies = [(429, {"Retry-After": "7"}, b""), (503, {"Retry-After": "9999"}, b""), one_each]
+    with Server(in_turn(*replies)) as server:
+        EndpointModel(server.endpoint(), sleep=waits.append).generate([PROMPT], [[0]], WARM)
+    assert waits == [7.0, 60.0]
+
+
+def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:
+    started = time.monotonic()
+    with Server(in_turn("drip", one_each)) as server:
+        [[answer]] = EndpointModel(server.endpoint(seconds=0.5)).generate([PROMPT], [[0]], WARM)
+    assert answer.text
+    assert time.monotonic() - started < 4
+
+
+def test_a_client_that_is_closed_waits_for_nothing_any_more() -> None:
+    started = time.monotonic()
+    with Server(lambda _: (503, {"Retry-After": "60"}, b"")) as server:
+        client = ChatClient(server.endpoint())
+        threading.Timer(0.3, client.close).start()
+        with pytest.raises((EndpointError, RuntimeError)):
+            client.retried(lambda: client.complete([], temperature=0, max_tokens=1))
+    assert time.monotonic() - started < 10
+
+
+def test_a_name_that_is_not_served_is_answered_with_those_that_are() -> None:
+    with Server(lambda _: refusal(404, "no such model")) as server, pytest.raises(EndpointError, match="mini, maxi"):
+        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+
+
+@pytest.mark.parametrize("address", ["localhost:8000/v1", "/v1", "http://", "ftp://localhost/v1"])
+def test_what_is_no_address_says_what_one_is(address) -> None:
+    with pytest.raises(EndpointError, match="http://localhost:8000/v1"):
+        EndpointModel(EndpointConfig(address, "mini")).generate([PROMPT], [[0]], WARM)
+
+
+def test_the_key_comes_from_the_variable_that_was_named(monkeypatch) -> None:
+    monkeypatch.setenv("OTHER_KEY", "secret")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with Server(one_each) as server:
+        EndpointModel(server.endpoint(api_key_variable="OTHER_KEY")).generate([PROMPT], [[0]], WARM)
+        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    assert [headers.get("Authorization") for headers in server.headers] == ["Bearer secret", None]
+
+
+def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
+    with (
+        Server(in_turn(refusal(500, "busy"), refusal(401, "no key"))) as server,
+        ChatClient(server.endpoint()) as client,
+    ):
+        with pytest.raises(NoReplyError, match="status 500"):
+            client.complete([], temperature=0, max_tokens=1)
+        with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
+            client.complete([], temperature=0, max_tokens=1)
+
+
+# Whole runs -------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
+    under_way, most, lock = 0, 0, threading.Lock()
+
+    class Slow(EndpointModel):
+        def generate(self, *args):
+            nonlocal under_way, most
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
+            try:
+                return super().generate(*args)
+            finally:
+                with lock:
+                    under_way -= 1
+
+    data = write_geoqa(tmp_path / "data", 12)
+    with Server(one_each) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("atrl_bench.evaluation.cell.EndpointModel", Slow)
+        endpoint = server.endpoint(num_parallel=3)
+        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=endpoint)
+    assert 2 <= most <= 3
+
+
+def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", 20)
+    options = {"store": store, "profile": PROFILE, "data_dir": data, "repeats": 4}
+    replies = [one_each] * 7 + [refusal(500, "down")]
+    with Server(in_turn(*replies)) as server, pytest.raises(EndpointError, match="did not answer after 3 attempts"):
+        evaluate("mini", "geoqa_test", endpoint=server.endpoint(num_parallel=2), **options)
+    (cell,) = store.cells()
+    assert (cell.state, cell.num_responses, cell.num_graded) == ("pending", 28, 28)
+    assert {sample.grade.state for sample in store.samples(cell.key)} == {"correct"}
+    answered = {response.problem_id for response in store.responses(cell.key).values()}
+
+    with Server(one_each) as server:
+        key = evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+    assert key == cell.key  # another address is not another model
+    assert asked_about(server) == {str(place): 4 for place in range(20) if str(place) not in answered}
+    assert (store.cell(key).state, store.cell(key).num_graded) == ("done", 80)
+
+
+def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", 1)
+    options = {"store": store, "profile": PROFILE, "data_dir": data, "repeats": 5}
+    single = completion("\\boxed{0}")
+    with Server(in_turn(single, single, refusal(500, ""))) as server, pytest.raises(EndpointError):
+        evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+    (cell,) = store.cells()
+    assert sorted(repeat for _, repeat in store.responses(cell.key)) == [0, 1]
+    with Server(one_each) as server:
+        evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+    assert asked_about(server) == {"0": 3}

@@ -1,0 +1,201 @@
+"""The pages behind a number: every answer on them, filters that count right, pictures, shades, nothing but text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.mini import write_world
+from atrl_bench.profiles import load_profile
+from atrl_bench.report import answers as samples_module
+from atrl_bench.report.answers import FILTERS, Piece, file_name, opinions, shaded
+from atrl_bench.report.media import pictures_of
+from atrl_bench.results.store import Grade, Problem, Response, Sample
+
+
+def page(run_dir, name: str) -> str:
+    return (run_dir.reports / "samples" / "main_7b" / name).read_text(encoding="utf-8")
+
+
+def answers_of(html: str) -> list[set[str]]:
+    """Return the filters that keep each answer of a page."""
+    return [set(re.findall(r"k-([a-z-]+)", found)) for found in re.findall(r'<li class="a ([^"]*)"', html)]
+
+
+@pytest.fixture(scope="module")
+def run_dir(make_report, tmp_path_factory):
+    return make_report(tmp_path_factory.mktemp("report"), leave_out={("grpo", "wemath_testmini")})
+
+
+def test_every_answer_of_a_cell_is_on_its_page_and_every_cell_with_answers_has_one(run_dir):
+    names = {path.name for path in (run_dir.reports / "samples" / "main_7b").iterdir()}
+    rows, columns = ("zero_shot", "grpo", "grpo_atrl"), ("geoqa_test", "wemath_testmini")
+    assert names == {f"{row}.{column}.html" for row in rows for column in columns} - {"grpo.wemath_testmini.html"}
+    assert len(answers_of(page(run_dir, "grpo.geoqa_test.html"))) == 12 * 2
+
+
+def test_a_filters_count_is_the_number_of_answers_it_keeps(run_dir):
+    html = page(run_dir, "grpo.geoqa_test.html")
+    answers = answers_of(html)
+    for kind, text in FILTERS.items():
+        count = sum(kind in kinds for kinds in answers)
+        assert (f'<a href="#only-{kind}">{text} {count}</a>' in html) == bool(count)
+        assert (f'<span class="soft">{text} 0</span>' in html) == (not count)
+        assert f'id="only-{kind}"' in html
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
+    for kind in FILTERS:
+        assert f"#only-{kind}:target ~ .problems :is(.a, .problem):not(.k-{kind})" in style
+
+
+def test_wrong_to_right_and_back_are_told_by_the_baselines_answer_to_the_same_question(run_dir):
+    baseline = answers_of(page(run_dir, "zero_shot.geoqa_test.html"))
+    changed = answers_of(page(run_dir, "grpo.geoqa_test.html"))
+    graded = [
+        (old, new) for old, new in zip(baseline, changed, strict=True) if not {"ungraded", "judge-failed"} & (old | new)
+    ]
+    assert any("fixed" in new for _, new in graded)
+    for old, new in graded:
+        assert ("fixed" in new) == ("correct" not in old and "correct" in new)
+        assert ("broken" in new) == ("correct" in old and "correct" not in new)
+    assert not any({"fixed", "broken"} & kinds for kinds in baseline)
+
+
+def test_the_table_links_each_number_to_its_answers_and_filters(run_dir):
+    html = (run_dir.reports / "main_7b.html").read_text()
+    links = set(re.findall(r'href="(samples/[^"#]+)', html))
+    assert links == {f"samples/main_7b/{path.name}" for path in (run_dir.reports / "samples" / "main_7b").iterdir()}
+    assert 'href="samples/main_7b/grpo.geoqa_test.html#only-fixed">wrong → right ' in html
+    for link in re.findall(r'href="([^"#]+)[#"]', page(run_dir, "grpo.geoqa_test.html")):
+        assert (run_dir.reports / "samples" / "main_7b" / link).resolve().is_file()
+
+
+def test_a_long_page_is_cut_into_parts_that_link_to_each_other(make_report, tmp_path, monkeypatch):
+    monkeypatch.setattr(samples_module, "PART_BYTES", 3000)
+    run_dir = make_report(tmp_path, rows=("zero_shot", "grpo"), columns=("geoqa_test",))
+    parts = sorted((run_dir.reports / "samples" / "main_7b").glob("grpo.geoqa_test*.html"))
+    assert len(parts) > 2
+    texts = [path.read_text() for path in parts]
+    assert sum(len(answers_of(text)) for text in texts) == 12 * 2
+    assert all(len(re.sub("<style>.*?</style>", "", text, flags=re.DOTALL)) < 3000 + 5000 for text in texts)
+    assert f'<a href="{parts[1].name}">part' in texts[0]
+    total = sum("wrong" in kinds for text in texts for kinds in answers_of(text))
+    assert all(f"<span>wrong {total}</span>" in text for text in texts)
+
+
+def test_a_report_can_show_the_first_problems_alone_and_says_so(make_report, tmp_path):
+    """Two answers to each of 12 problems, of which 3 are asked for."""
+    run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",), max_problems=3)
+    html = page(run_dir, "zero_shot.geoqa_test.html")
+    assert len(answers_of(html)) == 3 * 2
+    assert "6 of 24 answers" in html
+    assert "every answer" not in html
+    assert "6 of 24 answers</a>" in (run_dir.reports / "main_7b.html").read_text()
+
+
+def test_pages_of_an_earlier_report_do_not_stay(make_report, tmp_path):
+    run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
+    old = run_dir.reports / "samples" / "main_7b" / "gone.geoqa_test.html"
+    old.write_text("old")
+    make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
+    assert not old.exists()
+
+
+def test_answers_of_several_training_seeds_say_which(make_report, tmp_path):
+    run_dir = make_report(tmp_path, seeds=2, rows=("zero_shot", "grpo"), columns=("geoqa_test",))
+    html = page(run_dir, "grpo.geoqa_test.html")
+    assert html.count("training seed 0, repeat 0") == html.count("training seed 1, repeat 0") == 12
+    assert "training seed" not in page(run_dir, "zero_shot.geoqa_test.html")
+
+
+def test_no_answer_question_or_name_becomes_markup(make_report, tmp_path, payload):
+    clean = make_report(tmp_path / "clean", rows=("zero_shot", "grpo"), columns=("geoqa_test",), problems=5)
+    run_dir = make_report(
+        tmp_path / "bad",
+        rows=("zero_shot", "grpo"),
+        columns=("geoqa_test",),
+        problems=5,
+        decorate=lambda text: payload + text,
+    )
+    for path in sorted(run_dir.reports.rglob("*.html")):
+        html = path.read_text()
+        good = (clean.reports / path.relative_to(run_dir.reports)).read_text()
+        assert re.findall(r"<[/a-zA-Z]+", html) == re.findall(r"<[/a-zA-Z]+", good), path.name
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "", "a/b", ".hidden", "x" * 200, "nul\0", "CON\\x", "<b>"])
+def test_a_name_that_no_file_should_have_becomes_its_digest(name):
+    assert re.fullmatch("[0-9a-f]{16}", file_name(name))
+
+
+def test_an_ordinary_name_stays():
+    assert file_name("grpo_atrl.geoqa_test") == "grpo_atrl.geoqa_test"
+
+
+# Shades
+
+
+def test_shades_go_from_the_least_to_the_most_credited_token_of_the_response():
+    pieces = shaded([("a", 0.5), (" b", 1.0), (" c", 2.0), (" d", 3.5)])
+    # (value - 0.5) / 3 of six levels: 0, 1, 3 and 6; of four tokens the top 15 % is one
+    assert pieces == (Piece("a", 0, False), Piece(" b", 1, False), Piece(" c", 3, False), Piece(" d", 6, True))
+
+
+def test_equal_credit_is_not_shaded():
+    assert shaded([("a", 1.0), ("b", 1.0)]) == (Piece("a", 0, False), Piece("b", 0, False))
+
+
+def test_credit_is_shown_on_the_answer_it_was_computed_for_and_only_where_the_tokens_are_its_text(
+    make_report, tmp_path
+):
+    text = "The digits are 0 and 0. \\boxed{0}"
+    known = {("geoqa_test/0", 0): [("The digits", 0.2), (text[10:], 1.8)], ("geoqa_test/0", 1): [("other text", 1.0)]}
+    run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",), credit_of=lambda _: known)
+    html = page(run_dir, "zero_shot.geoqa_test.html")
+    assert '<pre>The digits<span class="c6 top"> are 0 and 0. \\boxed{0}</span></pre>' in html
+    assert html.count('<span class="c6 top">') == 2  # the answer and the legend
+    assert "other text" not in html
+    assert "Shaded" in html
+
+
+def test_a_page_without_credit_has_no_legend(run_dir):
+    assert "Shaded" not in page(run_dir, "grpo.geoqa_test.html")
+
+
+# Who decided
+
+
+def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
+    grade = Grade("1", 0, "5", "correct", "judge", "same number", details={"rule": "wrong"})
+    sample = Sample(Problem("1", "1", "q", "5"), Response("1", 0, "h", "5", 1, 0.1, False), grade)
+    assert opinions(grade) == ("wrong", "correct")
+    assert list(samples_module._kinds("correct", sample, None)) == ["correct", "disputed"]
+    agreed = replace(sample, grade=replace(grade, details={"rule": "unparseable"}))
+    assert list(samples_module._kinds("correct", agreed, None)) == ["correct"]
+
+
+# Pictures
+
+
+def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
+    data = write_world(tmp_path / "data", load_profile("smoke"), ("geoqa",))
+    spec = {"task": "geoqa_test", "task_version": "1", "data_digest": "d", "limit": None}
+    shown = pictures_of(spec, ["0", "1", "no such problem"], tmp_path / "media", data)
+    assert set(shown) == {"0", "1"}
+    files = [tmp_path / "media" / name for names in shown.values() for name in names]
+    assert all(path.stat().st_size < 60_000 for path in files)
+    times = [path.stat().st_mtime_ns for path in files]
+    # The list alone is enough afterwards: a report is rendered where the data is not.
+    assert pictures_of(spec, ["0", "1"], tmp_path / "media", None) == shown
+    assert times == [path.stat().st_mtime_ns for path in files]
+
+
+def test_a_picture_that_does_not_decode_is_no_picture(tmp_path: Path):
+    from atrl_bench.evaluation.tasks import find_task
+    from atrl_bench.report.media import _shown
+
+    row = {"image": {"bytes": b"not an image", "path": None}}
+    assert _shown(find_task("geoqa_test").module, row) == []

@@ -1,0 +1,240 @@
+"""What the page claims about the numbers in the store."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from atrl_bench.experiments.definition import load_table
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.build import build_table
+from atrl_bench.results.statistics import SeedSpread
+from atrl_bench.results.store import Grade, Problem, Response, Store
+
+
+def cell(table, row: str, column: str):
+    index = [c.id for c in table.columns].index(column)
+    return next(r for r in table.rows if r.id == row).cells[index]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return a function that stores the given verdicts by row, one column, and builds the table of those rows."""
+
+    def build(verdicts: dict[str, str], *, finished: bool = True, groups: int | None = None, seeds: int = 1):
+        states = {"+": "correct", "-": "wrong", "?": "unparseable", "t": "timed out", "j": "judge failed"}
+        definition = load_table("main_7b").select(rows=list(verdicts), columns=["mathvision_testmini"])
+        with Store.open(tmp_path / "store.sqlite") as store:
+            keys = {}
+            for row, marks in verdicts.items():
+                for seed, of_seed in enumerate(marks.split()):
+                    key = store.add_cell({"row": row, "seed": seed, "decoding": {"repeats": 1}, "judge": None})
+                    names = [f"p{i}" for i in range(len(of_seed))]
+                    size = len(of_seed) // groups if groups else 1
+                    store.add_problems(key, [Problem(n, f"g{i // size}", "?", "1") for i, n in enumerate(names)])
+                    answered = [(n, m) for n, m in zip(names, of_seed, strict=True) if m != " "]
+                    store.add_responses(key, [Response(n, 0, "h", "x", 1, 0.1, False) for n, _ in answered if _ != "."])
+                    store.add_grades(key, [Grade(n, 0, "1", states[m], "fast", "") for n, m in answered if m != "."])
+                    if finished:
+                        store.finish_cell(key, expected=len(of_seed))
+                    keys.setdefault((row, "mathvision_testmini"), []).append(key)
+            return build_table(
+                definition, store, profile=load_profile("mini"), cell_keys=keys, runs={}, seeds=range(seeds)
+            )
+
+    return build
+
+
+def test_a_score_is_the_share_of_correct_answers_and_a_failed_judge_is_no_answer(small):
+    found = cell(small({"zero_shot": "+-?tj"}), "zero_shot", "mathvision_testmini")
+    assert found.estimate.mean == 1 / 4  # one of the four that have a verdict
+    assert (found.estimate.num_problems, found.num_expected) == (4, 5)
+    counts = found.counts
+    assert (counts.correct, counts.wrong, counts.unparseable, counts.timed_out, counts.judge_failed) == (1, 1, 1, 1, 1)
+    assert counts.unusual == {"unparseable": 1, "timed out": 1, "judge failed": 1}
+
+
+def test_differences_are_paired_with_the_baseline_and_tested_exactly(small):
+    found = cell(small({"zero_shot": "------++", "grpo": "++++++++"}), "grpo", "mathvision_testmini")
+    assert found.difference.estimate.mean == 6 / 8
+    assert found.difference.p_value == 1 / 32  # six problems gained, none lost: 2 * (1/2)^6
+    assert found.difference.test == "exact McNemar"
+    # two differences, this one and that of the one-column average, whose paired t has p = 0.0032 (t = 4.58, 7 degrees)
+    assert found.q_value == pytest.approx(1 / 32)
+    assert found.is_significant
+
+
+def test_problems_of_one_group_are_compared_by_the_clustered_test(small):
+    found = cell(small({"zero_shot": "----++++", "grpo": "++++++++"}, groups=2), "grpo", "mathvision_testmini")
+    assert found.difference.test == "paired t, clustered"
+    assert found.estimate.num_groups == 2
+
+
+def test_the_best_row_is_bold_only_if_it_differs_from_every_other(small):
+    clear = small({"zero_shot": "-" * 12, "grpo": "+" * 12})
+    assert cell(clear, "grpo", "mathvision_testmini").is_best
+    assert not any("Highest, but not bold" in note for note in clear.notes)
+
+
+def test_a_tie_is_not_bold_and_the_page_says_so(small):
+    tie = small({"zero_shot": "-" * 12, "grpo": "+" * 12, "sapo": "+" * 11 + "-"})
+    assert not any(c.is_best for row in tie.rows for c in row.cells)
+    assert any("MathVision (GRPO; 1 of 2)" in note for note in tie.notes)
+
+
+def test_a_cell_that_still_grows_shows_how_far_it_is_and_is_not_tested(small):
+    table = small({"zero_shot": "--..", "grpo": "++.."}, finished=False)
+    found = cell(table, "grpo", "mathvision_testmini")
+    assert (found.state, found.estimate.num_problems, found.num_expected) == ("partial", 2, 4)
+    assert found.difference.estimate.mean == 1.0
+    assert found.q_value is None
+    assert not found.is_best
+    assert "--rows grpo --columns mathvision_testmini" in found.command
+
+
+def test_a_row_with_fewer_seeds_than_asked_for_is_partial(small):
+    found = cell(small({"zero_shot": "----", "grpo": "++++"}, seeds=2), "grpo", "mathvision_testmini")
+    assert (found.state, found.reason) == ("partial", "1 of 2 seeds, not all of them finished")
+
+
+def test_a_score_over_seeds_is_the_mean_and_carries_their_spread(small):
+    table = small({"zero_shot": "----", "grpo": "++++ ++--"}, seeds=2)
+    found = cell(table, "grpo", "mathvision_testmini")
+    assert found.state == "measured"
+    assert found.estimate.mean == 0.75
+    assert (found.seeds.num_seeds, found.seeds.sd) == (2, pytest.approx(0.5 / 2**0.5))  # 1 and 1/2
+    assert not any("seed variance not measured" in note for note in table.notes)
+
+
+def test_one_seed_is_said_to_be_one_seed(small):
+    table = small({"zero_shot": "----", "grpo": "++++"})
+    assert any("seed variance not measured" in note for note in table.notes)
+    assert cell(table, "grpo", "mathvision_testmini").seeds.sd is None
+    assert cell(table, "zero_shot", "mathvision_testmini").seeds is None  # nothing was trained
+
+
+def test_a_missing_cell_prints_the_command_that_fills_it(make_table):
+    table = make_table(problems=10, leave_out={("dapo", "wemath_testmini")})
+    missing = cell(table, "dapo", "wemath_testmini")
+    assert missing.state == "missing"
+    assert missing.command == "atrl-bench run-table main_7b --profile mini --rows dapo --columns wemath_testmini"
+    assert cell(table, "dapo", "average").estimate is None
+    assert cell(table, "dapo", "average").state == "missing"
+
+
+def test_the_command_that_fills_a_cell_trains_the_seeds_the_table_shows(make_table):
+    table = make_table(problems=10, seeds=2, leave_out={("dapo", "wemath_testmini")})
+    assert cell(table, "dapo", "wemath_testmini").command == (
+        "atrl-bench run-table main_7b --profile mini --seeds 0,1 --rows dapo --columns wemath_testmini"
+    )
+
+
+def test_a_failed_cell_says_why(tmp_path):
+    definition = load_table("main_7b").select(rows=["zero_shot", "grpo"], columns=["geoqa_test"])
+    with Store.open(tmp_path / "store.sqlite") as store:
+        key = store.add_cell({"row": "zero_shot"})
+        store.fail_cell(key, "3 % of the images do not decode")
+        run = store.add_run({"recipe": {"name": "grpo"}, "seed": 0})
+        store.fail_run(run, "out of memory")
+        table = build_table(
+            definition,
+            store,
+            profile=load_profile("mini"),
+            cell_keys={("zero_shot", "geoqa_test"): [key]},
+            runs={"grpo": [store.run(run)]},
+        )
+    assert cell(table, "zero_shot", "geoqa_test").reason == "3 % of the images do not decode"
+    assert (cell(table, "grpo", "geoqa_test").state, cell(table, "grpo", "geoqa_test").reason) == (
+        "failed",
+        "out of memory",
+    )
+
+
+def test_rows_that_nothing_can_measure_yet_say_why(table):
+    for row in ("step_grpo", "vppo"):
+        found = cell(table, row, "geoqa_test")
+        assert found.state == "not measured"
+        assert len(found.reason) > 40
+
+
+def test_published_numbers_are_never_among_the_measured_ones(table):
+    assert not table.is_comparable
+    assert "not comparable" in table.warning
+    assert [row.id for row in table.published] == [row.id for row in table.rows if row.id != "grpo_atrl_literal"]
+    sapo_atrl = table.published[-1]
+    assert [str(item.score) for item in sapo_atrl.scores] == ["52.77", "48.34", "30.33", "68.60", "66.23", "53.25"]
+    assert sapo_atrl.scores[-1].difference == Decimal("8.24")
+    assert sapo_atrl.is_best
+
+
+def test_the_paper_profile_says_that_its_numbers_may_be_set_beside_the_papers(make_table):
+    assert make_table(problems=10, profile="paper").is_comparable
+
+
+def test_credit_is_compared_with_the_same_method_without_it_over_problems_and_over_seeds(table):
+    assert [(c.row, c.other) for c in table.comparisons] == [
+        ("GRPO + AT-RL", "GRPO"),
+        ("DAPO + AT-RL", "DAPO"),
+        ("GSPO + AT-RL", "GSPO"),
+        ("SAPO + AT-RL", "SAPO"),
+        ("GRPO + AT-RL, literal", "GRPO"),
+    ]
+    comparison = table.comparisons[0]
+    assert len(comparison.differences) == 6
+    assert comparison.seeds.num_seeds == 2
+    assert comparison.seeds.mean == pytest.approx(comparison.differences[-1].estimate.mean, abs=0.02)
+
+
+def test_the_accuracy_while_training_is_compared_seed_by_seed(table):
+    """Every run of the fixture has 0.5 at seed 0 and 0.51 at seed 1: no difference on any seed."""
+    assert table.comparisons[0].training == SeedSpread(mean=0.0, sd=0.0, num_seeds=2)
+
+
+def test_pairs_of_a_table_are_compared_beside_its_rows(make_table):
+    """Two more comparisons of the same rows, the other way round: the same size, the other sign."""
+    table = make_table(problems=20, rows=["grpo", "grpo_atrl"], pairs=(("grpo", "grpo_atrl"),))
+    there, back = (comparison for comparison in table.comparisons)
+    assert (there.row, there.other) == (back.other, back.row) == ("GRPO + AT-RL", "GRPO")
+    assert there.differences[0].estimate.mean == -back.differences[0].estimate.mean
+    assert there.q_values[0] == back.q_values[0]
+
+
+def test_seeds_are_compared_with_the_same_seed_when_one_of_them_is_missing(make_table, monkeypatch):
+    """Of GRPO only seed 1 is there, of GRPO + AT-RL both: the only pair is seed 1."""
+    rows = ["zero_shot", "grpo", "grpo_atrl"]
+    whole = make_table(seeds=2, problems=20, rows=rows)
+    part = make_table(seeds=2, problems=20, rows=rows, forget=("grpo", 0))
+    assert whole.comparisons[0].seeds.num_seeds == 2
+    assert part.comparisons[0].seeds.num_seeds == 1
+    assert part.comparisons[0].seeds.mean != pytest.approx(whole.comparisons[0].seeds.mean)
+    assert cell(part, "grpo", "geoqa_test").state == "partial"
+
+
+def test_the_credits_figures_are_means_over_seeds(table):
+    figures = table.figures[0]
+    assert figures.names[0] == "anchor AUC"
+    assert dict(figures.rows)["GRPO + AT-RL"][0] == pytest.approx((0.93 + 0.94) / 2)
+    assert "GRPO" not in dict(figures.rows)
+
+
+def test_samples_show_every_state_before_they_repeat_one(table):
+    shown = [sample.state for sample in cell(table, "grpo", "geoqa_test").samples]
+    assert len(shown) == 8
+    assert len(set(shown[:3])) == 3
+    assert {"correct", "wrong", "unparseable"} <= set(shown)
+
+
+def test_long_answers_are_cut_in_the_middle_and_say_so(make_table):
+    table = make_table(problems=4, decorate=lambda text: text + "x" * 5000 if text.startswith("The digits") else text)
+    sample = cell(table, "grpo", "geoqa_test").samples[0]
+    assert len(sample.response) < 1000
+    assert "characters…]" in sample.response
+
+
+def test_what_a_number_depends_on_is_listed_with_the_digest_of_every_seed(table):
+    provenance = dict(cell(table, "grpo", "geoqa_test").provenance)
+    assert len(provenance["cell"].split(", ")) == len(provenance["model_digest"].split(", ")) == 2
+    assert provenance["decoding.temperature"] == "0.1"
+    assert provenance["judge"] == "none"
+    assert any("rule grader alone" in note for note in table.notes)

@@ -1,0 +1,149 @@
+"""Explain tells everything that a number was made of, from the store alone."""
+
+import json
+
+import pytest
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation.cell import cell_spec
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.run import plan_table
+from atrl_bench.models.prompts import TEMPLATES, choose_template
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.explain import explain, explain_text
+from atrl_bench.results.store import Grade, Problem, Response, Store
+
+SMOKE = load_profile("smoke")
+COLUMNS = ["mathvista_testmini", "geoqa_test"]
+RIGHT = {"zero_shot": 4, "grpo": 9, "grpo_atrl": 10}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory, mini_world):
+    """A plan of three rows and two columns whose store is filled: twelve problems, so many of them right."""
+    run_dir = tmp_path_factory.mktemp("run")
+    made = plan_table(
+        "main_7b", profile=SMOKE, workspace=run_dir, rows=list(RIGHT), columns=COLUMNS, data_dir=mini_world
+    )
+    with Store.open(made.run_dir.store_path) as store:
+        for job in made.jobs:
+            model = "mini"
+            if job.run_spec is not None:
+                model = run_dir / "checkpoints" / job.run_key
+                model.mkdir(parents=True)
+                (model / "config.json").write_text("{}")
+                (model / "recipe.yaml").write_text("title: x\n")
+                store.add_run(job.run_spec)
+                checkpoint = f"checkpoints/{job.run_key}"
+                store.finish_run(
+                    job.run_key, checkpoint=checkpoint, digest="d" * 16, seconds=75.0, summary={"last kl": 0.02}
+                )
+            for column in made.definition.columns:
+                spec = cell_spec(model, find_task(column.task).name, profile=SMOKE, data_dir=mini_world, run_seed=0)
+                _fill(store, store.add_cell(spec), RIGHT[job.row.id])
+    return made
+
+
+def _fill(store: Store, key: str, num_right: int) -> None:
+    ids = [f"p{i}" for i in range(12)]
+    store.add_problems(key, [Problem(name, name, "What is 1 + 2?", "3") for name in ids])
+    at = [(i, repeat) for i in range(12) for repeat in range(2)]
+    store.add_responses(key, [Response(ids[i], r, "h", "\\boxed{3}", 4, 0.1, False) for i, r in at])
+    states = ["correct" if i < num_right else "unparseable" if i == 11 else "wrong" for i, _ in at]
+    store.add_grades(key, [Grade(ids[i], r, "3", s, "fast", "w") for (i, r), s in zip(at, states, strict=True)])
+    store.add_skipped(key, "bad", "the image does not decode")
+    store.finish_cell(key, expected=24)
+
+
+def test_the_number_its_interval_its_counts_and_its_test_are_told(plan):
+    record = explain(plan, "grpo_atrl", "mathvista_testmini")
+    number = record["number"]
+    assert (number["score"], number["state"]) == (pytest.approx(100 * 10 / 12, abs=1e-3), "measured")
+    assert number["answers"]["correct"] == 20
+    assert number["answers"]["unparseable"] == 2
+    assert number["skipped_rows"] == {"bad": "the image does not decode"}
+    assert "clustered by problem group" in number["how"]
+    # Six problems won and none lost: exact McNemar, 2 / 2^6.
+    assert record["difference"]["points"] == pytest.approx(50)
+    assert record["difference"]["p"] == pytest.approx(2 / 64)
+    assert record["difference"]["against"] == "zero_shot"
+    # Six pairs of rows and columns with averages are corrected together: no smaller than the plain p-value.
+    assert record["difference"]["corrected_p"] >= record["difference"]["p"]
+
+
+def test_training_and_evaluation_are_told_with_their_digests_and_seeds(plan):
+    record = explain(plan, "grpo_atrl", "mathvista_testmini")
+    (run,) = record["training"]
+    assert (run["seed"], run["digest"], run["seconds"]) == (0, "d" * 16, 75.0)
+    assert run["recipe"]["credit"]["rule"] == "atrl"
+    assert run["base_digest"]
+    assert run["data_digest"]
+    (cell,) = record["evaluation"]["mathvista_testmini"]
+    assert cell["decoding"]["temperature"] == 0.1
+    assert (cell["answers"], cell["graded"]) == (24, 24)
+    assert record["files"][-1].endswith("recipe.yaml")
+
+
+def test_the_three_templates_are_shown_with_how_often_each_was_drawn(plan):
+    prompts = explain(plan, "zero_shot", "mathvista_testmini")["prompts"]
+    assert [prompt["template"] for prompt in prompts] == list(TEMPLATES)
+    drawn = [choose_template(0, f"p{i}") for i in range(12)]
+    assert [prompt["problems"] for prompt in prompts] == [drawn.count(number) for number in range(3)]
+
+
+def test_the_published_number_stands_beside_with_the_reason_why_they_do_not_compare(plan):
+    published = explain(plan, "grpo_atrl", "mathvista_testmini")["published"]
+    assert (published["score"], published["difference"]) == ("66.70", "5.60")
+    assert published["comparable"] is False
+    assert "not comparable" in published["why"]
+    assert any("multiples of 1/1000" in note for note in published["notes"])
+
+
+def test_an_average_is_explained_by_its_columns(plan):
+    record = explain(plan, "grpo", "average")
+    assert list(record["evaluation"]) == sorted(COLUMNS)
+    assert record["number"]["score"] == pytest.approx(75.0)
+    assert record["number"]["how"].startswith("unweighted mean of geoqa_test, mathvista_testmini")
+
+
+def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_that_fills_it(mini_world, tmp_path):
+    planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+    record = explain(planned, "sapo_atrl", "geoqa_test")
+    assert record["number"]["state"] == "missing"
+    assert record["row_settings"]["recipe"] == "sapo"
+    command = f"atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test {planned.run_dir.options}"
+    assert record["commands"] == [command]
+    seeds = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[1, 2])
+    command = command.replace(" --profile", " --seeds 1,2 --profile")
+    assert explain(seeds, "sapo_atrl", "geoqa_test")["commands"] == [command]
+    assert explain_text(record)
+
+
+def test_the_text_is_eighty_columns_wide_and_its_commands_can_be_pasted(plan):
+    record = explain(plan, "grpo_atrl", "mathvista_testmini")
+    lines = explain_text(record).splitlines()
+    # A path is not broken: nobody could open it.
+    assert max(len(line) for line in lines if "/" not in line) <= 80
+    pasted = " ".join(line.strip().removesuffix("\\") for line in lines[lines.index("Again") + 1 :])
+    for command in record["commands"]:
+        assert command.split() == pasted.split()[: len(command.split())]
+        pasted = " ".join(pasted.split()[len(command.split()) :])
+    json.dumps(record)
+
+
+def test_hostile_text_in_the_store_cannot_move_the_cursor(mini_world, tmp_path):
+    planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, rows=["zero_shot", "grpo"], data_dir=mini_world)
+    with Store.open(planned.run_dir.store_path) as store:
+        store.fail_run(store.add_run(planned.jobs[1].run_spec), "\x1b[2Jgone")
+    record = explain(planned, "grpo", "geoqa_test")
+    assert record["number"]["reason"] == "\x1b[2Jgone"
+    text = explain_text(record)
+    assert "\x1b" not in text
+    assert "<U+001B>[2Jgone" in text
+
+
+def test_an_unknown_row_or_column_names_the_nearest(plan):
+    with pytest.raises(UnknownNameError, match="grpo_atrl"):
+        explain(plan, "grpo_atlr", "geoqa_test")
+    with pytest.raises(UnknownNameError, match="geoqa_test"):
+        explain(plan, "grpo", "geoqa")

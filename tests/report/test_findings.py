@@ -1,0 +1,145 @@
+"""The sentences of the front page say no more than the numbers behind them."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from atrl_bench.report.findings import answers
+
+# With so many degrees of freedom half of the interval is 1.96 standard errors. Over seeds it is Student's t of
+# sd / sqrt(n): 12.71 of it for two, 2.78 for five.
+DEGREES = 1e9
+
+
+def comparison(other, mean, stderr=0.005, q=0.001, sd=0.001, num_seeds=5, row="AT-RL", training=None):
+    estimate = {"mean": mean, "stderr": stderr, "degrees": DEGREES, "num_problems": 100, "num_groups": 100}
+    return {
+        "row": row,
+        "other": other,
+        "differences": [None, {"estimate": estimate, "p_value": 0.5, "test": "t"}],
+        "q_values": [None, q],
+        "seeds": {"mean": mean, "sd": sd, "num_seeds": num_seeds},
+        "training": training,
+    }
+
+
+def said(tmp_path, *comparisons):
+    rows = [("AT-RL", "atrl"), ("Top", "hard_truncation, kept_fraction=0.15"), ("Random order", "random")]
+    rows += [("Reverse order", "reverse"), ("Uniform", "uniform")]
+    table = {"rows": [{"label": label, "credit": credit} for label, credit in rows], "comparisons": comparisons}
+    return answers({"credit_placement": table}, tmp_path, "mini")[1]
+
+
+def test_a_question_without_a_table_names_the_command_that_answers_it(tmp_path):
+    helps, placement = answers({}, tmp_path, "smoke")
+    assert (helps.answer, helps.because) == ("Not answered yet.", ())
+    assert helps.command == "atrl-bench run-table main_7b --profile smoke"
+    assert placement.command == "atrl-bench run-table credit_placement --profile smoke"
+
+
+def test_differences_that_are_clear_both_ways_are_named_with_their_sides(tmp_path):
+    found = said(
+        tmp_path,
+        comparison("Uniform", 0.05),
+        comparison("Random order", 0.03, q=0.3),
+        comparison("Reverse order", -0.04),
+    )
+    assert found.answer == (
+        "In part. Clear: AT-RL against Uniform +5.0 points; AT-RL against Reverse order −4.0 points. The other 1 of 3 "
+        "differences cannot be told from noise; one of about 1.0 points would have been."
+    )
+    assert found.because == (
+        "AT-RL: against Uniform +5.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear; "
+        "against Random order +3.00 points ±1.0 over problems, ±0.1 over 5 seeds; "
+        "against Reverse order −4.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear.",
+    )
+    assert found.page == "credit_placement.html#credit"
+    assert said(tmp_path, comparison("Uniform", 0.05)).answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
+    assert said(tmp_path, comparison("Uniform", -0.05)).answer == "No. Clear: AT-RL against Uniform −5.0 points."
+
+
+@pytest.mark.parametrize("change", [{"q": 0.2}, {"sd": 0.05}])
+def test_what_either_interval_leaves_open_is_not_called_clear(tmp_path, change):
+    """0.05 / sqrt(5) * 2.776 is 6.2 points over seeds: more than the difference of 5."""
+    found = said(tmp_path, comparison("Uniform", 0.05, **change))
+    least = "6.2" if "sd" in change else "1.0"
+    assert found.answer == (
+        f"Not that 5 seeds could show: none of 1 differences is clear; one of about {least} points would have been."
+    )
+    assert "clear" not in found.because[0]
+
+
+def test_one_seed_settles_nothing_however_large_the_difference(tmp_path):
+    found = said(tmp_path, comparison("Uniform", 0.5, sd=None, num_seeds=1))
+    assert found.answer.startswith("One training seed cannot tell")
+    assert "one seed" in found.because[0]
+
+
+def test_a_comparison_that_still_grows_holds_the_answer_back(tmp_path):
+    found = said(tmp_path, comparison("Uniform", 0.05), comparison("Random order", 0.05, q=None))
+    assert found.answer == "Not finished: 1 of 2 comparisons still grow."
+    assert found.because[0].endswith("over 5 seeds: not finished.")
+
+
+def test_rows_whose_credit_is_not_on_anchors_are_no_evidence(tmp_path):
+    found = said(tmp_path, comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
+    assert found.answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
+    assert said(tmp_path, comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes. Clear: Top against")
+
+
+def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own(tmp_path):
+    """0.02 with sd 0.01 over five seeds is 4.47 standard errors: p = 0.011, and 0.022 beside one other."""
+    ahead, level = ({"mean": mean, "sd": 0.01, "num_seeds": 5} for mean in (0.02, 0.0005))
+    found = said(
+        tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), comparison("Random order", 0, q=0.9, training=level)
+    )
+    assert found.answer.endswith("In the accuracy while training, 1 of 2 are clear: AT-RL against Uniform +2.0 points.")
+    assert "; while training +2.00 ±1.2 over 5 seeds;" in found.because[0]
+    many = [comparison(f"row {n}", 0, q=0.9, training=level) for n in range(9)]
+    found = said(tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), *many)  # 10 * 0.011 is more than 0.05
+    assert found.answer.endswith("Nor is any clear in the accuracy while training.")
+
+
+def anchors(folder, **changes):
+    """Write the CSV of the figure with an error of 0.01 on every number."""
+    values = {
+        ("last layers averaged", "", "1", "own", 1): 0.5,
+        ("last layers averaged", "", "1", "own", 0): 0.5,
+        ("last layers averaged", "", "1", "predicting", 1): 0.9,
+        ("last layers averaged", "", "1", "predicting", 0): 0.8,
+        ("credit", "default", "atrl", "predicting", 1): 0.7,
+        ("credit", "default", "raw_attention", "predicting", 1): 0.95,
+        ("credit", "default", "atrl, sinks kept", "predicting", 1): 0.69,
+        ("credit", "default", "atrl, 3 tokens a cluster", "predicting", 1): 0.85,
+        ("credit", "default", "atrl, own rows", "own", 1): 0.55,
+        ("credit", "literal", "atrl", "own", 1): 0.6,
+    } | changes
+    (folder / "figures").mkdir()
+    with (folder / "figures" / "anchors.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["part", "preset", "setting", "rows", "bias_corrected", "mean_auc", "standard_error"])
+        writer.writerows([*key, value, 0.01] for key, value in values.items())
+
+
+def test_a_table_of_readings_that_was_cut_off_answers_nothing(tmp_path):
+    anchors(tmp_path)
+    path = tmp_path / "figures" / "anchors.csv"
+    path.write_text(path.read_text()[:-12])
+    assert len(answers({}, tmp_path, "mini")) == 2
+
+
+def test_the_best_reading_is_told_setting_by_setting(tmp_path):
+    anchors(tmp_path)
+    found = answers({}, tmp_path, "mini")[2]
+    assert found.answer == (
+        "The predicting row: its density has an area under the ROC curve of 0.90 ±0.02, where 0.5 is chance. Of all "
+        "credit rules the best is raw attention with 0.95 ±0.02; AT-RL's has 0.70 ±0.02."
+    )
+    # 1.96 * 0.01 * sqrt(2) is 0.028: a difference of 0.01 is within it, one of 0.1 is not.
+    assert "(difference +0.40, clear)" in found.because[0]
+    assert "0.90 ±0.02 with it, 0.80 ±0.02 without (+0.10, clear)" in found.because[1]
+    assert "0.70 ±0.02 without sinks, 0.69 ±0.02 with (+0.01, within noise)" in found.because[3]
+    assert "0.55 ±0.02 with own rows, 0.60 ±0.02 by the letter" in found.because[4]
+    assert "0.85 ±0.02 (+0.15, clear)" in found.because[5]

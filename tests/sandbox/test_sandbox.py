@@ -1,0 +1,405 @@
+"""Programs that try to get out of the sandbox or to exhaust the machine, on every backend that this machine has."""
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from atrl_bench import sandbox
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.sandbox import Limits, available_backend, require_permission, run_program
+from atrl_bench.sandbox.supervise import memory_below, supervise
+
+SMALL = Limits(wall_seconds=3, cpu_seconds=2, memory_bytes=256 << 20, num_processes=8, folder_bytes=8 << 20)
+
+
+def why_not() -> str:
+    try:
+        available_backend()
+    except AtrlBenchError as error:
+        return str(error)
+    return ""
+
+
+needs_isolation = pytest.mark.skipif(bool(why_not()), reason=why_not() or "isolated")
+
+
+@pytest.fixture(autouse=True)
+def _allowed(monkeypatch):
+    monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
+
+
+def run(program, *outputs, limits=SMALL, **settings):
+    return run_program(textwrap.dedent(program).encode(), outputs=outputs, limits=limits, **settings)
+
+
+# Permission -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, "", "0", "yes"])
+def test_without_permission_nothing_runs_and_the_error_says_what_to_type(monkeypatch, value):
+    monkeypatch.delenv("ATRL_BENCH_ALLOW_CODE")
+    if value is not None:
+        monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", value)
+    with pytest.raises(AtrlBenchError, match="--allow-code"):
+        run("print(1)")
+    with pytest.raises(AtrlBenchError, match="not allowed"):
+        require_permission()
+
+
+def test_without_the_tools_the_error_names_what_is_missing(monkeypatch):
+    available_backend.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    try:
+        with pytest.raises(AtrlBenchError, match="no bwrap here") as error:
+            available_backend()
+        assert "install bubblewrap" in str(error.value)
+    finally:
+        available_backend.cache_clear()
+
+
+def test_a_backend_that_isolates_nothing_is_found_out(monkeypatch):
+    """The probe, run as an ordinary process, reports the leaks: it cannot pass by saying nothing."""
+    report = {}
+
+    def unprotected(_backend, program, arguments, _files, _outputs, **_settings):
+        task = json.loads(arguments[0])
+        with socket.create_connection(("127.0.0.1", task["port"]), timeout=1):
+            report["reached"] = True
+        content = {
+            **dict.fromkeys(("connected", "sent", "shadow", "processes", "signalled", "allocated", "filled"), True),
+            "home": ["letters"],
+            "written": ["/usr"],
+            "environment": ["PATH", "TOKEN"],
+            "expected_environment": ["PATH"],
+            "started": 200,
+            "mounted": True,
+            "namespaces": True,
+            "hidden": True,
+        }
+        return sandbox.Outcome("finished", "", {"report.json": json.dumps(content).encode()})
+
+    monkeypatch.setattr(sandbox, "_run", unprotected)
+    leaks = sandbox._leaks(sandbox.BACKENDS[0])
+    assert report["reached"]  # there is a server to be reached
+    assert len(leaks) == 14
+
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+AS_ANOTHER_USER = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "env", "HOME=/nowhere"]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEM_PYTHON.exists() or shutil.which("setpriv") is None,
+    reason="only root can become an ordinary user, and needs a Python that everybody can read",
+)
+@pytest.mark.parametrize("backend", sandbox.BACKENDS, ids=lambda backend: backend.name)
+def test_an_ordinary_user_is_isolated_too_where_the_kernel_lets_users_make_namespaces(backend):
+    if any(shutil.which(tool) is None for tool in backend.tools):
+        pytest.skip(f"no {backend.name} here")
+    allowed = subprocess.run([*AS_ANOTHER_USER, "unshare", "--user", "true"], check=False, cwd="/").returncode == 0
+    place = Path(sandbox.__file__).parents[3]
+    program = f"""
+import sys
+sys.path.insert(0, {str(place)!r})
+from atrl_bench import sandbox
+[backend] = [backend for backend in sandbox.BACKENDS if backend.name == {backend.name!r}]
+print(sandbox._leaks(backend))
+"""
+    command = [*AS_ANOTHER_USER, "TMPDIR=/tmp", str(SYSTEM_PYTHON), "-B", "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
+    if "Permission denied" in done.stderr or "No module named" in done.stderr:
+        pytest.skip("the checkout is not for everybody to read")
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.strip() == "[]") == allowed, done.stdout
+
+
+# Ordinary programs ------------------------------------------------------------------------------------------------
+
+
+@needs_isolation
+def test_a_program_reads_its_files_and_leaves_the_wanted_ones():
+    outcome = run(
+        """
+        import sys
+        open("out.txt", "w").write(open("in.txt").read().upper() + sys.argv[1])
+        open("unwanted.txt", "w").write("x")
+        """,
+        "out.txt",
+        "never-written.txt",
+        files={"in.txt": b"three"},
+        arguments=["!"],
+    )
+    assert (outcome.state, dict(outcome.files)) == ("finished", {"out.txt": b"THREE!"})
+
+
+@needs_isolation
+def test_a_failing_program_says_why_and_still_leaves_its_files():
+    outcome = run("open('out.txt', 'w').write('1'); 1 / 0", "out.txt")
+    assert (outcome.state, outcome.why) == ("failed", "ZeroDivisionError: division by zero")
+    assert outcome.files == {"out.txt": b"1"}
+
+
+@needs_isolation
+def test_nothing_is_left_on_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o755)
+    run("open('left.txt', 'w').write('x')")
+    assert not list(tmp_path.iterdir())
+
+
+# Ways out ---------------------------------------------------------------------------------------------------------
+
+
+@needs_isolation
+def test_a_program_reaches_no_server_of_this_machine():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        outcome = run(f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=1)")
+    assert outcome.state == "failed"
+    assert "unreachable" in outcome.why
+
+
+@needs_isolation
+def test_a_program_sees_no_file_of_the_user_and_none_of_the_checkout(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    for path in (secret, Path(__file__), "/etc/passwd", "/etc/shadow", "/proc/1/environ", "/root/.bashrc"):
+        assert run(f"open({str(path)!r})").state == "failed", path
+
+
+@needs_isolation
+def test_a_program_does_not_see_this_process_environment(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    outcome = run("import json, os; json.dump(dict(os.environ), open('out', 'w'))", "out")
+    assert set(json.loads(outcome.files["out"])) <= {"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE"}
+
+
+@needs_isolation
+def test_a_program_cannot_signal_this_process_or_end_its_own_supervisor():
+    outcome = run(
+        f"""
+        import os, signal
+        seen = []
+        for number in ({os.getpid()}, {os.getppid()}):
+            try:
+                os.kill(number, 0)
+                seen.append(number)
+            except ProcessLookupError:
+                pass
+        for kind in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+            os.kill(1, kind)
+        open("out", "w").write(str([number for number in seen if number > 50]))
+        """,
+        "out",
+    )
+    assert (outcome.state, dict(outcome.files)) == ("finished", {"out": b"[]"})
+
+
+@needs_isolation
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.unshare(0x10000000)",  # CLONE_NEWUSER
+        "libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)" if platform.machine() == "x86_64" else "-1",  # clone
+        "libc.memfd_create(b'x', 0)",
+        "libc.shmget(0, 1 << 20, 0o1600)",
+        "libc.ptrace(16, 1, 0, 0)",  # PTRACE_ATTACH to the supervisor
+        "libc.mount(b'x', b'/sandbox/work', b'tmpfs', 0, None)",
+    ],
+)
+def test_the_kernel_refuses_what_leads_out_of_the_limits(call):
+    assert run(f"import ctypes; libc = ctypes.CDLL(None); raise SystemExit({call} != -1)").state == "finished"
+
+
+@needs_isolation
+def test_threads_and_subprocesses_still_work():
+    program = """
+        import subprocess, sys, threading
+        thread = threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", "open('out', 'w').write('1')"]))
+        thread.start()
+        thread.join()
+    """
+    assert run(program, "out").files == {"out": b"1"}
+
+
+@needs_isolation
+def test_a_program_writes_nowhere_but_into_its_folder():
+    outcome = run(
+        f"""
+        import os
+        for folder in ("/", "/usr", "/etc", "/var", "/sandbox", "/sandbox/job", "/dev", {sys.prefix!r}):
+            try:
+                open(os.path.join(folder, "new"), "w")
+            except OSError:
+                continue
+            raise SystemExit(folder)
+        """
+    )
+    assert outcome.state == "finished", outcome.why
+
+
+@needs_isolation
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "os.symlink('/sandbox/job/program.py', 'out')",
+        "os.symlink('/etc/passwd', 'out')",
+        "os.mkfifo('out')",
+        "os.mkdir('out')",
+    ],
+)
+def test_what_is_no_ordinary_file_does_not_come_back(trick):
+    outcome = run(f"import os; {trick}", "out")
+    assert (outcome.state, dict(outcome.files)) == ("finished", {})
+
+
+@needs_isolation
+def test_an_archive_that_a_program_leaves_is_not_opened():
+    program = """
+        import zipfile
+        with zipfile.ZipFile("out", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("../../escape", bytes(4 << 20))
+    """
+    content = run(program, "out").files["out"]
+    assert content[:2] == b"PK"
+    assert len(content) < 10_000
+
+
+# Exhaustion -------------------------------------------------------------------------------------------------------
+
+
+@needs_isolation
+def test_an_endless_loop_ends_at_its_computing_time():
+    started = time.monotonic()
+    outcome = run("while True: pass", limits=Limits(wall_seconds=20, cpu_seconds=1))
+    assert (outcome.state, outcome.why) == ("timed out", "more than 1 s of computing")
+    assert time.monotonic() - started < 10
+
+
+@needs_isolation
+def test_a_sleeping_program_ends_at_its_wall_time():
+    outcome = run("import time; time.sleep(1000)", limits=Limits(wall_seconds=0.5))
+    assert (outcome.state, outcome.why) == ("timed out", "still running after 0.5 s")
+
+
+@needs_isolation
+def test_a_fork_bomb_stays_small_and_ends():
+    program = """
+        import os, time
+        while True:
+            try:
+                os.fork()
+            except OSError:
+                time.sleep(0.01)
+    """
+    outcome = run(program, limits=Limits(wall_seconds=1, num_processes=8))
+    assert outcome.state == "timed out"
+
+
+@needs_isolation
+def test_children_that_outlive_the_program_are_ended_with_it():
+    program = """
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    open("out", "a").write("x")
+                    time.sleep(0.001)
+            os._exit(0)
+        open("out", "a").write("y")
+    """
+    started = time.monotonic()
+    assert run(program, "out").state == "finished"
+    assert time.monotonic() - started < 2
+
+
+@needs_isolation
+def test_a_memory_bomb_fails():
+    outcome = run("x = bytearray(1 << 30)")
+    assert (outcome.state, outcome.why) == ("failed", "MemoryError")
+
+
+@needs_isolation
+def test_many_small_memory_bombs_are_ended_together():
+    program = """
+        import os, time
+        for _ in range(5):
+            if os.fork() == 0:
+                break
+        held = bytearray(os.urandom(1) * (100 << 20))
+        time.sleep(10)
+    """
+    limits = Limits(wall_seconds=8, memory_bytes=200 << 20, folder_bytes=1 << 20, num_processes=12)
+    outcome = run(program, limits=limits)
+    assert (outcome.state, outcome.why) == ("too big", "its processes have more than 201 MiB together")
+
+
+@needs_isolation
+def test_filling_the_disk_fails_at_the_folder_size():
+    outcome = run("for number in range(100): open(str(number), 'wb').write(bytes(1 << 20))")
+    assert (outcome.state, outcome.why) == ("failed", "OSError: [Errno 28] No space left on device")
+
+
+@needs_isolation
+def test_one_file_stays_below_its_limit():
+    outcome = run("open('out', 'wb').write(bytes(2 << 20))", limits=Limits(file_bytes=1 << 20))
+    assert outcome.state == "failed"
+
+
+@needs_isolation
+def test_too_much_output_is_refused_as_a_whole():
+    outcome = run("open('out', 'wb').write(bytes(1001))", "out", limits=Limits(output_bytes=1000))
+    assert (outcome.state, dict(outcome.files)) == ("too big", {})
+    outcome = run("open('out', 'wb').write(bytes(1000))", "out", limits=Limits(output_bytes=1000))
+    assert len(outcome.files["out"]) == 1000
+
+
+# The supervisor ---------------------------------------------------------------------------------------------------
+
+
+def test_a_sandbox_that_talks_without_end_is_ended():
+    ended = supervise(["yes"], seconds=10, memory_bytes=1 << 30, output_bytes=1000)
+    assert (ended.broken, ended.output) == ("too big", b"")
+
+
+def test_a_sandbox_that_never_ends_is_ended():
+    ended = supervise(["sleep", "100"], seconds=0.3, memory_bytes=1 << 30, output_bytes=1000)
+    assert ended.broken == "timed out"
+
+
+def test_the_memory_of_a_process_counts_its_children():
+    program = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(b\"1\" * (120 << 20)); input()'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 10
+        while memory_below(process.pid) < 120 << 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.communicate(b"\n")
+
+
+def test_a_forged_report_is_no_report():
+    for forged in (
+        b"",
+        b"[]",
+        b"{}",
+        b'{"state": "finished"}',
+        b'{"state": "correct", "why": "", "files": {}}',
+        b"\xff",
+    ):
+        assert sandbox._read_reply(forged, ["out"], "").state == "failed"
+    forged = json.dumps({"state": "finished", "why": "", "files": {"out": "%%%"}}).encode()
+    assert sandbox._read_reply(forged, ["out"], "").state == "failed"

@@ -1,0 +1,240 @@
+"""A synthetic store: five small benchmarks answered by rows of known skill, with every state an answer can end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.answers import Answers, CreditOf
+from atrl_bench.report.build import build_table
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.table_model import Table
+from atrl_bench.report.write import write_report
+from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.training.recipe import CreditChoice
+
+SKILLS = {
+    "zero_shot": 0.42,
+    "grpo": 0.60,
+    "dapo": 0.61,
+    "gspo": 0.58,
+    "sapo": 0.62,
+    "ft_rl": 0.41,
+    "grpo_atrl": 0.63,
+    "dapo_atrl": 0.64,
+    "gspo_atrl": 0.62,
+    "sapo_atrl": 0.66,
+    "grpo_atrl_literal": 0.45,
+}
+EASE = {"geoqa_test": 0.0, "mathverse_testmini": -0.08, "mathvision_testmini": -0.2, "mathvista_testmini": 0.12}
+STATES = ["unparseable", "timed out", "judge failed"]
+SUMMARY = {
+    "credit/anchor_auc": 0.93,
+    "credit/edge_density": 0.31,
+    "credit/position_correlation": -0.12,
+    "last kl": 0.02,
+    "accuracy": 0.5,
+}
+
+Decorate = Callable[[str], str]
+
+# What a model, a dataset or a file name may hold: nothing of it may ever be more than text.
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    "</style></title></pre></details><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)',
+    "</code></li></ol></article><svg onload=alert(1)><iframe src=javascript:alert(1)>",
+    "<a href='https://example.com/'>x</a><link rel=stylesheet href=//example.com/a.css>",
+    "<meta http-equiv=refresh content='0;url=https://example.com/'><base href=//example.com/>",
+    "{{ 7*7 }}{% raw %}<< 7*7 >>",
+    "\\input{/etc/passwd}\\write18{id}$x^2_3$ 100% & # ~ {unbalanced",
+    '=HYPERLINK("http://example.com","x")',
+    "+1+cmd|' /C calc'!A0",
+    "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "a\u202eb\u2066c\u200bd\ufeff",
+    "| cell | **bold** [link](javascript:alert(1)) `code`\n# heading",
+    "nul\0and \ud800 surrogate",
+    "ζ ≥ 0.7 数学 🎉",
+)
+
+
+@pytest.fixture(scope="session")
+def payloads() -> tuple[str, ...]:
+    return PAYLOADS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes a `payload`, and lists none itself, on all of them."""
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "payload" in metafunc.fixturenames and "payload" not in own:
+        metafunc.parametrize("payload", PAYLOADS)
+
+
+UNMEASURED = ("step_grpo", "vppo")  # in these tests: a row without a number, but with a reason, is a case of its own
+
+
+def main_table(rows: Sequence[str] | None, columns: Sequence[str] | None) -> TableDefinition:
+    """Return the main table with these rows and columns, two of its rows not measurable."""
+    changes = {
+        "recipe": None,
+        "credit": CreditChoice(rule="uniform"),
+        "not_measured": "Its reward needs annotations that these tests do not have.",
+    }
+    definition = load_table("main_7b").select(rows=rows, columns=columns)
+    members = [row.model_copy(update=changes) if row.id in UNMEASURED else row for row in definition.rows]
+    return definition.model_copy(update={"rows": tuple(members)})
+
+
+def fill(
+    store: Store,
+    definition: TableDefinition,
+    *,
+    seeds: int,
+    problems: int,
+    leave_out: set[tuple[str, str]],
+    decorate: Decorate,
+):
+    """Return (cell_keys, runs) after answering every problem; the same arguments give the same store."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    runs: dict[str, list] = {}
+    for r, row in enumerate(row for row in definition.rows if not row.not_measured):
+        for seed in range(seeds if row.recipe else 1):
+            digest, model = f"{r:02d}{seed}" * 8, "mini"
+            if row.recipe:
+                recipe = {"name": row.recipe, "objective": row.recipe, "entropy_fraction": None, "schedule": "strict"}
+                recipe["credit"] = row.credit.model_dump()
+                run = store.add_run({"recipe": recipe, "row": row.id, "seed": seed})
+                summary = {name: value + 0.01 * seed for name, value in SUMMARY.items()}
+                store.finish_run(run, checkpoint=f"checkpoints/{run}", digest=digest, seconds=60.0, summary=summary)
+                runs.setdefault(row.id, []).append(store.run(run))
+                model = run
+            for c, column in enumerate(definition.columns):
+                if (row.id, column.id) in leave_out:
+                    continue
+                spec = {
+                    "kind": "evaluation",
+                    "task": column.task,
+                    "model_digest": digest,
+                    "model_name": model,
+                }
+                spec |= {"decoding": {"repeats": 2, "temperature": 0.1}, "judge": None, "grader_version": "1"}
+                key = store.add_cell(spec)
+                keys.setdefault((row.id, column.id), []).append(key)
+                ids = [decorate(f"{column.id}/{i}") for i in range(problems)]
+                size = 5 if column.id == "mathverse_testmini" else 1
+                store.add_problems(
+                    key,
+                    [
+                        Problem(
+                            name,
+                            f"g{i // size}",
+                            decorate(f"What is the sum of the digits {i % 10} and {(i * 7) % 10} in the image?"),
+                            decorate(str(i % 10 + (i * 7) % 10)),
+                            (decorate("17"), decorate("12")) if i % 4 == 0 else (),
+                        )
+                        for i, name in enumerate(ids)
+                    ],
+                )
+                # The difficulty of a problem is the same for every row, which is what pairing lives from.
+                difficulty = np.random.default_rng(c).uniform(0, 1, problems)
+                luck = np.random.default_rng((c, r, seed)).normal(0, 0.12, (problems, 2))
+                responses, grades = [], []
+                for i, name in enumerate(ids):
+                    for repeat in range(2):
+                        right = difficulty[i] + luck[i, repeat] < SKILLS[row.id] + EASE.get(column.id, 0.05)
+                        state = "correct" if right else "wrong" if i % 9 else STATES[i % 3 if i % 27 else 2]
+                        if state == "judge failed" and i % 27:
+                            state = "wrong"
+                        text = decorate(
+                            f"The digits are {i % 10} and {(i * 7) % 10}. \\boxed{{{i % 10 + (i * 7) % 10}}}"
+                        )
+                        responses.append(Response(name, repeat, "hash", text, 20, 0.1, truncated=i % 40 == 1))
+                        extracted = None if state == "unparseable" else decorate("12")
+                        grades.append(Grade(name, repeat, extracted, state, "fast", decorate("compared as numbers")))
+                store.add_responses(key, responses)
+                store.add_grades(key, grades)
+                store.add_skipped(key, "broken", decorate("the image does not decode"))
+                store.finish_cell(key, expected=2 * problems)
+    return keys, runs
+
+
+@pytest.fixture(scope="session")
+def make_table(tmp_path_factory):
+    """Return a function that fills a new store and builds the table from it."""
+
+    def make(
+        *,
+        seeds: int = 1,
+        problems: int = 40,
+        leave_out: set[tuple[str, str]] = frozenset(),
+        decorate: Decorate = str,
+        profile: str = "mini",
+        path: Path | None = None,
+        rows: list[str] | None = None,
+        columns: list[str] | None = None,
+        pairs: tuple[tuple[str, str], ...] = (),
+        forget: tuple[str, int] | None = None,
+    ) -> Table:
+        definition = main_table(rows, columns).model_copy(update={"pairs": pairs})
+        path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
+        with Store.open(path) as store:
+            store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
+            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            if forget:  # the evaluations of one row's training seed, as if they had not been run yet
+                row, seed = forget
+                keys |= {at: of[:seed] + of[seed + 1 :] for at, of in keys.items() if at[0] == row}
+            return build_table(
+                definition,
+                store,
+                profile=load_profile(profile),
+                cell_keys=keys,
+                runs=runs,
+                seeds=range(seeds),
+                environment={"python": "3.11", "torch": "2.9"},
+            )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_report():
+    """Return a function that fills a new store and writes the whole report of it, pages of answers included."""
+
+    def make(
+        out: Path,
+        *,
+        seeds: int = 1,
+        problems: int = 12,
+        leave_out: set[tuple[str, str]] = frozenset(),
+        decorate: Decorate = str,
+        rows: tuple[str, ...] = ("zero_shot", "grpo", "grpo_atrl"),
+        columns: tuple[str, ...] = ("geoqa_test", "wemath_testmini"),
+        credit_of: CreditOf = lambda _: {},
+        max_problems: int | None = None,
+    ) -> RunDir:
+        run_dir = RunDir(out, load_profile("mini"))
+        out.mkdir(parents=True, exist_ok=True)
+        definition = main_table(rows, columns)
+        with Store.open(run_dir.store_path) as store:
+            store._connection.execute("PRAGMA synchronous = OFF")
+            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            table = build_table(
+                definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds)
+            )
+            answers = Answers(store, keys, None, definition.baseline, credit_of, max_problems)
+            write_report(table, run_dir.reports, answers)
+        write_index(run_dir)
+        return run_dir
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def table(make_table) -> Table:
+    return make_table(seeds=2)

@@ -1,0 +1,170 @@
+"""Videos on their way through TRL: every pass over a response is the plain forward pass over its own video."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from atrl_bench.models.mrope import put_words_after_videos
+from atrl_bench.training.multimodal import joined, read_prompt, token_types, visual_positions, with_media
+
+
+def scored_batch(trainer, rows=(0, 2, 4, 7)):
+    """Return the batch of one rollout, before shuffling; row 7 is about an image."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+    assert [bool(trainer.data.problems[row].videos) for row in rows] == [True, True, True, False]
+    return trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+
+
+def plain_logprobs(model, trainer, example, completion_ids):
+    """Return the log-probabilities of a response by one forward pass over it alone, without padding."""
+    messages = with_media(example["prompt"], example["images"], example["videos"])
+    prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+    ids_1S = torch.tensor([prompt_ids + completion_ids])
+    types_1S = token_types(ids_1S, model.config.image_token_id, model.config.video_token_id)
+    with torch.no_grad():
+        # Names unlike those of the trainer's own calls: positions are worked out from grids and seconds here.
+        logits_TV = model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, len(prompt_ids) - 1 : -1]
+    return logits_TV.log_softmax(-1).gather(1, torch.tensor(completion_ids)[:, None])[:, 0]
+
+
+def perturbed(model):
+    """Move the weights a little: reference and policy are then two models."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.01)
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(make_video_trainer, trim):
+    trainer = make_video_trainer()
+    trainer.trim_padding = trim
+    perturbed(trainer.ref_model)
+    batch = scored_batch(trainer)
+    assert "pixel_values" not in batch
+    for place, row in enumerate(row for row in (0, 2, 4, 7) for _ in range(4)):
+        example = trainer.data.example(row, 0)
+        mask = batch["completion_mask"][place].bool()
+        ids = batch["completion_ids"][place][mask].tolist()
+        for model, name in ((trainer.model, "old_per_token_logps"), (trainer.ref_model, "ref_per_token_logps")):
+            expected = plain_logprobs(model, trainer, example, ids)
+            assert torch.allclose(batch[name][place][mask], expected, atol=2e-5), (row, name)
+    assert not torch.allclose(batch["old_per_token_logps"], batch["ref_per_token_logps"], atol=1e-3)
+
+
+def test_the_training_pass_sees_what_the_scoring_pass_saw_in_every_shuffled_part(make_video_trainer):
+    trainer = make_video_trainer()
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    trainer._prepare_inputs([{"row": row} for row in (0, 2, 4, 7) for _ in range(4)])
+    assert len(trainer._buffered_inputs) == 4
+    original = trainer._get_per_token_logps_and_entropies
+    for inputs in trainer._buffered_inputs:
+        seen = []
+
+        def remember(*arguments, seen=seen, **options):
+            seen.append(original(*arguments, **options))
+            return seen[-1]
+
+        trainer._get_per_token_logps_and_entropies = remember
+        trainer._compute_loss(trainer.model, inputs)
+        mask = inputs["completion_mask"].bool()
+        assert torch.allclose(seen[0][0][mask], inputs["old_per_token_logps"][mask], atol=2e-5)
+
+
+def test_a_loss_on_videos_has_gradients_in_the_vision_tower(make_video_trainer):
+    trainer = make_video_trainer()
+    batch = scored_batch(trainer)
+    assert batch["advantages"].any()
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, batch).backward()
+    assert any(parameter.grad.any() for parameter in trainer.model.model.visual.parameters())
+
+
+def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_video_trainer, monkeypatch):
+    trainer = make_video_trainer()
+    drawn = []
+
+    def remember(module, arguments, output):
+        drawn.append(output.logits[:, -1].clone())
+
+    handle = trainer.model.register_forward_hook(remember)
+    trainer.model.train()
+    trainer._generate_groups([0, 2, 7], "0:0")
+    handle.remove()
+    first_RV, second_RV = drawn[0], drawn[1]
+    for place, row in enumerate((0, 2, 7)):
+        example = trainer.data.example(row, 0)
+        messages = with_media(example["prompt"], example["images"], example["videos"])
+        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+        ids_1S = torch.tensor([prompt_ids])
+        types_1S = trainer._token_types(ids_1S)
+        with torch.no_grad():
+            expected_V = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, -1]
+        # The image and video tokens, which may not be drawn, are not compared.
+        allowed_V = first_RV[place] > torch.finfo(first_RV.dtype).min
+        assert torch.allclose(first_RV[place][allowed_V], expected_V[allowed_V], atol=2e-5)
+    assert len(second_RV) >= 3
+
+
+def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
+    trainer = make_video_trainer()
+    batch = scored_batch(trainer)
+    before = batch["old_per_token_logps"]
+    inputs = dict(batch)
+    inputs["visuals"] = [
+        visual | ({"second_per_grid_ts": 2 * visual["second_per_grid_ts"]} if "second_per_grid_ts" in visual else {})
+        for visual in batch["visuals"]
+    ]
+    trainer._loss_inputs = inputs
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    with torch.no_grad():
+        slower, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, before.shape[1])
+    changed = (slower - before).abs().amax(1) > 1e-4
+    assert changed.tolist() == [True] * 12 + [False] * 4  # the last four are about an image
+
+
+def test_reference_and_policy_place_words_after_videos_alike(make_video_trainer):
+    trainer = make_video_trainer()
+    for model in (trainer.model, trainer.ref_model):
+        inner = model.model.get_rope_index
+        assert put_words_after_videos(model).model.get_rope_index is inner, "it was done before"
+
+
+def test_without_videos_a_batch_is_trls(make_trainer):
+    trainer = make_trainer("grpo")
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    batch = trainer._generate_and_score_completions([{"row": row} for row in range(4) for _ in range(4)])
+    assert "visuals" not in batch
+    assert "pixel_values" in batch
+
+
+def test_tensors_of_several_prompts_are_joined_in_their_order():
+    image = {"pixel_values": torch.zeros(4, 2), "image_grid_thw": torch.tensor([[1, 2, 2]])}
+    films = [
+        {"pixel_values_videos": torch.full((8, 2), float(n)), "second_per_grid_ts": torch.tensor([float(n)])}
+        for n in (1, 2)
+    ]
+    found = joined([films[0], image, {}, films[1]], torch.device("cpu"))
+    assert found["second_per_grid_ts"].tolist() == [1.0, 2.0]
+    assert found["pixel_values_videos"][:, 0].tolist() == [1.0] * 8 + [2.0] * 8
+    assert found["image_grid_thw"].tolist() == [[1, 2, 2]]
+
+
+def test_image_tokens_are_found_by_kind_or_else_by_the_placeholders_of_the_config():
+    ids = torch.tensor([[7, 7, 1, 2], [1, 7, 7, 9]])
+    kinds = torch.tensor([[0, 1, 0, 0], [0, 0, 2, 0]])
+    llava = SimpleNamespace(image_token_id=7)
+    assert (
+        visual_positions({"input_ids": ids, "mm_token_type_ids": kinds}, llava).int().tolist()
+        == kinds.ne(0).int().tolist()
+    )
+    assert visual_positions({"input_ids": ids}, llava).int().tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
+    with pytest.raises(ValueError, match="names no image token"):
+        visual_positions({"input_ids": ids}, SimpleNamespace())
