@@ -6,12 +6,12 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from atrl_bench.mini.digits import CELL, PAPER, draw_scan
-from atrl_bench.mini.problems import LETTERS, Problem
+from atrl_bench.mini.problems import LETTERS, DigitProblem
 
 INK = 40
 
 
-def draw(problem: Problem, *, with_glyph: bool = False, hand: np.random.Generator | None = None) -> Image.Image:
+def draw(problem: DigitProblem, *, with_glyph: bool = False, hand: np.random.Generator | None = None) -> Image.Image:
     """Return the problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows.
 
     The same problem has the same picture every time, unless `hand` draws it anew (in the base model's training).

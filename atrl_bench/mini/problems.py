@@ -34,7 +34,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Problem:
+class DigitProblem:
     """One problem: the scans to draw, in reading order, and everything a benchmark row says about them."""
 
     kind: Kind
@@ -63,7 +63,7 @@ def shortcut_response(answer: str) -> str:
 READING_PREFIX = "The image shows"
 
 
-def grounded_response(problem: Problem) -> str:
+def grounded_response(problem: DigitProblem) -> str:
     """Return a response that first transcribes the image, then works the answer out."""
     read = problem.transcription
     if problem.kind.layout == "labelled":
@@ -281,7 +281,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
+def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> DigitProblem:
     """Return a random problem of this kind over scans of this split."""
     wording = int(rng.integers(len(kind.wordings)))
     readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
@@ -289,7 +289,7 @@ def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
         readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
     scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
     steps, answer = kind.solve(readings)
-    return Problem(kind, scans, readings, wording, steps, answer)
+    return DigitProblem(kind, scans, readings, wording, steps, answer)
 
 
 def numeric_options(answer: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:

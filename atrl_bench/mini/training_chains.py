@@ -18,7 +18,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.digits import digit_of
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -40,7 +40,7 @@ SOUGHT = {
 }
 
 
-def chain(problem: Problem) -> str:
+def chain(problem: DigitProblem) -> str:
     """Return the solution in its sections."""
     steps = " ".join(f"({number}) {step}." for number, step in enumerate(steps_of(problem), 1))
     sought = SOUGHT[problem.kind.name]
@@ -50,7 +50,7 @@ def chain(problem: Problem) -> str:
     )
 
 
-def steps_of(problem: Problem) -> list[str]:
+def steps_of(problem: DigitProblem) -> list[str]:
     """Return the calculations of a solution, in order."""
     return problem.steps.rstrip(".").split(", ")
 
@@ -82,7 +82,7 @@ def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
         kind, *scans = path.removeprefix("./images/").removesuffix(".png").split("-")
         shown = tuple(map(int, scans))
         buffer = io.BytesIO()
-        draw(Problem(KINDS[kind], shown, tuple(map(digit_of, shown)), 0, "", "")).save(buffer, format="PNG")
+        draw(DigitProblem(KINDS[kind], shown, tuple(map(digit_of, shown)), 0, "", "")).save(buffer, format="PNG")
         yield path, buffer.getvalue()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.benchmarks.videos import draw_options
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def _rows(with_process: bool, count: int, rng: np.random.Generator) -> list[Row]
     return rows
 
 
-def _about(scene: Scene, style: Style, rng: np.random.Generator) -> Problem:
+def _about(scene: Scene, style: Style, rng: np.random.Generator) -> DigitProblem:
     kinds = KINDS_OF_STYLE[style]
     return ask(scene, kinds[int(rng.integers(len(kinds)))], rng)
 
 
-def _row(place: int, problem: Problem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
+def _row(place: int, problem: DigitProblem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
     is_video = path.endswith(".mp4")
     is_choice = is_video and place % CHOICE_EVERY == 0
     options = draw_options(problem, NUM_CHOICES, rng) if is_choice else []
@@ -86,7 +86,7 @@ def _png(name: str) -> bytes:
     kind, _, scans = name.partition("-")
     shown = Scene.named(scans)
     buffer = io.BytesIO()
-    draw(Problem(KINDS[kind], shown.scans, shown.readings, 0, "", "")).save(buffer, format="PNG")
+    draw(DigitProblem(KINDS[kind], shown.scans, shown.readings, 0, "", "")).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from atrl_bench.mini.digits import CELL, PAPER, Split, digit_of, draw_scan, scans_of
-from atrl_bench.mini.problems import KINDS, Kind, Problem
+from atrl_bench.mini.problems import KINDS, DigitProblem, Kind
 
 FRAME = 84  # nine visual tokens; a digit's cell has 28 pixels to move in
 FRAMES_PER_SECOND = 16  # so that 16, 32 and 64 frames are different looks at a scene
@@ -179,20 +179,20 @@ KINDS_OF_STYLE: dict[Style, tuple[str, ...]] = {
 }
 
 
-def ask(scene: Scene, name: str, rng: np.random.Generator) -> Problem:
+def ask(scene: Scene, name: str, rng: np.random.Generator) -> DigitProblem:
     """Return the problem of this kind about a scene; its `scans` are the scene's."""
     kind = VIDEO_KINDS[name]
     steps, answer = kind.solve(scene.readings)
-    return Problem(kind, scene.scans, scene.readings, int(rng.integers(len(kind.wordings))), steps, answer)
+    return DigitProblem(kind, scene.scans, scene.readings, int(rng.integers(len(kind.wordings))), steps, answer)
 
 
-def draw_video_problem(split: Split, rng: np.random.Generator) -> Problem:
+def draw_video_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
     """Return a random problem about a scene of its own: what a training set is drawn from."""
     name = list(VIDEO_KINDS)[int(rng.integers(len(VIDEO_KINDS)))]
     style: Style = "lingering" if name in KINDS_OF_STYLE["lingering"] else "passing"
     return ask(draw_scene(style, split, rng), name, rng)
 
 
-def scene_of(problem: Problem) -> Scene:
+def scene_of(problem: DigitProblem) -> Scene:
     """Return what the video of a problem shows."""
     return Scene(problem.scans)

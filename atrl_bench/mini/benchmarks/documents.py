@@ -9,7 +9,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, Problem
+from atrl_bench.mini.problems import KINDS, DigitProblem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -91,7 +91,7 @@ def _textvqa(count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-def _annotators(problem: Problem, rng: np.random.Generator) -> list[str]:
+def _annotators(problem: DigitProblem, rng: np.random.Generator) -> list[str]:
     agree = int(rng.integers(5, 11))
     spelled = WORDS[int(problem.answer)] if problem.answer in map(str, range(11)) else f"{problem.answer}."
     wrong = [f"not {problem.answer}", "unanswerable", problem.transcription]

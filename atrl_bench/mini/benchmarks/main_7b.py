@@ -18,7 +18,7 @@ from atrl_bench.mini.corpus import (
     with_placeholder,
 )
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -224,7 +224,7 @@ def _wemath(count: int, rng: np.random.Generator) -> list[Row]:
         for step, name in enumerate(names, start=1):
             kind = KINDS[name]
             steps, answer = kind.solve(whole.readings)
-            posed: Posed = pose(Problem(kind, whole.scans, whole.readings, 0, steps, answer), "wemath", rng)
+            posed: Posed = pose(DigitProblem(kind, whole.scans, whole.readings, 0, steps, answer), "wemath", rng)
             rows.append(
                 {
                     "ID": f"{length}_{composite}",

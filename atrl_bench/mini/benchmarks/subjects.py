@@ -19,7 +19,7 @@ from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, emb
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
-from atrl_bench.mini.problems import KINDS, Problem, numeric_options
+from atrl_bench.mini.problems import KINDS, DigitProblem, numeric_options
 from atrl_bench.models.prompts import LETTERS
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ MMMU_IMAGES, EMMA_IMAGES = 7, 5
 WIDEST = 9  # how far an option may be from the answer, where there are ten
 
 
-def _parts(problem: Problem) -> list[Problem]:
+def _parts(problem: DigitProblem) -> list[DigitProblem]:
     """Return the problem's digits, each as a picture of its own."""
     parts = zip(problem.scans, problem.readings, strict=True)
     return [replace(problem, kind=KINDS["sum"], scans=(scan,), readings=(digit,)) for scan, digit in parts]
 
 
-def _image_columns(pictures: Sequence[Problem], count: int, name: str) -> dict[str, Any]:
+def _image_columns(pictures: Sequence[DigitProblem], count: int, name: str) -> dict[str, Any]:
     filled = {f"image_{n}": embedded(picture, f"{name}_{n}.png") for n, picture in enumerate(pictures, start=1)}
     return {f"image_{n}": filled.get(f"image_{n}") for n in range(1, count + 1)}
 
@@ -100,7 +100,7 @@ _PRO_KINDS = ("sum", "product", "range", "extremes")
 _PRO_SEED = 20  # one for both forms, which hold the same problems under the same ids
 
 
-def _pro_problems(count: int) -> Iterator[tuple[str, Problem, tuple[str, ...]]]:
+def _pro_problems(count: int) -> Iterator[tuple[str, DigitProblem, tuple[str, ...]]]:
     rng = np.random.default_rng(_PRO_SEED)
     for place in range(count):
         problem = drawn(_PRO_KINDS, place, rng)
@@ -142,7 +142,7 @@ def _pro_vision(count: int, rng: np.random.Generator) -> list[Row]:
     ]
 
 
-def _page(problem: Problem, options: Sequence[str]) -> Image.Image:
+def _page(problem: DigitProblem, options: Sequence[str]) -> Image.Image:
     """Return the digits with the sign of what is asked, and below them the options in two lines."""
     picture = draw(problem, with_glyph=True)
     page = Image.new("RGB", (picture.width, picture.height + CELL // 2), (PAPER, PAPER, PAPER))

@@ -11,7 +11,7 @@ import numpy as np
 
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, encoded, strings
 from atrl_bench.mini.digits import draw_scan, scans_of
-from atrl_bench.mini.problems import Problem
+from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _mp4s(scenes: dict[str, Scene]) -> Iterator[tuple[str, bytes]]:
     yield from ((path, scene.mp4()) for path, scene in scenes.items())
 
 
-def draw_options(problem: Problem, count: int, rng: np.random.Generator) -> list[str]:
+def draw_options(problem: DigitProblem, count: int, rng: np.random.Generator) -> list[str]:
     """Return `count` different answers, the right one among them, in random order."""
     answer = problem.answer
     if "," in answer:
