@@ -21,7 +21,7 @@ from atrl_bench.results.store import Judgement, Store
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge import JudgeConfig
-    from atrl_bench.mini.problems import Problem
+    from atrl_bench.mini.problems import DigitProblem
     from atrl_bench.models.chat_client import ChatClient
 
 # What the words mean, for the judge and for the reader.
@@ -43,7 +43,7 @@ def is_error(sample: Sample) -> bool:
     return sample.score is not None and sample.score < 1.0
 
 
-def type_by_truth(sample: Sample, problem: Problem) -> str:
+def type_by_truth(sample: Sample, problem: DigitProblem) -> str:
     """Return the kind of error of a response about a generated problem, from what its image really shows."""
     assert sample.verdict is not None
     if sample.verdict.state in ("unparseable", "timed out") or sample.verdict.extracted is None:
