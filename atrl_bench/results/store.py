@@ -130,6 +130,10 @@ class Store:
             if all((cell.state if name == "state" else cell.spec.get(name)) == value for name, value in filters.items())
         ]
 
+    def renamed_cells(self) -> dict[str, str]:
+        """Return the keys that cells had in an earlier version of the store, with those they have now."""
+        return dict(self._read("SELECT key, new_key FROM renamed_cells"))
+
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
         self._update("cells", key, state="done", reason="", expected=expected)

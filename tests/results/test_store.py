@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -480,3 +481,31 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestAnyOrder = StoreMachine.TestCase
 TestAnyOrder.settings = settings(max_examples=10, stateful_step_count=10, deadline=None)
+
+
+# Stores of earlier versions
+
+VERSION_2 = (
+    Path(__file__).with_name("stores") / "version_2.sqlite"
+)  # six answers of the mini model
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_version_2_keeps_every_answer_under_its_new_key(path, read_only):
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(VERSION_2, path)
+    old = sqlite3.connect(VERSION_2).execute("SELECT text FROM responses ORDER BY problem_id, repeat").fetchall()
+    with Store.open(path, read_only=read_only) as store:
+        [cell] = store.cells()
+        assert cell.key == spec_key(cell.spec)
+        assert [(response.text,) for response in store.responses(cell.key).values()] == old
+        assert [sample.verdict.state for sample in store.samples(cell.key)].count("correct") == 3
+        assert store.renamed_cells() == {"428aa156c31ce528": cell.key}
+
+
+def test_a_store_of_version_2_that_cannot_be_written_is_read_as_it_is(path):
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(VERSION_2, path)
+    path.chmod(0o400)
+    with Store.open(path, read_only=True) as store:
+        assert len(store.cells()) == 1
