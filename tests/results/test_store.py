@@ -485,9 +485,7 @@ TestAnyOrder.settings = settings(max_examples=10, stateful_step_count=10, deadli
 
 # Stores of earlier versions
 
-VERSION_2 = (
-    Path(__file__).with_name("stores") / "version_2.sqlite"
-)  # six answers of the mini model
+VERSION_2 = Path(__file__).with_name("stores") / "version_2.sqlite"  # six answers of the mini model
 
 
 @pytest.mark.parametrize("read_only", [False, True])
