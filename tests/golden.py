@@ -64,9 +64,7 @@ def _contents(folder: Path) -> Iterator[tuple[str, str]]:
         content = path.read_bytes()
         if path.suffix in TEXT:
             content = VARYING.sub("", keys.sub(lambda key: names[key[0]], content.decode())).encode()
-        if (
-            path.parent.name == "media" and path.suffix == ".json"
-        ):  # named by its benchmark's version
+        if path.parent.name == "media" and path.suffix == ".json":  # named by its benchmark's version
             pictures.append(_digest(content))
         else:
             yield f"file {path.relative_to(folder)}", _digest(content)

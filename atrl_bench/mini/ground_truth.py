@@ -11,4 +11,4 @@ from atrl_bench.profiles import Profile
 def mathvision_problems(profile: Profile) -> dict[str, DigitProblem]:
     """Return the problem behind each row of the generated MathVision testmini of this profile, by the row's id."""
     posed = posed_mathvision(sizes(profile)["mathvision"], random_numbers("mathvision"))
-    return {str(place): one.problem for place, (_, one, _) in enumerate(posed, start=1)}
+    return {str(index): one.problem for index, (_, one, _) in enumerate(posed, start=1)}

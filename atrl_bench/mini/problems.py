@@ -145,11 +145,11 @@ def _smallest_place(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{low}.", LETTERS[readings.index(low)]
 
 
-def _pick(*places: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+def _pick(*positions: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
     """Return the sum over only some of the places; the others are on the image but not asked for."""
 
     def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return _sum(tuple(readings[place] for place in places))
+        return _sum(tuple(readings[index] for index in positions))
 
     return solve
 

@@ -57,7 +57,7 @@ def steps_of(problem: DigitProblem) -> list[str]:
 
 def _rows(count: int, rng: np.random.Generator) -> list[Row]:
     names = tuple(SOUGHT)
-    problems = [draw_problem(KINDS[names[place % len(names)]], "train", rng) for place in range(count)]
+    problems = [draw_problem(KINDS[names[index % len(names)]], "train", rng) for index in range(count)]
     return [
         {
             "image_path": f"./images/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png",
@@ -80,9 +80,9 @@ def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     """Yield each picture once; its name is enough to draw it."""
     for path in dict.fromkeys(row["image_path"] for row in rows):
         kind, *scans = path.removeprefix("./images/").removesuffix(".png").split("-")
-        shown = tuple(map(int, scans))
+        scan_ids = tuple(map(int, scans))
         buffer = io.BytesIO()
-        draw(DigitProblem(KINDS[kind], shown, tuple(map(digit_of, shown)), 0, "", "")).save(buffer, format="PNG")
+        draw(DigitProblem(KINDS[kind], scan_ids, tuple(map(digit_of, scan_ids)), 0, "", "")).save(buffer, format="PNG")
         yield path, buffer.getvalue()
 
 

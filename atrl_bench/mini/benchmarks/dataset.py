@@ -49,9 +49,9 @@ def encoded(picture: Image, name: str) -> dict[str, Any]:
     return {"bytes": buffer.getvalue(), "path": name}
 
 
-def drawn(names: Sequence[str], place: int, rng: np.random.Generator) -> DigitProblem:
+def drawn(names: Sequence[str], index: int, rng: np.random.Generator) -> DigitProblem:
     """Return a test problem of the kind whose turn it is: every kind comes equally often."""
-    return draw_problem(KINDS[names[place % len(names)]], "test", rng)
+    return draw_problem(KINDS[names[index % len(names)]], "test", rng)
 
 
 def columns(**kinds: Any) -> Features:

@@ -1,4 +1,4 @@
-"""The twin of MEGA-Bench: a task for every metric that needs nothing else than this machine, about handwritten digits.
+"""A synthetic MEGA-Bench: a task for every metric that needs nothing else than this machine, about handwritten digits.
 
 As in the real files, all columns are text: media paths, answers, metrics and contexts are Python literals in strings,
 and the pictures and videos lie beside the table. Every second row asks for one number in a form the mini model knows.
@@ -117,7 +117,7 @@ TASKS: dict[str, MegaTask] = {
     "digit_rows": _single(
         "code_result_exact_str_match",
         "Print each digit on its own line, behind as many blanks as digits before it.",
-        lambda d: "```\n" + "\n".join(" " * place + str(digit) for place, digit in enumerate(d)) + "\n```",
+        lambda d: "```\n" + "\n".join(" " * index + str(digit) for index, digit in enumerate(d)) + "\n```",
         "verbatim_answer_string",
     ),
     # Lists and sets.
@@ -252,18 +252,18 @@ class Query:
 
 
 def _core(count: int, rng: np.random.Generator) -> list[Row]:
-    return [_row(place, _core_query(place, rng)) for place in range(count)]
+    return [_row(index, _core_query(index, rng)) for index in range(count)]
 
 
-def _core_query(place: int, rng: np.random.Generator) -> Query:
-    if place % CLIP_EVERY == CLIP_EVERY - 2:
+def _core_query(index: int, rng: np.random.Generator) -> Query:
+    if index % CLIP_EVERY == CLIP_EVERY - 2:
         return _clip(rng)
-    return _formatted(place // 2, rng, with_example=place % 4 == 1) if place % 2 else _plain(place // 2, rng)
+    return _formatted(index // 2, rng, with_example=index % 4 == 1) if index % 2 else _plain(index // 2, rng)
 
 
 def _single_image(count: int, rng: np.random.Generator) -> list[Row]:
     makers = (_plain, _formatted)
-    return [_row(place, makers[place % 2](place // 2, rng)) for place in range(count)]
+    return [_row(index, makers[index % 2](index // 2, rng)) for index in range(count)]
 
 
 def _plain(turn: int, rng: np.random.Generator) -> Query:
@@ -295,7 +295,7 @@ def _formatted(turn: int, rng: np.random.Generator, *, with_example: bool = Fals
     return replace(query, example=f"Example: <image>\nAnswer: {answer}", example_media=(_path(name, other),))
 
 
-def _row(place: int, query: Query) -> Row:
+def _row(index: int, query: Query) -> Row:
     task, is_plain = query.task, query.name.startswith("digits_")
     info = {
         "field_score_function": task.metrics,
@@ -303,7 +303,7 @@ def _row(place: int, query: Query) -> Row:
         "response_parse_function": task.parser,
     }
     return {
-        "id": str(place + 1),
+        "id": str(index + 1),
         "task_name": query.name,
         "task_description": query.description,
         "global_media": "[]",
