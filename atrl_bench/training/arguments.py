@@ -44,7 +44,7 @@ def trl_arguments(
     steps = _divide(completions, sizes.completions_per_device * num_devices, "completions_per_device times devices")
     accumulation = _divide(steps, updates, "optimiser steps per rollout")
     _divide(sizes.completions_per_device * steps, sizes.group_size, "group_size")
-    token_form = recipe.objective != "gspo" or recipe.credit.rule != "uniform"
+    token_form = recipe.objective != "gspo" or recipe.weighs_tokens
     arguments: dict[str, Any] = {
         # Rollouts
         "num_generations": sizes.group_size,
@@ -82,8 +82,10 @@ def trl_arguments(
 def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
     """Return what each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
-    usual = [ACCURACY_WEIGHT] * (1 if recipe.overlong_cache_fraction is None else 2)
-    return [*usual, step_rewards.key_steps, step_rewards.validity]
+    right = 1.0 if recipe.rewards == "typed" else ACCURACY_WEIGHT
+    usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)
+    others = [1.0] * (bool(recipe.format_reward) + 2 * (recipe.temporal is not None))
+    return [*usual, *others, step_rewards.key_steps, step_rewards.validity]
 
 
 def common_arguments(
@@ -152,11 +154,6 @@ def pair_arguments(
         **common,
         "per_device_train_batch_size": at_once,
     }
-
-
-def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
-    """Return the length of the stretch before the limit over which DAPO's punishment of length grows, in tokens."""
-    return max(1, int(cache_fraction * max_response_tokens))
 
 
 def _divide(total: int, parts: int, name: str) -> int:

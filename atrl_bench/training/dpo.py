@@ -27,7 +27,7 @@ from atrl_bench.training.data import TrainingData
 from atrl_bench.training.multimodal import visual_positions
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.weights.credit import TokenWeights
+from atrl_bench.training.weights.credit import CreditWeights
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):
@@ -37,9 +37,9 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         super().__init__(**trl)
         self.prepare_run(data=data)
         self.recipe = recipe
-        self.token_weights = None
+        self.credit = None
         if recipe.credit.rule != "uniform":
-            self.token_weights = TokenWeights(recipe.credit, self._looking_model(), self._tokenizer, run_seed)
+            self.credit = CreditWeights(recipe.credit, self._looking_model(), self._tokenizer, run_seed)
 
     def _looking_model(self) -> nn.Module:
         """Return the model whose attention gives the credit; the policy at the start is the reference."""
@@ -48,21 +48,21 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         return model
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
-        if self.token_weights is None:
+        if self.credit is None:
             return super()._compute_loss(model, inputs, return_outputs)
         with self.clock.phase("credit"):
-            weights_BT = self._credit(inputs, self.token_weights)
+            weights_BT = self._credit(inputs, self.credit)
         models = [self.accelerator.unwrap_model(self.model)] + ([self.ref_model] if self.ref_model is not None else [])
         with multiplied_logprobs(models, weights_BT):
             return super()._compute_loss(model, inputs, return_outputs)
 
-    def _credit(self, inputs: dict[str, Any], token_weights: TokenWeights) -> Tensor:
+    def _credit(self, inputs: dict[str, Any], credit: CreditWeights) -> Tensor:
         """Return weights_BT: the credit of each response token, one elsewhere, from one more scoring pass."""
         input_ids, mask_BS = inputs["input_ids"], inputs["completion_mask"]
         num_tokens = input_ids.shape[1] - int(mask_BS.argmax(1).min())
         fields = {name: value for name, value in inputs.items() if name != "completion_mask"}
         with (
-            token_weights.record(num_tokens) as recording,
+            credit.record(num_tokens) as recording,
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             self._adapters_as_at_the_start(),
@@ -71,7 +71,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             output = self._looking_model()(
                 **fields, use_cache=False, labels=input_ids.masked_fill(mask_BS == 0, -100), fused_lm_head=True
             )
-        weights_BT = token_weights.weights(
+        weights_BT = credit.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
             visual_BS=visual_positions(inputs, self.model.config),
@@ -81,8 +81,8 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             needed_B=[True] * len(input_ids),
             transcriptions=[None] * len(input_ids),
         )
-        for name, value in token_weights.pop_diagnostics().items():
-            self._note(name, value)
+        for name, value in credit.pop_diagnostics().items():
+            self.note(name, value)
         return weights_BT
 
     def _adapters_as_at_the_start(self) -> AbstractContextManager[Any]:
@@ -94,8 +94,8 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
 
     def release(self) -> None:
         """Give the model its own attention function back, before it is saved."""
-        if self.token_weights is not None:
-            self.token_weights.remove()
+        if self.credit is not None:
+            self.credit.remove()
 
 
 @contextmanager

@@ -58,7 +58,9 @@ def sample_groups(
             part = slice(start, start + step)
             fields = {name: rows_P[part] for name, rows_P in token_fields.items()}
             inputs = _padded(prompt_ids_P[part], fields, pad_id, _device(model))
-            draws = [Draw(place, key, repeat) for place, key in enumerate(keys_P[part]) for repeat in range(group_size)]
+            draws = [
+                Draw(prompt, key, repeat) for prompt, key in enumerate(keys_P[part]) for repeat in range(group_size)
+            ]
             answers = sample(model, inputs | joined(visuals_P[part], _device(model)), draws, eos_ids, sampling)
             responses += [
                 [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import PartialState
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
@@ -29,14 +30,11 @@ from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling
 from atrl_bench.training.rewards.accuracy import AccuracyReward
 
-if TYPE_CHECKING:
-    from atrl_bench.grading.grade import GradingPool
-
 PAIRS_FILE = "pairs.parquet"
 
 
 @dataclass(frozen=True)
-class Answer:
+class GradedAnswer:
     """A graded answer to the problem in this row of the training data."""
 
     row: int
@@ -45,7 +43,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """A better and a worse answer to the problem in this row of the training data."""
 
     row: int
@@ -53,7 +51,9 @@ class Pair:
     rejected: str
 
 
-def pairs_of(answers: Sequence[Answer], max_per_problem: int, run_seed: int) -> tuple[list[Pair], dict[str, int]]:
+def pairs_of(
+    answers: Sequence[GradedAnswer], max_per_problem: int, run_seed: int
+) -> tuple[list[PreferencePair], dict[str, int]]:
     """Return the pairs, problem by problem, and how many problems gave none for which reason.
 
     Equal answers count once. Of all pairs of a right and a wrong one `max_per_problem` are drawn, by the seed and the
@@ -61,15 +61,15 @@ def pairs_of(answers: Sequence[Answer], max_per_problem: int, run_seed: int) -> 
     """
     pairs, without = [], Counter[str]()
     for row, group in groupby(sorted(answers, key=lambda answer: answer.row), key=lambda answer: answer.row):
-        found = list(group)
-        right = list(dict.fromkeys(answer.text for answer in found if answer.correct))
-        wrong = list(dict.fromkeys(answer.text for answer in found if not answer.correct))
+        of_problem = list(group)
+        right = list(dict.fromkeys(answer.text for answer in of_problem if answer.correct))
+        wrong = list(dict.fromkeys(answer.text for answer in of_problem if not answer.correct))
         if not right or not wrong:
             without["all answers right" if right else "all answers wrong"] += 1
             continue
         possible = list(product(right, wrong))
         order = generator("pairs", run_seed, row).permutation(len(possible))
-        pairs += [Pair(row, *possible[place]) for place in order[:max_per_problem]]
+        pairs += [PreferencePair(row, *possible[index]) for index in order[:max_per_problem]]
     return pairs, dict(without)
 
 
@@ -83,14 +83,12 @@ def sampled_pairs(
     processor: Any,
     run_seed: int,
     folder: Path,
-) -> tuple[list[Pair], dict[str, int]]:
+) -> tuple[list[PreferencePair], dict[str, int]]:
     """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from `folder`.
 
     Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
     each `prompts_per_rollout` problems and process.
     """
-    from atrl_bench.grading.grade import GradingPool
-
     state = PartialState()
     path = folder / PAIRS_FILE
     if not path.is_file():
@@ -109,23 +107,25 @@ def sampled_pairs(
                     _write(answers, of_processes[state.process_index], {})
         state.wait_for_everyone()
         if state.is_main_process:
-            stored = [Answer(**row) for part in files for file in part for row in _read(file)[0]]
+            stored = [GradedAnswer(**row) for part in files for file in part for row in _read(file)[0]]
             pairs, without = pairs_of(stored, settings.max_pairs_per_problem, run_seed)
             _write(pairs, path, without)
         state.wait_for_everyone()
-    found, counts = _read(path)
-    if not found:
+    stored_pairs, counts = _read(path)
+    if not stored_pairs:
         raise MissingDataError(
             f"{len(rows)} problems gave no pair of a right and a wrong answer.",
             why=", ".join(f"{count} with {reason}" for reason, count in counts.items()),
             next_step="take a base model that solves some of its problems, or more answers a problem (group_size)",
         )
-    return [Pair(**row) for row in found], counts
+    return [PreferencePair(**row) for row in stored_pairs], counts
 
 
-def given_pairs(data: TrainingData) -> list[Pair]:
+def given_pairs(data: TrainingData) -> list[PreferencePair]:
     """Return the pairs of a file that holds them."""
-    return [Pair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)]
+    return [
+        PreferencePair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)
+    ]
 
 
 def refuse_videos(data: TrainingData) -> None:
@@ -145,7 +145,7 @@ def _sampled(
     sizes: TrainingSizes,
     run_seed: int,
     pool: GradingPool,
-) -> list[Answer]:
+) -> list[GradedAnswer]:
     """Return a group of graded answers to each problem."""
     if not rows:
         return []
@@ -175,7 +175,7 @@ def _sampled(
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
     rewards = AccuracyReward(pool)([[{"role": "assistant", "content": text}] for text in texts], golds)
-    return [Answer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
+    return [GradedAnswer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
 
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:

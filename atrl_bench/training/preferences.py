@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_rollouts, pair_arguments, pairs_per_update
 from atrl_bench.training.cost_estimate import estimate_pairs
+from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
@@ -25,17 +26,16 @@ def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> i
 
 
 @contextlib.contextmanager
-def build(start: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
+def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
     """Yield the trainer of a run on its pairs, which are sampled first unless the run has them already."""
     import torch
     from datasets import Dataset
     from trl import DPOConfig
 
     from atrl_bench.training.dpo import CreditDPOTrainer
-    from atrl_bench.training.order import problem_order
     from atrl_bench.training.pairs import given_pairs, refuse_videos, sampled_pairs
 
-    recipe, profile, data = start.recipe, start.profile, start.data
+    recipe, profile, data = inputs.recipe, inputs.profile, inputs.data
     sizes = recipe.sizes(profile)
     refuse_videos(data)
     without: dict[str, int] = {}
@@ -44,46 +44,46 @@ def build(start: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
     else:
         count = num_rollouts(recipe, profile, len(data.problems)) * sizes.prompts_per_rollout
         # No problem twice: its answers would be the same.
-        rows = problem_order(len(data.problems), min(count, len(data.problems)), start.seed)
+        rows = problem_order(len(data.problems), min(count, len(data.problems)), inputs.seed)
         pairs, without = sampled_pairs(
             recipe.pairs,
             sizes,
             rows,
             data=data,
-            model=start.model,
-            processor=start.processor,
-            run_seed=start.seed,
-            folder=start.resume_folder.parent,
+            model=inputs.model,
+            processor=inputs.processor,
+            run_seed=inputs.seed,
+            folder=inputs.resume_folder.parent,
         )
     updates = num_updates(recipe, profile, len(pairs))
     arguments = DPOConfig(
-        output_dir=str(start.resume_folder),
+        output_dir=str(inputs.resume_folder),
         use_cpu=not torch.cuda.is_available(),
         **pair_arguments(
-            recipe, profile, updates=updates, num_devices=int(os.environ.get("WORLD_SIZE", "1")), seed=start.seed
+            recipe, profile, updates=updates, num_devices=int(os.environ.get("WORLD_SIZE", "1")), seed=inputs.seed
         ),
     )
-    order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), start.seed)
+    order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), inputs.seed)
 
     def examples(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
-        chosen = [pairs[place] for place in batch["pair"]]
-        problems = [data.example(pair.row, start.seed) for pair in chosen]
+        batch_pairs = [pairs[index] for index in batch["pair"]]
+        problems = [data.example(pair.row, inputs.seed) for pair in batch_pairs]
         return {
             "prompt": [problem["prompt"] for problem in problems],
             "images": [problem["images"] for problem in problems],
-            "chosen": [[{"role": "assistant", "content": pair.chosen}] for pair in chosen],
-            "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in chosen],
+            "chosen": [[{"role": "assistant", "content": pair.chosen}] for pair in batch_pairs],
+            "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in batch_pairs],
         }
 
     yield CreditDPOTrainer(
         recipe=recipe,
         data=dataclasses.replace(data, left_out=data.left_out | without),
-        run_seed=start.seed,
-        model=start.model,
+        run_seed=inputs.seed,
+        model=inputs.model,
         args=arguments,
         train_dataset=Dataset.from_dict({"pair": order}).with_transform(examples),
-        processing_class=start.processor,
-        peft_config=start.peft_config,
+        processing_class=inputs.processor,
+        peft_config=inputs.peft_config,
     )
 
 

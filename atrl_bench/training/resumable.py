@@ -58,14 +58,15 @@ class Resumable(Trainer):
         with self.clock.phase("forward_backward"):
             return super().training_step(*arguments, **options)
 
-    def _note(self, name: str, value: float) -> None:
+    def note(self, name: str, value: float) -> None:
+        """Keep a value for the next line of metrics, which has the mean of all."""
         self._metrics["train"][name].append(float(value))
         self._noted.add(name)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics with the seconds of each phase since the last line."""
         for name, seconds in self.clock.pop().items():
-            self._note(f"seconds/{name}", seconds)
+            self.note(f"seconds/{name}", seconds)
         if self.accelerator.num_processes > 1:
             self._share_notes()
         super().log(logs, start_time)
@@ -125,10 +126,10 @@ def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
 
     What all processes do together, an update that they skip or a further generation, is counted once.
     """
-    known = [[value for value in one if not math.isnan(value)] for one in values]
+    finite = [[value for value in one if not math.isnan(value)] for one in values]
     if name in COUNTS:
-        return sum(fmean(one) for one in known if one)
-    return fmean(together) if (together := [value for one in known for value in one]) else math.nan
+        return sum(fmean(one) for one in finite if one)
+    return fmean(together) if (together := [value for one in finite for value in one]) else math.nan
 
 
 class _SkipNonFinite(TrainerCallback):
@@ -143,4 +144,4 @@ class _SkipNonFinite(TrainerCallback):
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         if not finite:
             self._trainer.model.zero_grad(set_to_none=True)
-        self._trainer._note("skipped_updates", 0.0 if finite else 1.0)
+        self._trainer.note("skipped_updates", 0.0 if finite else 1.0)

@@ -23,5 +23,15 @@ class TrainerInputs(Generic[RecipeT]):
     model: Any
     processor: Any
     data: TrainingData
-    peft_config: Any
     seed: int
+
+    @property
+    def peft_config(self) -> Any:
+        """The adapters that are trained in place of the weights; None where the weights are."""
+        if self.recipe.finetuning == "full":
+            return None
+        from peft import LoraConfig
+
+        # Every linear layer of text and vision but the head, whose adapter TRL's fused head would not see.
+        rank = self.recipe.lora_rank
+        return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")

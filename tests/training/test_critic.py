@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from atrl_bench.training.critic import Critic, generalised_advantages, value_losses, whitened
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.critic import Critic, generalised_advantages, value_losses, whitened
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import Critic as Settings
 from atrl_bench.training.run import train

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from atrl_bench.training.temporal import length_bonus, shuffled_order, temporal_bonus
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForImageTextToText
 
@@ -20,7 +21,6 @@ from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import model_digest, train
-from atrl_bench.training.temporal import length_bonus, shuffled_order, temporal_bonus
 
 SETTINGS = load_recipe("t_grpo").temporal
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from atrl_bench.training.vppo import _black_patch, blackened, most_dependent, token_dependency, trajectory_scale
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -14,7 +15,6 @@ from PIL import Image
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.vppo import _black_patch, blackened, most_dependent, token_dependency, trajectory_scale
 
 
 def test_the_dependency_is_the_k3_estimate_from_the_sampled_token():

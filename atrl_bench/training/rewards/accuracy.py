@@ -1,4 +1,4 @@
-"""What a response is worth: +1 or -1 by the grader of the evaluation, and DAPO's punishment of length."""
+"""The accuracy of a response: +1 or -1 by the grader of the evaluation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from atrl_bench.grading.grade import Gold, GradingPool
-from atrl_bench.training.arguments import overlong_cache
-
-Reward = Callable[..., list[float]]
 
 
 class AccuracyReward:
@@ -40,13 +37,3 @@ class AccuracyReward:
             for state in ("unparseable", "timed out"):
                 log_metric(f"grading/{state}", states[state] / len(verdicts))
         return [1.0 if verdict.state == "correct" else -1.0 for verdict in verdicts]
-
-
-def overlong_reward(max_response_tokens: int, cache_fraction: float) -> Reward:
-    """Return DAPO's soft overlong punishment, added to the accuracy reward.
-
-    0 up to L_max - L_cache tokens, then (L_max - L_cache - |y|) / L_cache, and -1 beyond L_max (equation 13 of DAPO).
-    """
-    from trl.rewards import get_soft_overlong_punishment
-
-    return get_soft_overlong_punishment(max_response_tokens, overlong_cache(max_response_tokens, cache_fraction))

@@ -53,11 +53,11 @@ class TypedReward:
             COMPARED[sort](extract_answer(text, words=sort in IN_WORDS).text or "", gold) if sort in COMPARED else 0.0
             for text, gold, sort in zip(responses, answer, kind, strict=True)
         ]
-        graded = [place for place, sort in enumerate(kind) if sort not in COMPARED]
-        golds = [Gold(answer[place], choices=tuple(choices[place])) for place in graded]
-        verdicts = self._pool.grade_many([(responses[p], gold) for p, gold in zip(graded, golds, strict=True)])
-        for place, verdict in zip(graded, verdicts, strict=True):
-            rewards[place] = float(verdict.state == "correct")
+        graded = [index for index, sort in enumerate(kind) if sort not in COMPARED]
+        golds = [Gold(answer[index], choices=tuple(choices[index])) for index in graded]
+        verdicts = self._pool.grade_many([(responses[i], gold) for i, gold in zip(graded, golds, strict=True)])
+        for index, verdict in zip(graded, verdicts, strict=True):
+            rewards[index] = float(verdict.state == "correct")
         if log_metric is not None:
             for sort in sorted(set(kind)):
                 of_sort = [reward for reward, other in zip(rewards, kind, strict=True) if other == sort]
@@ -128,8 +128,8 @@ def _number(text: str) -> str | None:
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.strip().strip("$"))
     if _NUMBER.fullmatch(text):
         return text
-    found = sole_number(text)
-    return found if found and _NUMBER.fullmatch(found) else None
+    number = sole_number(text)
+    return number if number and _NUMBER.fullmatch(number) else None
 
 
 def _rounded(number: str) -> Decimal | None:

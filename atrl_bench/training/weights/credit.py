@@ -41,7 +41,7 @@ def credit_config(choice: CreditChoice) -> CreditConfig:
         ) from None
 
 
-class TokenWeights:
+class CreditWeights:
     """Records the attention rows of scoring passes and turns them into token weights."""
 
     def __init__(self, choice: CreditChoice, model: nn.Module, tokenizer: Any, run_seed: int) -> None:

@@ -1,0 +1,71 @@
+"""What travels between the methods of TRL's trainer while a rollout is made and trained on.
+
+TRL's methods call one another with arguments of their own. Whatever ours need beside them is in one `RolloutState`,
+which is set around each call of a TRL method and gone after it.
+
+Shapes: B responses, T response tokens, P prompts, G responses to each, F rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from atrl_bench.training.multimodal import Visual
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """Prompts about to be answered, each of them once."""
+
+    keys_P: list[str]  # what names the random numbers of each
+    token_ids_P: list[list[int]]
+    token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
+    visuals_P: list[Visual]
+    images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
+
+
+@dataclass
+class ResponseGroup:
+    """The G responses to one problem, as TRL's `_generate` returns them, with their rewards."""
+
+    row: int
+    inputs: list[dict[str, Any]]
+    generated: tuple[list[Any] | None, ...]
+    rewards_GF: Tensor
+    key: str = ""  # what names its random numbers
+    visual: Visual | None = None  # the prompt's images and videos, in a run that has videos
+
+    @property
+    def accuracies(self) -> Tensor:
+        """The accuracy reward of each response, which is the first reward of every recipe."""
+        return self.rewards_GF[:, 0]
+
+
+@dataclass
+class ScoringPass:
+    """A pass of a model over responses: which one it is, what it needs beside TRL's arguments, and what it leaves."""
+
+    name: Literal["old policy", "reference", "critic", "dependency", "training"]
+    visuals_B: Sequence[Visual] = ()  # what each response's prompt shows, in a run that has videos
+    # Whose attention rows become credit, and what those responses transcribe. None: no rows are recorded.
+    needed_B: Sequence[bool] | None = None
+    transcriptions_B: Sequence[str | None] = ()
+    trim: bool = True  # rows may be put in another order and cut to their length
+    phase: str = "scoring"  # what the clock calls it
+    loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
+
+    logprobs_BT: Tensor | None = None
+    credit_BT: Tensor | None = None
+
+
+@dataclass
+class RolloutState:
+    """What a call of a TRL method finds when it comes back to ours."""
+
+    prompts: PromptBatch | None = None  # about to be answered
+    groups: Sequence[ResponseGroup] = ()  # answered and rewarded
+    passes: list[ScoringPass] = field(default_factory=list)  # about to be made, in TRL's order
