@@ -6,6 +6,7 @@ are the ones that silently change a method.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError
@@ -19,6 +20,11 @@ from atrl_bench.training.rewards.steps import ACCURACY_WEIGHT
 LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
 # Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
 CHECKPOINTING_TOKENS = 1024
+
+
+def num_devices() -> int:
+    """Return on how many devices this run was launched."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:

@@ -24,8 +24,8 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.group_sampling import sample_groups
-from atrl_bench.training.multimodal import read_prompt, token_types, with_media
+from atrl_bench.training.group_sampling import read_prompts, sample_groups
+from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling
 from atrl_bench.training.rewards.accuracy import AccuracyReward
@@ -150,25 +150,21 @@ def _sampled(
     if not rows:
         return []
     examples = [data.example(row, run_seed) for row in rows]
-    prompts = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    read = [read_prompt(processor, prompt, model.dtype) for prompt in prompts]
-    image_id, video_id = (getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video"))
-    types_P = [token_types(torch.tensor(ids), image_id, video_id).tolist() for ids, _ in read]
+    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    media_ids = tuple(getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video"))
+    keys = [f"pairs:{row}" for row in rows]
     ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
         token_ids = sample_groups(
             model,
-            [ids for ids, _ in read],
-            {"mm_token_type_ids": types_P},
-            [visual for _, visual in read],
-            [f"pairs:{row}" for row in rows],
+            read_prompts(processor, messages, keys, model.dtype, media_ids),
             group_size=sizes.group_size,
             dtype=getattr(torch, sizes.dtype),
             sampling=Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed),
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
-            forbidden_ids=[token_id for token_id in (image_id, video_id) if token_id is not None],
+            media_ids=media_ids,
         )
     model.train(training)
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_rollouts, pair_arguments, pairs_per_update
+from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, pairs_per_update
 from atrl_bench.training.cost_estimate import estimate_pairs
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights import describe_credit
 
 if TYPE_CHECKING:
     from atrl_bench.training.dpo import CreditDPOTrainer
@@ -28,7 +28,6 @@ def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> i
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
     """Yield the trainer of a run on its pairs, which are sampled first unless the run has them already."""
-    import torch
     from datasets import Dataset
     from trl import DPOConfig
 
@@ -56,13 +55,7 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
             folder=inputs.resume_folder.parent,
         )
     updates = num_updates(recipe, profile, len(pairs))
-    arguments = DPOConfig(
-        output_dir=str(inputs.resume_folder),
-        use_cpu=not torch.cuda.is_available(),
-        **pair_arguments(
-            recipe, profile, updates=updates, num_devices=int(os.environ.get("WORLD_SIZE", "1")), seed=inputs.seed
-        ),
-    )
+    fields = pair_arguments(recipe, profile, updates=updates, num_devices=num_devices(), seed=inputs.seed)
     order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), inputs.seed)
 
     def examples(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
@@ -80,7 +73,7 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
         data=dataclasses.replace(data, left_out=data.left_out | without),
         run_seed=inputs.seed,
         model=inputs.model,
-        args=arguments,
+        args=inputs.trl_config(DPOConfig, fields),
         train_dataset=Dataset.from_dict({"pair": order}).with_transform(examples),
         processing_class=inputs.processor,
         peft_config=inputs.peft_config,
@@ -89,16 +82,12 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
 
 def describe(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
     """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
-    credit: dict[str, Any] = {"rule": recipe.credit.rule}
-    if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.weights.credit import credit_config
-
-        credit |= {"from": recipe.credit_from} | dataclasses.asdict(credit_config(recipe.credit))
+    source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
     needs = estimate_pairs(recipe, profile)
     updates = num_updates(recipe, profile, needs["pairs"])
     return {
         "pairs": {"number": f"at most {needs['pairs']}", "per_update": pairs_per_update(recipe, profile)},
-        "credit": credit,
+        "credit": describe_credit(recipe.credit, **source),
         "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.get("gpus", 1))),
         "needs": needs,
     }

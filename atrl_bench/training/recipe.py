@@ -32,6 +32,11 @@ class CreditChoice(_Fields):
     preset: Literal["default", "literal"] = Field("default", description="the reading of the paper to start from")
     settings: dict[str, float | int | str | bool | None] = Field({}, description="fields of CreditConfig that differ")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rule_alone(cls, value: Any) -> Any:
+        return {"rule": value} if isinstance(value, str) else value
+
 
 class DynamicSampling(_Fields):
     """DAPO's dynamic sampling: problems every response solves, or none, are replaced before the update."""
@@ -150,11 +155,6 @@ class RolloutRecipe(Recipe):
     critic: Critic | None = None
     credit: CreditChoice
 
-    @field_validator("credit", mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        return {"rule": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _fields_of_the_objective(self) -> Self:
         """A field that the objective does not read would be a knob without effect."""
@@ -235,11 +235,6 @@ class PreferenceRecipe(Recipe):
     @classmethod
     def _known_data(cls, value: str) -> str:
         return value if value.endswith(PAIRS_SUFFIX) else super()._known_data(value)
-
-    @field_validator("credit", mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        return {"rule": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _pairs_from_somewhere(self) -> Self:

@@ -3,7 +3,7 @@
 TRL's methods call one another with arguments of their own. Whatever ours need beside them is in one `RolloutState`,
 which is set around each call of a TRL method and gone after it.
 
-Shapes: B responses, T response tokens, P prompts, G responses to each, F rewards.
+Shapes: B responses, T response tokens, G responses to a problem, F rewards.
 """
 
 from __future__ import annotations
@@ -14,18 +14,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from atrl_bench.training.group_sampling import PromptBatch
 from atrl_bench.training.multimodal import Visual
-
-
-@dataclass(frozen=True)
-class PromptBatch:
-    """Prompts about to be answered, each of them once."""
-
-    keys_P: list[str]  # what names the random numbers of each
-    token_ids_P: list[list[int]]
-    token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
-    visuals_P: list[Visual]
-    images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
 
 
 @dataclass

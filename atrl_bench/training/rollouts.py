@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import os
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_rollouts, trl_arguments
+from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
 from atrl_bench.training.cost_estimate import estimate
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
@@ -21,6 +18,7 @@ from atrl_bench.training.rewards.overlong import overlong_cache, overlong_reward
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.video_r1 import FormatReward, TypedReward
 from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights import describe_credit
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -34,7 +32,6 @@ ACCURACY = {
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     """Yield the trainer of a run, with the grader that gives its rewards."""
-    import torch
     from datasets import Dataset
     from trl import GRPOConfig
 
@@ -46,15 +43,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     if recipe.vppo is not None:
         refuse_videos(recipe.name, data)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
-    num_devices = int(os.environ.get("WORLD_SIZE", "1"))
-    with warnings.catch_warnings():
-        # TRL 1.16 passes the old name of this field whatever we give.
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        arguments = GRPOConfig(
-            output_dir=str(inputs.resume_folder),
-            use_cpu=not torch.cuda.is_available(),
-            **trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices, seed=inputs.seed),
-        )
+    fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)
     with GradingPool() as pool:
         yield CreditTrainer(
@@ -65,7 +54,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
             updates_per_rollout=recipe.updates_per_rollout(sizes),
             model=inputs.model,
             reward_funcs=_rewards(inputs, pool),
-            args=arguments,
+            args=inputs.trl_config(GRPOConfig, fields),
             train_dataset=Dataset.from_dict({"row": rows}),
             processing_class=inputs.processor,
             peft_config=inputs.peft_config,
@@ -94,11 +83,6 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
 
 def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return rewards, credit, TRL's arguments and what the run needs, without loading anything."""
-    credit: dict[str, Any] = {"rule": recipe.credit.rule}
-    if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.weights.credit import credit_config
-
-        credit |= dataclasses.asdict(credit_config(recipe.credit))
     sizes = recipe.sizes(profile)
     rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
     rewards: dict[str, Any] = {"accuracy": ACCURACY[recipe.rewards]}
@@ -120,7 +104,7 @@ def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     return {
         "rollouts": {"number": rollouts, "problems_each": sizes.prompts_per_rollout},
         "rewards": rewards,
-        "credit": credit,
+        "credit": describe_credit(recipe.credit),
         "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=max(1, needs.get("gpus", 1))),
         "needs": needs,
     }

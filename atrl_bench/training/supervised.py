@@ -8,16 +8,14 @@ too and, for Qwen2.5-VL, on the places of its video.) Prompts are those of the r
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import batch_arguments, num_rollouts
+from atrl_bench.training.arguments import batch_arguments, num_devices, num_rollouts
 from atrl_bench.training.cost_estimate import estimate_batches
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import problem_order
@@ -71,7 +69,6 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
     """Yield the trainer of a run."""
-    import torch
     from datasets import Dataset
     from trl import SFTConfig
 
@@ -81,20 +78,12 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
     sizes = recipe.sizes(profile)
     data = with_responses(inputs.data, inputs.processor.tokenizer, recipe.response, sizes.max_response_tokens)
     batches = num_rollouts(recipe, profile, len(data.problems))
-    num_devices = int(os.environ.get("WORLD_SIZE", "1"))
-    with warnings.catch_warnings():
-        # TRL 1.16 passes the old name of this field whatever we give.
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        arguments = SFTConfig(
-            output_dir=str(inputs.resume_folder),
-            use_cpu=not torch.cuda.is_available(),
-            **trl_arguments(recipe, profile, batches=batches, num_devices=num_devices, seed=inputs.seed),
-        )
+    fields = trl_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, inputs.seed)
     yield ImitationTrainer(
         data=data,
         model=inputs.model,
-        args=arguments,
+        args=inputs.trl_config(SFTConfig, fields),
         train_dataset=Dataset.from_dict({"row": rows}),
         data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
         processing_class=inputs.processor,

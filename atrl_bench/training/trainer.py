@@ -27,6 +27,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import reduce
+from inspect import signature
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,10 @@ from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
 from atrl_bench.training.advantages.gae import GeneralisedAdvantages
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import sample_groups, sequences_at_once
+from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import joined as joined_visuals
 from atrl_bench.training.multimodal import (
-    read_prompt,
     split_by_prompt,
     token_types,
     visual_positions,
@@ -65,26 +65,15 @@ from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
-from atrl_bench.training.rollout_state import PromptBatch, ResponseGroup, RolloutState, ScoringPass
+from atrl_bench.training.rollout_state import ResponseGroup, RolloutState, ScoringPass
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import CreditWeights
 from atrl_bench.training.weights.dependency import DependencyWeights
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
-# What TRL's batch has of a prompt's images, beside their number.
-MULTIMODAL_FIELDS = (
-    "pixel_values",
-    "image_grid_thw",
-    "num_images",
-    "pixel_attention_mask",
-    "spatial_shapes",
-    "num_tiles",
-    "image_sizes",
-    "token_type_ids",
-    "mm_token_type_ids",
-    "image_position_ids",
-)
+# What TRL's batch has of a prompt's images.
+MULTIMODAL_FIELDS = frozenset(signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
 
 
 class CreditTrainer(Resumable, GRPOTrainer):
@@ -110,6 +99,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.has_videos = any(problem.videos for problem in data.problems)
         if self.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
+        self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
         self._rollout_state = RolloutState()
 
         self.estimator: AdvantageEstimator = GroupRelative()
@@ -231,17 +221,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         """Return what the processor makes of the prompts; TRL asks it, but for videos, which it does not have."""
         if self.has_videos:
-            read_P = [read_prompt(self.processing_class, messages, self.model.dtype) for messages in messages_P]
-            types_P = [self._token_types(torch.tensor(ids)).tolist() for ids, _ in read_P]
-            ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
-            return PromptBatch(list(keys_P), ids_P, {"mm_token_type_ids": types_P}, visuals_P)
+            return read_prompts(self.processing_class, messages_P, keys_P, self.model.dtype, self._media_ids)
         ids_P, images_P, fields = super()._tokenize_prompts(list(messages_P))
         num_images_P = [len(images or []) for images in images_P or repeat(None, len(ids_P))]
         token_fields_P = {name: value for name, value in fields.items() if not isinstance(value, Tensor)}
         return PromptBatch(list(keys_P), ids_P, token_fields_P, split_by_prompt(fields, num_images_P), images_P)
-
-    def _token_types(self, input_ids: Tensor) -> Tensor:
-        return token_types(input_ids, self._image_pad_token_id, self._video_pad_token_id)
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
         """Return the prompts that have been read in the form of TRL's method of this name."""
@@ -267,16 +251,13 @@ class CreditTrainer(Resumable, GRPOTrainer):
         ):
             responses = sample_groups(
                 model,
-                prompts.token_ids_P,
-                prompts.token_fields_P,
-                prompts.visuals_P,
-                prompts.keys_P,
+                prompts,
                 group_size=num_generations,
                 dtype=getattr(torch, self.sizes.dtype),
                 sampling=sampling,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
-                forbidden_ids=[i for i in (self._image_pad_token_id, self._video_pad_token_id) if i is not None],
+                media_ids=self._media_ids,
             )
         return responses, None
 
@@ -350,7 +331,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 batch["completion_ids"].shape[1],
                 self.args.per_device_train_batch_size,
-                **{name: batch[name] for name in MULTIMODAL_FIELDS if name in batch},
+                **{name: value for name, value in batch.items() if name in MULTIMODAL_FIELDS},
             )
         return logprobs_BT
 
@@ -372,7 +353,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         }
         flags = {name: value for name, value in options.items() if name not in batch and value is not None}
         if scoring.visuals_B:
-            batch["mm_token_type_ids"] = self._token_types(input_ids)
+            batch["mm_token_type_ids"] = token_types(input_ids, *self._media_ids)
         if credit is not None:
             flags["compute_entropy"] = flags.get("compute_entropy", False) or credit.needs_entropy
         is_training = scoring.name == "training"

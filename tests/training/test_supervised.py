@@ -12,9 +12,10 @@ from torch.nn.functional import cross_entropy
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
+from atrl_bench.training.imitation import IGNORED, Imitation
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments, train
-from atrl_bench.training.supervised import IGNORED, Imitation, response_of, with_responses
+from atrl_bench.training.supervised import response_of, with_responses
 
 
 @pytest.fixture

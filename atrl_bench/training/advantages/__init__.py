@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,35 +13,27 @@ if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
 
 
-class AdvantageEstimator(Protocol):
+class AdvantageEstimator:
     """From the scored batch of a rollout to its advantages, before any token weight."""
 
-    every_group: bool  # whether a group of equal rewards has advantages too
-    kl_in_reward: bool  # whether the rewards have paid for the KL divergence, so that the loss does not
+    every_group = False  # whether a group of equal rewards has advantages too
+    kl_in_reward = False  # whether the rewards have paid for the KL divergence, so that the loss does not
 
     def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return the advantages, (B,) of responses or (B, T) of tokens."""
+        raise NotImplementedError
 
     def save(self, folder: Path) -> None:
-        """Write what it has learned into a resume checkpoint."""
+        """Write what it has learned, if it learns, into a resume checkpoint."""
 
     def load(self, folder: Path) -> None:
         """Read it back."""
 
 
-class GroupRelative:
+class GroupRelative(AdvantageEstimator):
     """TRL's own advantages: (R - mean) / (std + 1e-4) over the responses to the same problem."""
-
-    every_group = False
-    kl_in_reward = False
 
     def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return advantages_B."""
         advantages_B: Tensor = batch["advantages"]
         return advantages_B
-
-    def save(self, folder: Path) -> None:
-        """Write nothing."""
-
-    def load(self, folder: Path) -> None:
-        """Read nothing."""

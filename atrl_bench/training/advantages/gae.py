@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from atrl_bench.training import recipe as recipes
+from atrl_bench.training.advantages import AdvantageEstimator
 from atrl_bench.training.rollout_state import ResponseGroup, ScoringPass
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Critic:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
 
-class GeneralisedAdvantages:
+class GeneralisedAdvantages(AdvantageEstimator):
     """The advantages of a learned value function, whitened, in place of those of the group.
 
     The hidden states come from one more scoring pass over each rollout, before its first update.
@@ -152,7 +153,6 @@ class GeneralisedAdvantages:
     ) -> None:
         self.critic = Critic(settings, hidden_size, run_seed=run_seed, device=device)
         self.kl_in_reward = settings.kl_in_reward
-        self.save, self.load = self.critic.save, self.critic.load
 
     def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return whitened advantages_BT, and let the critic learn from the rollout."""
@@ -183,6 +183,14 @@ class GeneralisedAdvantages:
         variance = mean(returns_BT.square()) - mean(returns_BT) ** 2
         trainer.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
         return whitened(advantages_BT, mask_BT, trainer.total)
+
+    def save(self, folder: Path) -> None:
+        """Write head and optimiser."""
+        self.critic.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Read head and optimiser."""
+        self.critic.load(folder)
 
 
 def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Tensor, Tensor]:

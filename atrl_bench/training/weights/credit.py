@@ -48,6 +48,7 @@ class CreditWeights:
         self.config = credit_config(choice)
         self.rule = choice.rule
         self.needs_entropy = choice.rule == "high_entropy"
+        self.graph_seconds = 0.0  # of all token graphs so far
         self._capture = install_row_capture(model, self.config.num_layers)
         self._tokenizer = tokenizer
         self._run_seed = run_seed
@@ -97,6 +98,7 @@ class CreditWeights:
             seed = zlib.crc32(str((self._run_seed, token_ids)).encode())
             credit = token_credit(attention, self.rule, self.config, seed)
             weights_BT[b, row_T] = credit.credit_T
+            self.graph_seconds += credit.graph_seconds
             for name, value in credit.diagnostics.items():
                 self._note(name, value)
             if transcriptions[b]:

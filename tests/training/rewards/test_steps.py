@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.data import load_training_data
@@ -192,11 +192,6 @@ def test_step_grpo_trains_on_the_sum_of_the_three_rewards(tmp_path, base_folder,
         assert first["rewards/chain_validity/mean"] == 0.5
         assert first["reward"] == pytest.approx(0.5 * first["rewards/accuracy/mean"] + 0.5)
         assert torch.isfinite(torch.tensor(first["loss"]))
-
-
-def test_the_two_step_rewards_are_not_mixed_with_those_of_another_method():
-    with pytest.raises(InvalidFileError, match="not against T-GRPO's rewards"):
-        load_recipe("step_grpo", rewards="typed")
 
 
 def test_after_the_warm_up_it_is_the_same_recipe_from_another_start():
