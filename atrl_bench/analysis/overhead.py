@@ -331,8 +331,6 @@ def random_model(shape: Shape) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
 
-    from atrl_bench.mini import BASE
-
     config = AutoConfig.from_pretrained(BASE)
     text, vision = config.text_config, config.vision_config
     head = shape.hidden // shape.heads

@@ -78,6 +78,8 @@ TRAINING_SETS = {
 # The same set is published with the one or the other name.
 QUESTION_COLUMNS = ("problem", "question", "prompt")
 IMAGE_COLUMNS = ("images", "image")
+# What a reward may ask of a problem, or a weighting be checked by.
+REWARD_COLUMNS = ("answer", "transcription", "kind", "process", "key_steps", "section_marks")
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,11 @@ class TrainingData:
     video_max_pixels: int | None = None
     unreadable: set[int] = field(default_factory=set)  # rows whose file turned out to be damaged
 
+    @property
+    def has_videos(self) -> bool:
+        """Whether some problem is about a video."""
+        return any(problem.videos for problem in self.problems)
+
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
         """Return the data with its videos read at these sizes."""
         return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)
@@ -149,13 +156,8 @@ class TrainingData:
                 "prompt": [{"role": "user", "content": problem.content(template)}],
                 "images": images,
                 "videos": videos,
-                "answer": problem.answer,
-                "transcription": problem.transcription,
-                "kind": problem.kind,
                 "choices": list(problem.choices),
-                "process": problem.process,
-                "key_steps": problem.key_steps,
-                "section_marks": problem.section_marks,
+                **{name: getattr(problem, name) for name in REWARD_COLUMNS},
             }
         raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
 
@@ -307,7 +309,6 @@ def _describe_pairs(path: Path) -> TrainingSet:
 
 
 def _root(name: str, data_dir: Path | None) -> Path:
-    """Return the set's folder."""
     return (data_dir or Path()) / (describe(name).folder or name)
 
 
@@ -328,7 +329,6 @@ def _files(name: str, data_dir: Path | None) -> list[Path]:
 
 
 def _read(name: str, data_dir: Path | None) -> pyarrow.Table:
-    """Return all rows, from the folder or from the hub."""
     import pyarrow
     import pyarrow.parquet
 

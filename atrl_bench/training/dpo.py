@@ -23,23 +23,21 @@ from trl import DPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
-from atrl_bench.training.data import TrainingData
 from atrl_bench.training.multimodal import visual_positions
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
+from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights.credit import CreditWeights
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):
     """DPOTrainer on pairs about a TrainingData, with token credit and resumable updates."""
 
-    def __init__(self, *, recipe: PreferenceRecipe, data: TrainingData, run_seed: int, **trl: Any) -> None:
-        super().__init__(**trl)
-        self.prepare_run(data=data)
-        self.recipe = recipe
-        self.credit = None
+    def __init__(self, inputs: TrainerInputs[PreferenceRecipe], **trl: Any) -> None:
+        super().__init__(inputs, **trl)
+        self.recipe = recipe = inputs.recipe
         if recipe.credit.rule != "uniform":
-            self.credit = CreditWeights(recipe.credit, self._looking_model(), self._tokenizer, run_seed)
+            self.credit = CreditWeights(recipe.credit, self._looking_model(), self._tokenizer, self.run_seed)
 
     def _looking_model(self) -> nn.Module:
         """Return the model whose attention gives the credit; the policy at the start is the reference."""
@@ -81,8 +79,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             needed_B=[True] * len(input_ids),
             transcriptions=[None] * len(input_ids),
         )
-        for name, value in credit.pop_diagnostics().items():
-            self.note(name, value)
+        self.note_credit()
         return weights_BT
 
     def _adapters_as_at_the_start(self) -> AbstractContextManager[Any]:
@@ -91,11 +88,6 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             context: AbstractContextManager[Any] = use_adapter(self.accelerator.unwrap_model(self.model), None)
             return context
         return nullcontext()
-
-    def release(self) -> None:
-        """Give the model its own attention function back, before it is saved."""
-        if self.credit is not None:
-            self.credit.remove()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from trl.trainer.utils import pad
 
 from atrl_bench.models.decoding import Draw, Sampling, sample
+from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
 from atrl_bench.training.multimodal import Visual, joined, read_prompt, token_types
 
@@ -58,20 +59,21 @@ def read_prompts(
 def sample_groups(
     model: nn.Module,
     prompts: PromptBatch,
+    sizes: TrainingSizes,
     *,
     group_size: int,
-    dtype: torch.dtype,
-    sampling: Sampling,
+    run_seed: int,
     pad_id: int,
     eos_ids: Sequence[int],
     media_ids: MediaIds,
 ) -> list[list[int]]:
     """Return P * G responses as token ids, group by group, each with the token that ended it.
 
-    `dtype` is that of the keys and values. No response has one of the `media_ids`.
+    No response has one of the `media_ids`.
     """
+    sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
-    step = max(1, sequences_at_once(model.config, longest, dtype) // group_size)
+    step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
     responses: list[list[int]] = []
     with _without_tokens(model, [token_id for token_id in media_ids if token_id is not None]):
         for start in range(0, len(prompts.keys_P), step):

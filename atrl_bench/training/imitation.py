@@ -15,8 +15,10 @@ from trl.trainer.utils import pad
 
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.multimodal import joined, read_prompt, token_types, with_media
+from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.supervised import response_of
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 IGNORED = -100  # the label of a token that is not imitated
 
@@ -55,9 +57,8 @@ class Imitation:
 class ImitationTrainer(Resumable, SFTTrainer):
     """TRL's SFTTrainer on rows of a TrainingData."""
 
-    def __init__(self, *, data: TrainingData, **trl: Any) -> None:
-        super().__init__(**trl)
-        self.prepare_run(data=data)
+    def __init__(self, inputs: TrainerInputs[SupervisedRecipe], **trl: Any) -> None:
+        super().__init__(inputs, **trl)
         # Qwen2.5-VL's own forward pass does not take the number of tokens; TRL's loss divides by it. Without it the
         # loss would be a mean of the micro-batches' means, in which long responses count less.
         self.model_accepts_loss_kwargs = True

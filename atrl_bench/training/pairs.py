@@ -21,14 +21,13 @@ from accelerate import PartialState
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.models.decoding import Sampling
-from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import read_prompts, sample_groups
 from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.order import generator
-from atrl_bench.training.recipe import PairSampling
+from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.accuracy import AccuracyReward
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 PAIRS_FILE = "pairs.parquet"
 
@@ -74,41 +73,31 @@ def pairs_of(
 
 
 def sampled_pairs(
-    settings: PairSampling,
-    sizes: TrainingSizes,
-    rows: Sequence[int],
-    *,
-    data: TrainingData,
-    model: Any,
-    processor: Any,
-    run_seed: int,
-    folder: Path,
+    settings: PairSampling, inputs: TrainerInputs[PreferenceRecipe], rows: Sequence[int]
 ) -> tuple[list[PreferencePair], dict[str, int]]:
-    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from `folder`.
+    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from the run folder.
 
-    Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
-    each `prompts_per_rollout` problems and process.
+    Pairs are in `pairs.parquet`. Until that is there, answers are in `resume/answers`, a file for each
+    `prompts_per_rollout` problems and process.
     """
-    state = PartialState()
-    path = folder / PAIRS_FILE
+    state, size = PartialState(), inputs.recipe.sizes(inputs.profile).prompts_per_rollout
+    path = inputs.resume_folder.parent / PAIRS_FILE
     if not path.is_file():
-        parts = folder / "resume" / "answers"
+        parts = inputs.resume_folder / "answers"
         parts.mkdir(parents=True, exist_ok=True)
         files = [
             [parts / f"{start}-{process}-of-{state.num_processes}.parquet" for process in range(state.num_processes)]
-            for start in range(0, len(rows), sizes.prompts_per_rollout)
+            for start in range(0, len(rows), size)
         ]
         with GradingPool() as pool:
             for number, of_processes in enumerate(files):
                 if not of_processes[state.process_index].is_file():
-                    part = rows[number * sizes.prompts_per_rollout :][: sizes.prompts_per_rollout]
-                    mine = part[state.process_index :: state.num_processes]
-                    answers = _sampled(mine, data, model.to(state.device), processor, sizes, run_seed, pool)
-                    _write(answers, of_processes[state.process_index], {})
+                    own = rows[number * size :][:size][state.process_index :: state.num_processes]
+                    _write(_sampled(own, inputs, pool), of_processes[state.process_index], {})
         state.wait_for_everyone()
         if state.is_main_process:
             stored = [GradedAnswer(**row) for part in files for file in part for row in _read(file)[0]]
-            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, run_seed)
+            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, inputs.seed)
             _write(pairs, path, without)
         state.wait_for_everyone()
     stored_pairs, counts = _read(path)
@@ -130,28 +119,24 @@ def given_pairs(data: TrainingData) -> list[PreferencePair]:
 
 def refuse_videos(data: TrainingData) -> None:
     """Raise if the data has videos, which TRL's collator for preferences does not know."""
-    if any(problem.videos for problem in data.problems):
+    if data.has_videos:
         raise InvalidFileError(
             f"{data.name} has videos, and TRL's DPOTrainer is handed images alone.",
             next_step="take a training set of images",
         )
 
 
-def _sampled(
-    rows: Sequence[int],
-    data: TrainingData,
-    model: Any,
-    processor: Any,
-    sizes: TrainingSizes,
-    run_seed: int,
-    pool: GradingPool,
-) -> list[GradedAnswer]:
-    """Return a group of graded answers to each problem."""
+def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool) -> list[GradedAnswer]:
     if not rows:
         return []
-    examples = [data.example(row, run_seed) for row in rows]
+    model, processor, sizes = (
+        inputs.model.to(PartialState().device),
+        inputs.processor,
+        inputs.recipe.sizes(inputs.profile),
+    )
+    examples = [inputs.data.example(row, inputs.seed) for row in rows]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    media_ids = tuple(getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video"))
+    media_ids = getattr(model.config, "image_token_id", None), getattr(model.config, "video_token_id", None)
     keys = [f"pairs:{row}" for row in rows]
     ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
@@ -159,9 +144,9 @@ def _sampled(
         token_ids = sample_groups(
             model,
             read_prompts(processor, messages, keys, model.dtype, media_ids),
+            sizes,
             group_size=sizes.group_size,
-            dtype=getattr(torch, sizes.dtype),
-            sampling=Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed),
+            run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
             media_ids=media_ids,

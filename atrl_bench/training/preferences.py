@@ -35,25 +35,15 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
     from atrl_bench.training.pairs import given_pairs, refuse_videos, sampled_pairs
 
     recipe, profile, data = inputs.recipe, inputs.profile, inputs.data
-    sizes = recipe.sizes(profile)
     refuse_videos(data)
     without: dict[str, int] = {}
     if recipe.pairs is None:
         pairs = given_pairs(data)
     else:
-        count = num_rollouts(recipe, profile, len(data.problems)) * sizes.prompts_per_rollout
+        count = num_rollouts(recipe, profile, len(data.problems)) * recipe.sizes(profile).prompts_per_rollout
         # No problem twice: its answers would be the same.
         rows = problem_order(len(data.problems), min(count, len(data.problems)), inputs.seed)
-        pairs, without = sampled_pairs(
-            recipe.pairs,
-            sizes,
-            rows,
-            data=data,
-            model=inputs.model,
-            processor=inputs.processor,
-            run_seed=inputs.seed,
-            folder=inputs.resume_folder.parent,
-        )
+        pairs, without = sampled_pairs(recipe.pairs, inputs, rows)
     updates = num_updates(recipe, profile, len(pairs))
     fields = pair_arguments(recipe, profile, updates=updates, num_devices=num_devices(), seed=inputs.seed)
     order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), inputs.seed)
@@ -68,15 +58,11 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
             "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in batch_pairs],
         }
 
+    data = dataclasses.replace(data, left_out=data.left_out | without)
     yield CreditDPOTrainer(
-        recipe=recipe,
-        data=dataclasses.replace(data, left_out=data.left_out | without),
-        run_seed=inputs.seed,
-        model=inputs.model,
+        dataclasses.replace(inputs, data=data),
         args=inputs.trl_config(DPOConfig, fields),
         train_dataset=Dataset.from_dict({"pair": order}).with_transform(examples),
-        processing_class=inputs.processor,
-        peft_config=inputs.peft_config,
     )
 
 

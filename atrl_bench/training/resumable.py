@@ -17,8 +17,9 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
 from atrl_bench.training.clock import PhaseClock
-from atrl_bench.training.data import TrainingData
 from atrl_bench.training.sharding import share
+from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights.credit import CreditWeights
 
 CHECKPOINT_PREFIX = "checkpoint-"
 # Metrics that count rows, of which each process has its own; those of all are their sum.
@@ -31,27 +32,34 @@ COUNTS = frozenset(
 
 
 class Resumable(Trainer):
-    """A mixin before one of TRL's trainers; the trainer calls `prepare_run` when it has been made.
+    """A mixin before one of TRL's trainers.
 
     A resume checkpoint is written under another name and renamed when it is whole. Weights are loaded by
     `from_pretrained`. A non-finite gradient skips its update and is counted.
     """
 
-    data: TrainingData
-    updates_per_rollout: int
-    clock: PhaseClock
+    credit: CreditWeights | None = None
 
-    def prepare_run(self, *, data: TrainingData, updates_per_rollout: int = 1) -> None:
-        """Remember what is trained on and how many optimiser steps belong together."""
-        self.data, self.updates_per_rollout = data, updates_per_rollout
+    def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
+        super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)
+        self.data, self.run_seed = inputs.data, inputs.seed
+        self.updates_per_rollout = updates_per_rollout  # how many optimiser steps belong together
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
         self._noted: set[str] = set()
-        share(self, data)
+        share(self, self.data)
         self.add_callback(_SkipNonFinite(self))
 
     def release(self) -> None:
-        """Undo what was done to the model for training, before it is saved."""
+        """Give the model its own attention function back, before it is saved."""
+        if self.credit is not None:
+            self.credit.remove()
+
+    def note_credit(self) -> None:
+        """Keep what the credits since the last call were like."""
+        assert self.credit is not None
+        for name, value in self.credit.pop_diagnostics().items():
+            self.note(name, value)
 
     def training_step(self, *arguments: Any, **options: Any) -> Tensor:
         """Return the loss of one micro-batch, its forward and backward pass timed without the rollout."""

@@ -23,10 +23,10 @@ class ResponseGroup:
     """The G responses to one problem, as TRL's `_generate` returns them, with their rewards."""
 
     row: int
+    key: str  # what names its random numbers
     inputs: list[dict[str, Any]]
     generated: tuple[list[Any] | None, ...]
     rewards_GF: Tensor
-    key: str = ""  # what names its random numbers
     visual: Visual | None = None  # the prompt's images and videos, in a run that has videos
 
     @property

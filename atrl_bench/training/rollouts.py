@@ -47,17 +47,10 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)
     with GradingPool() as pool:
         yield CreditTrainer(
-            recipe=recipe,
-            data=data,
-            sizes=sizes,
-            run_seed=inputs.seed,
-            updates_per_rollout=recipe.updates_per_rollout(sizes),
-            model=inputs.model,
+            inputs,
             reward_funcs=_rewards(inputs, pool),
             args=inputs.trl_config(GRPOConfig, fields),
             train_dataset=Dataset.from_dict({"row": rows}),
-            processing_class=inputs.processor,
-            peft_config=inputs.peft_config,
         )
 
 

@@ -114,41 +114,34 @@ def train(
     with _alone_in(folder):
         if (result := _finished(folder)) is not None:
             return result
-        return _train_in(folder, recipe, profile, str(base_model), data_dir, seed, on_progress)
+        started = time.monotonic()
+        (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
+        with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
+            return _trained(trainer, folder, started, on_progress)
 
 
-def _train_in(
-    folder: Path,
-    recipe: Recipe,
-    profile: Profile,
-    base_model: str,
-    data_dir: Path | None,
-    seed: int,
-    on_progress: Callable[[int, int], None] | None,
+def _trained(
+    trainer: Resumable, folder: Path, started: float, on_progress: Callable[[int, int], None] | None
 ) -> TrainingResult:
     from atrl_bench.training.metrics import MetricsFile, Progress, summarise
 
-    started = time.monotonic()
-    (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
     resume = folder / "resume"
-    with build_trainer(load_inputs(folder, recipe, profile, base_model, data_dir, seed)) as trainer:
-        checkpoint = _last_checkpoint(resume)
-        metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
-        trainer.add_callback(metrics)
-        if on_progress is not None:
-            trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
-        if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
-            trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
-        else:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        save_model(trainer, folder)
-        seconds = metrics.seconds_before + time.monotonic() - started
-        result = TrainingResult(
-            folder, find_model(folder).digest, seconds, summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
-        )
-        if trainer.accelerator.is_main_process:
-            _write_done(folder, result, trainer.data)
-            shutil.rmtree(resume, ignore_errors=True)
+    checkpoint = _last_checkpoint(resume)
+    metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
+    trainer.add_callback(metrics)
+    if on_progress is not None:
+        trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
+    if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
+        trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    save_model(trainer, folder)
+    seconds = metrics.seconds_before + time.monotonic() - started
+    summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
+    result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
+    if trainer.accelerator.is_main_process:
+        _write_done(folder, result, trainer.data)
+        shutil.rmtree(resume, ignore_errors=True)
     return result
 
 

@@ -20,7 +20,9 @@ def save_model(trainer: Resumable, folder: Path) -> None:
     if trainer.accelerator.is_main_process:
         shutil.rmtree(temporary, ignore_errors=True)
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    state = _gathered(trainer) if sharded else None  # by all processes together; what follows is the main one's alone
+    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
+    # The weights of all processes, gathered by all together; what follows is the main one's alone.
+    state = trainer.accelerator.get_state_dict(model) if sharded else None
     if trainer.accelerator.is_main_process:
         _write_model(trainer, temporary, state)
         (temporary / "training_args.bin").unlink(missing_ok=True)
@@ -31,13 +33,6 @@ def save_model(trainer: Resumable, folder: Path) -> None:
             os.replace(path, folder / path.name)
         temporary.rmdir()
     trainer.accelerator.wait_for_everyone()
-
-
-def _gathered(trainer: Resumable) -> dict[str, Any]:
-    """Return all weights of a model of which each process holds a part; on the main process, that is."""
-    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
-    state: dict[str, Any] = trainer.accelerator.get_state_dict(model)
-    return state
 
 
 def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None) -> None:

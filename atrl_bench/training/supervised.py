@@ -81,13 +81,10 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
     fields = trl_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, inputs.seed)
     yield ImitationTrainer(
-        data=data,
-        model=inputs.model,
+        replace(inputs, data=data),
         args=inputs.trl_config(SFTConfig, fields),
         train_dataset=Dataset.from_dict({"row": rows}),
         data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
-        processing_class=inputs.processor,
-        peft_config=inputs.peft_config,
     )
 
 

@@ -38,12 +38,9 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 
-from atrl_bench.models.decoding import Sampling
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
-from atrl_bench.training.advantages.gae import GeneralisedAdvantages
-from atrl_bench.training.data import TrainingData
+from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
@@ -66,6 +63,7 @@ from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
 from atrl_bench.training.rollout_state import ResponseGroup, RolloutState, ScoringPass
+from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import CreditWeights
 from atrl_bench.training.weights.dependency import DependencyWeights
@@ -79,24 +77,13 @@ MULTIMODAL_FIELDS = frozenset(signature(GRPOTrainer._get_per_token_logps_and_ent
 class CreditTrainer(Resumable, GRPOTrainer):
     """GRPOTrainer on rows of a TrainingData, with what a recipe combines: rewards, advantages, token weights."""
 
-    def __init__(
-        self,
-        *,
-        recipe: RolloutRecipe,
-        data: TrainingData,
-        sizes: TrainingSizes,
-        run_seed: int,
-        updates_per_rollout: int,
-        trim_padding: bool = True,
-        **trl: Any,
-    ) -> None:
-        super().__init__(**trl)
-        self.prepare_run(data=data, updates_per_rollout=updates_per_rollout)
-        self.recipe, self.sizes = recipe, sizes
-        self.run_seed = run_seed
-        self.trim_padding = trim_padding
+    def __init__(self, inputs: TrainerInputs[RolloutRecipe], **trl: Any) -> None:
+        self.recipe = recipe = inputs.recipe
+        self.sizes = recipe.sizes(inputs.profile)
+        super().__init__(inputs, updates_per_rollout=recipe.updates_per_rollout(self.sizes), **trl)
+        self.trim_padding = True
         self.from_one_prefill = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
-        self.has_videos = any(problem.videos for problem in data.problems)
+        self.has_videos = self.data.has_videos
         if self.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
@@ -104,11 +91,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
         self.estimator: AdvantageEstimator = GroupRelative()
         if recipe.critic is not None:
-            hidden_size = self.model.config.get_text_config().hidden_size
-            device = self.accelerator.device
-            self.estimator = GeneralisedAdvantages(recipe.critic, hidden_size, run_seed=run_seed, device=device)
+            hidden_size, device = self.model.config.get_text_config().hidden_size, self.accelerator.device
+            critic = Critic(recipe.critic, hidden_size, run_seed=self.run_seed, device=device)
+            self.estimator = GeneralisedAdvantages(critic)
         uniform = recipe.credit.rule == "uniform"
-        self.credit = None if uniform else CreditWeights(recipe.credit, self.model, self._tokenizer, run_seed)
+        self.credit = None if uniform else CreditWeights(recipe.credit, self.model, self._tokenizer, self.run_seed)
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
@@ -137,7 +124,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         batch["advantages"] = self.estimator(batch, groups, self)
         if credit_BT is not None:
             batch["advantages"] = per_token(batch["advantages"]) * credit_BT
-            self._log_credit()
+            self.note_credit()
         elif self.credit is not None:  # the training pass will record the rows
             batch["transcription"] = _transcriptions(groups)
         if self.weightings:
@@ -188,23 +175,12 @@ class CreditTrainer(Resumable, GRPOTrainer):
         with self.clock.phase("reward"):
             rewards = super()._calculate_rewards(inputs, messages, completions, completion_ids)
         own = rewards[self.accelerator.process_index * len(inputs) :]
-        groups = [
-            ResponseGroup(
-                row=row,
-                inputs=inputs[part],
-                generated=tuple(field[part] if isinstance(field, list) and field else field for field in generated),
-                rewards_GF=own[part],
-                key=row_key,
-                visual=visual,
-            )
-            for row, row_key, part, visual in zip(
-                rows,
-                prompts.keys_P,
-                (slice(start, start + size) for start in range(0, len(inputs), size)),
-                prompts.visuals_P if self.has_videos else repeat(None),
-                strict=False,
-            )
-        ]
+        groups = []
+        for index, row in enumerate(rows):
+            part = slice(index * size, (index + 1) * size)
+            fields = tuple(field[part] if isinstance(field, list) and field else field for field in generated)
+            visual = prompts.visuals_P[index] if self.has_videos else None
+            groups.append(ResponseGroup(row, prompts.keys_P[index], inputs[part], fields, own[part], visual))
         for column, reward in enumerate(self.reward_funcs):
             if isinstance(reward, GroupReward):
                 for group, rewards_G in zip(groups, reward.of_groups(groups, self), strict=True):
@@ -240,7 +216,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         assert prompts is not None
         if not self.from_one_prefill:
             return self._generate_in_slices(prompts, num_generations), None
-        sampling = Sampling(self.max_completion_length, self.temperature, self.top_p, self.run_seed)
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,
@@ -252,9 +227,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
             responses = sample_groups(
                 model,
                 prompts,
+                self.sizes,
                 group_size=num_generations,
-                dtype=getattr(torch, self.sizes.dtype),
-                sampling=sampling,
+                run_seed=self.run_seed,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
                 media_ids=self._media_ids,
@@ -428,7 +403,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
         if credit_BT is not None:
             inputs["advantages"] = per_token(inputs["advantages"]) * credit_BT
-            self._log_credit()
+            self.note_credit()
         if "token_weights" in inputs:
             inputs["advantages"] = per_token(inputs["advantages"]) * inputs["token_weights"]
         if self.recipe.objective == "reinforce":
@@ -457,25 +432,15 @@ class CreditTrainer(Resumable, GRPOTrainer):
         summed: Tensor = self.accelerator.reduce(tensor, reduction="sum")
         return summed
 
-    def _log_credit(self) -> None:
-        assert self.credit is not None
-        for name, value in self.credit.pop_diagnostics().items():
-            self.note(name, value)
-
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            self.estimator.save(Path(output_dir))
+        if self.args.should_save and self.estimator.critic is not None:
+            self.estimator.critic.save(Path(output_dir))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self.estimator.load(Path(checkpoint))
-
-    def release(self) -> None:
-        """Give the model its own attention function back, before it is saved."""
-        if self.credit is not None:
-            self.credit.remove()
+        if checkpoint is not None and self.estimator.critic is not None:
+            self.estimator.critic.load(Path(checkpoint))
 
 
 def per_token(advantages: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -38,7 +39,7 @@ class TrainerInputs(Generic[RecipeT]):
         rank = self.recipe.lora_rank
         return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
 
-    def trl_config(self, config: type[ConfigT], fields: dict[str, Any]) -> ConfigT:
+    def trl_config(self, config: Callable[..., ConfigT], fields: dict[str, Any]) -> ConfigT:
         """Return TRL's config with these fields, for this machine and the run's folder."""
         import torch
 

@@ -299,7 +299,7 @@ def test_processes_that_replace_problems_draw_none_twice_and_none_that_another_h
         def all_wrong(rows, key, process=process):
             drawn[process] += rows if key != "0:0" else []
             wrong = torch.full((2, 1), -1.0)
-            return [ResponseGroup(row=row, inputs=[], generated=(), rewards_GF=wrong) for row in rows]
+            return [ResponseGroup(row=row, key=key, inputs=[], generated=(), rewards_GF=wrong) for row in rows]
 
         trainer = SimpleNamespace(
             _generate_groups=all_wrong,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atrl_bench.training.advantages.gae import Critic
     from atrl_bench.training.rollout_state import ResponseGroup
     from atrl_bench.training.trainer import CreditTrainer
 
@@ -16,18 +16,13 @@ if TYPE_CHECKING:
 class AdvantageEstimator:
     """From the scored batch of a rollout to its advantages, before any token weight."""
 
+    critic: Critic | None = None  # what it learns with, which resume checkpoints hold
     every_group = False  # whether a group of equal rewards has advantages too
     kl_in_reward = False  # whether the rewards have paid for the KL divergence, so that the loss does not
 
     def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return the advantages, (B,) of responses or (B, T) of tokens."""
         raise NotImplementedError
-
-    def save(self, folder: Path) -> None:
-        """Write what it has learned, if it learns, into a resume checkpoint."""
-
-    def load(self, folder: Path) -> None:
-        """Read it back."""
 
 
 class GroupRelative(AdvantageEstimator):

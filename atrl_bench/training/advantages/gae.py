@@ -146,13 +146,12 @@ class GeneralisedAdvantages(AdvantageEstimator):
     The hidden states come from one more scoring pass over each rollout, before its first update.
     """
 
+    critic: Critic
     every_group = True  # a group that is all right or all wrong has advantages here
 
-    def __init__(
-        self, settings: recipes.Critic, hidden_size: int, *, run_seed: int, device: torch.device | str = "cpu"
-    ) -> None:
-        self.critic = Critic(settings, hidden_size, run_seed=run_seed, device=device)
-        self.kl_in_reward = settings.kl_in_reward
+    def __init__(self, critic: Critic) -> None:
+        self.critic = critic
+        self.kl_in_reward = critic.settings.kl_in_reward
 
     def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return whitened advantages_BT, and let the critic learn from the rollout."""
@@ -184,14 +183,6 @@ class GeneralisedAdvantages(AdvantageEstimator):
         trainer.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
         return whitened(advantages_BT, mask_BT, trainer.total)
 
-    def save(self, folder: Path) -> None:
-        """Write head and optimiser."""
-        self.critic.save(folder)
-
-    def load(self, folder: Path) -> None:
-        """Read head and optimiser."""
-        self.critic.load(folder)
-
 
 def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Tensor, Tensor]:
     """Return the hidden state that each response token was drawn from, on the CPU, and its log-probability."""
@@ -213,7 +204,6 @@ def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Ten
 
 
 def _at_last_token(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return rewards_BT: each response's reward at its last token, zero before."""
     rewards_BT = torch.zeros_like(mask_BT)
     rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B
     return rewards_BT

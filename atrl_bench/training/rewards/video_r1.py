@@ -105,12 +105,8 @@ def regression(answer: str, gold: str) -> float:
 
 def ocr(answer: str, gold: str) -> float:
     """Return 1 - WER, at least 0: WER = (words replaced + left out + put in) / words of the gold."""
-    wanted = _words(gold)
-    return (
-        max(0.0, 1 - Levenshtein.distance(_words(answer), wanted) / len(wanted))
-        if wanted
-        else float(not _words(answer))
-    )
+    words, wanted = _words(answer), _words(gold)
+    return max(0.0, 1 - Levenshtein.distance(words, wanted) / len(wanted)) if wanted else float(not words)
 
 
 def free_form(answer: str, gold: str) -> float:

@@ -128,7 +128,7 @@ def anchor_areas(
 
 def refuse_videos(recipe_name: str, data: TrainingData) -> None:
     """Raise if the data has videos."""
-    if any(problem.videos for problem in data.problems):
+    if data.has_videos:
         raise InvalidFileError(
             f"Recipe {recipe_name} has vppo, and {data.name} has videos.",
             why="A video is not blackened, in the official code either: its tokens would depend on nothing.",

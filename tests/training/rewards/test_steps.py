@@ -178,10 +178,10 @@ def test_extracted_key_steps_beside_a_table_are_those_of_its_problems(data_dir, 
 
 
 def test_step_grpo_trains_on_the_sum_of_the_three_rewards(tmp_path, base_folder, chains, profile, coin_grader):
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     recipe = load_recipe("step_grpo")
-    with _build(tmp_path / "run", recipe, profile, str(base_folder), chains, 0) as trainer:
+    with build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), chains, 0)) as trainer:
         assert trainer.reward_func_names == ["accuracy", "key_step_match", "chain_validity"]
         valid = iter([1.0, 0.0] * 100)
         trainer.reward_funcs[2] = lambda completions, **_: [next(valid) for _ in completions]
