@@ -1,4 +1,4 @@
-"""A recipe and a profile as the arguments of TRL's GRPOConfig. Pure arithmetic: nothing heavy is imported.
+"""A recipe and a profile as the arguments of TRL's configs. Pure arithmetic: nothing heavy is imported.
 
 Every value that TRL's defaults would decide otherwise is written out; `loss_type`, `beta` and `use_bias_correction_kl`
 are the ones that silently change a method.
@@ -121,14 +121,22 @@ def common_arguments(
     }
 
 
-def batch_arguments(
+def imitation_arguments(
     recipe: Recipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the common arguments of a run whose batches, of `prompts_per_rollout` examples, are one update each."""
+    """Return the SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
     sizes = recipe.sizes(profile)
     at_once = sizes.completions_per_device * num_devices
     accumulation = _divide(sizes.prompts_per_rollout, at_once, "completions_per_device times devices")
-    return common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed)
+    return {
+        "loss_type": "nll",
+        "packing": False,
+        "max_length": None,  # too long rows are left out, not cut: a cut prompt would lose its image
+        "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "remove_unused_columns": False,
+        **common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed),
+    }
 
 
 def pairs_per_update(recipe: PreferenceRecipe, profile: Profile) -> int:

@@ -329,7 +329,6 @@ def _files(name: str, data_dir: Path | None) -> list[Path]:
 
 
 def _read(name: str, data_dir: Path | None) -> pyarrow.Table:
-    import pyarrow
     import pyarrow.parquet
 
     described = describe(name)

@@ -60,7 +60,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         num_tokens = input_ids.shape[1] - int(mask_BS.argmax(1).min())
         fields = {name: value for name, value in inputs.items() if name != "completion_mask"}
         with (
-            credit.record(num_tokens) as recording,
+            credit.capture.record(num_tokens) as recording,
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             self._adapters_as_at_the_start(),

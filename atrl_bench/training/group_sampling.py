@@ -21,7 +21,7 @@ from trl.trainer.utils import pad
 from atrl_bench.models.decoding import Draw, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
-from atrl_bench.training.multimodal import Visual, joined, read_prompt, token_types
+from atrl_bench.training.multimodal import Visual, joined_visuals, read_prompt, token_types
 
 MediaIds = tuple[int | None, int | None]  # the tokens that stand for an image and for a video
 
@@ -57,7 +57,7 @@ def read_prompts(
 
 
 def sample_groups(
-    model: nn.Module,
+    model: Any,
     prompts: PromptBatch,
     sizes: TrainingSizes,
     *,
@@ -79,8 +79,8 @@ def sample_groups(
         for start in range(0, len(prompts.keys_P), step):
             part = slice(start, start + step)
             fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
-            inputs = _padded(prompts.token_ids_P[part], fields, pad_id, _device(model))
-            inputs |= joined(prompts.visuals_P[part], _device(model))
+            inputs = _padded(prompts.token_ids_P[part], fields, pad_id, model.device)
+            inputs |= joined_visuals(prompts.visuals_P[part], model.device)
             keys = enumerate(prompts.keys_P[part])
             draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
             responses += [
@@ -119,7 +119,3 @@ def _without_tokens(model: nn.Module, token_ids: Sequence[int]) -> Iterator[None
         yield
     finally:
         handle.remove()
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

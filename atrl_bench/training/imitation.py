@@ -14,7 +14,7 @@ from trl import SFTTrainer
 from trl.trainer.utils import pad
 
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.multimodal import joined, read_prompt, token_types, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.supervised import response_of
@@ -50,7 +50,7 @@ class Imitation:
             "attention_mask": pad([torch.ones_like(ids) for ids in ids_B], padding_value=0, padding_side="left"),
             "labels": pad(labels_B, padding_value=IGNORED, padding_side="left"),
             "mm_token_type_ids": types_BS,
-            **joined(visuals_B, torch.device("cpu")),
+            **joined_visuals(visuals_B, torch.device("cpu")),
         }
 
 

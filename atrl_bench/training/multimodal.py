@@ -51,7 +51,7 @@ def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Se
     ]
 
 
-def joined(visuals: Sequence[Visual], device: torch.device) -> Visual:
+def joined_visuals(visuals: Sequence[Visual], device: torch.device) -> Visual:
     """Return the tensors of several prompts as the model takes them, image after image and video after video."""
     names = dict.fromkeys(name for visual in visuals for name in visual)
     return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
@@ -89,4 +89,4 @@ def with_visual_inputs(
     model: Callable[..., Any], visuals: Sequence[Visual], device: torch.device
 ) -> Callable[..., Any]:
     """Return the model with these images and videos among its inputs: TRL names only those that it knows."""
-    return partial(model, **joined(visuals, device))
+    return partial(model, **joined_visuals(visuals, device))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -30,6 +30,7 @@ from atrl_bench.training.rewards.accuracy import AccuracyReward
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 PAIRS_FILE = "pairs.parquet"
+COUNT = "without: "  # how the metadata of a table name the problems that gave no pair
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,10 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:
     """Write a table under another name and rename it when it is whole; counts travel in its metadata."""
-    import pyarrow
     import pyarrow.parquet
 
     table = pyarrow.Table.from_pylist([asdict(item) for item in items])
-    metadata = {f"without: {reason}": str(count) for reason, count in counts.items()}
+    metadata = {COUNT + reason: str(count) for reason, count in counts.items()}
     temporary = path.with_suffix(f".{os.getpid()}")
     pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), temporary)
     os.replace(temporary, path)
@@ -175,10 +175,6 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path)
-    return table.to_pylist(), dict(_counts(table.schema.metadata or {}))
-
-
-def _counts(metadata: dict[bytes, bytes]) -> Iterator[tuple[str, int]]:
-    for name, value in metadata.items():
-        if name.startswith(b"without: "):
-            yield name.decode().removeprefix("without: "), int(value)
+    metadata = {name.decode(): value for name, value in (table.schema.metadata or {}).items()}
+    counts = {name: int(value) for name, value in metadata.items() if name.startswith(COUNT)}
+    return table.to_pylist(), {name.removeprefix(COUNT): count for name, count in counts.items()}

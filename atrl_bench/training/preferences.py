@@ -58,9 +58,8 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
             "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in batch_pairs],
         }
 
-    data = dataclasses.replace(data, left_out=data.left_out | without)
     yield CreditDPOTrainer(
-        dataclasses.replace(inputs, data=data),
+        dataclasses.replace(inputs, data=dataclasses.replace(data, left_out=data.left_out | without)),
         args=inputs.trl_config(DPOConfig, fields),
         train_dataset=Dataset.from_dict({"pair": order}).with_transform(examples),
     )

@@ -178,12 +178,10 @@ class RolloutRecipe(Recipe):
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
             raise ValueError("critic.kl_in_reward needs a kl_coef")
         needed = {"sapo": gates, "reinforce": {}}.get(self.objective, clips)
-        unread = {name: value for name, value in (clips | gates).items() if name not in needed}
-        for name, value in needed.items():
-            if value is None:
+        for name, value in (clips | gates).items():
+            if name in needed and value is None:
                 raise ValueError(f"objective {self.objective!r} needs {name}")
-        for name, value in unread.items():
-            if value is not None:
+            if name not in needed and value is not None:
                 raise ValueError(f"objective {self.objective!r} does not read {name}; set it to null")
         return self
 

@@ -53,7 +53,7 @@ class Resumable(Trainer):
     def release(self) -> None:
         """Give the model its own attention function back, before it is saved."""
         if self.credit is not None:
-            self.credit.remove()
+            self.credit.capture.remove()
 
     def note_credit(self) -> None:
         """Keep what the credits since the last call were like."""

@@ -17,6 +17,9 @@ from torch import Tensor
 from atrl_bench.training.group_sampling import PromptBatch
 from atrl_bench.training.multimodal import Visual
 
+# TRL makes the first two while it scores a rollout and the last in each loss; the others are asked for by ours.
+PassName = Literal["old policy", "reference", "critic", "dependency", "training"]
+
 
 @dataclass
 class ResponseGroup:
@@ -34,18 +37,22 @@ class ResponseGroup:
         """The accuracy reward of each response, which is the first reward of every recipe."""
         return self.rewards_GF[:, 0]
 
+    @property
+    def about_video(self) -> bool:
+        """Whether the problem shows a video."""
+        return bool(self.inputs[0]["videos"])
+
 
 @dataclass
 class ScoringPass:
     """A pass of a model over responses: which one it is, what it needs beside TRL's arguments, and what it leaves."""
 
-    name: Literal["old policy", "reference", "critic", "dependency", "training"]
+    name: PassName
     visuals_B: Sequence[Visual] = ()  # what each response's prompt shows, in a run that has videos
     # Whose attention rows become credit, and what those responses transcribe. None: no rows are recorded.
     needed_B: Sequence[bool] | None = None
     transcriptions_B: Sequence[str | None] = ()
     trim: bool = True  # rows may be put in another order and cut to their length
-    phase: str = "scoring"  # what the clock calls it
     loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
 
     logprobs_BT: Tensor | None = None

@@ -13,8 +13,7 @@ from atrl_bench.training.cost_estimate import estimate
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
-from atrl_bench.training.rewards.accuracy import AccuracyReward
-from atrl_bench.training.rewards.overlong import overlong_cache, overlong_reward
+from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_cache, overlong_reward
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.video_r1 import FormatReward, TypedReward
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -64,9 +63,8 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
         rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
     if recipe.format_reward:
         rewards.append(FormatReward(recipe.format_reward))
-    if recipe.temporal is not None:
-        rewards.append(TemporalReward(recipe.temporal, accuracy=rewards[0]))
-        rewards.append(LengthReward(recipe.temporal, sizes.rewarded_lengths))
+    if (temporal := recipe.temporal) is not None:
+        rewards += [TemporalReward(temporal, accuracy=rewards[0]), LengthReward(temporal, sizes.rewarded_lengths)]
     if recipe.step_rewards is not None:
         if recipe.step_rewards.key_steps:
             check_key_steps(inputs.data.name, [problem.key_steps for problem in inputs.data.problems])

@@ -157,11 +157,17 @@ def load_inputs(
 
     sizes = recipe.sizes(profile)
     logging.disable_progress_bar()
-    with _explained(base_model):
+    try:
         processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
         model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
+    except OSError as error:
+        raise MissingDataError(
+            f"Model {base_model} could not be loaded.",
+            why=str(error).splitlines()[0],
+            next_step="give a folder with a checkpoint, or a hub id this machine can reach",
+        ) from None
     put_words_after_videos(model)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     data = load_training_data(recipe.data, data_dir).seen_at(sizes)
@@ -217,15 +223,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def _explained(base_model: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise MissingDataError(
-            f"Model {base_model} could not be loaded.",
-            why=str(error).splitlines()[0],
-            next_step="give a folder with a checkpoint, or a hub id this machine can reach",
-        ) from None

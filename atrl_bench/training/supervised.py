@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import batch_arguments, num_devices, num_rollouts
+from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
 from atrl_bench.training.cost_estimate import estimate_batches
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import problem_order
@@ -78,7 +78,7 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
     sizes = recipe.sizes(profile)
     data = with_responses(inputs.data, inputs.processor.tokenizer, recipe.response, sizes.max_response_tokens)
     batches = num_rollouts(recipe, profile, len(data.problems))
-    fields = trl_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
+    fields = imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, inputs.seed)
     yield ImitationTrainer(
         replace(inputs, data=data),
@@ -86,21 +86,6 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
         train_dataset=Dataset.from_dict({"row": rows}),
         data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
     )
-
-
-def trl_arguments(
-    recipe: SupervisedRecipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
-) -> dict[str, Any]:
-    """Return the SFTConfig fields of a run on `num_devices` devices, without its folder."""
-    return {
-        "loss_type": "nll",
-        "packing": False,
-        "max_length": None,  # too long rows are left out, not cut: a cut prompt would lose its image
-        "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
-        "dataset_kwargs": {"skip_prepare_dataset": True},
-        "remove_unused_columns": False,
-        **batch_arguments(recipe, profile, batches=batches, num_devices=num_devices, seed=seed),
-    }
 
 
 def describe(recipe: SupervisedRecipe, profile: Profile) -> dict[str, Any]:
@@ -111,6 +96,6 @@ def describe(recipe: SupervisedRecipe, profile: Profile) -> dict[str, Any]:
     return {
         "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
         "response": {"form": recipe.response, "max_tokens": sizes.max_response_tokens},
-        "trl": trl_arguments(recipe, profile, batches=batches, num_devices=max(1, needs.get("gpus", 1))),
+        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=max(1, needs.get("gpus", 1))),
         "needs": needs,
     }

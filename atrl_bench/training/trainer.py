@@ -44,8 +44,8 @@ from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
-from atrl_bench.training.multimodal import joined as joined_visuals
 from atrl_bench.training.multimodal import (
+    joined_visuals,
     split_by_prompt,
     token_types,
     visual_positions,
@@ -62,7 +62,7 @@ from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
-from atrl_bench.training.rollout_state import ResponseGroup, RolloutState, ScoringPass
+from atrl_bench.training.rollout_state import PassName, ResponseGroup, RolloutState, ScoringPass
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import CreditWeights
@@ -125,7 +125,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if credit_BT is not None:
             batch["advantages"] = per_token(batch["advantages"]) * credit_BT
             self.note_credit()
-        elif self.credit is not None:  # the training pass will record the rows
+        elif self.credit is not None:  # the training pass will record the rows, and `_compute_loss` multiply
             batch["transcription"] = _transcriptions(groups)
         if self.weightings:
             batch["token_weights"] = reduce(torch.mul, [weights(batch, groups, self) for weights in self.weightings])
@@ -139,8 +139,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         correct = torch.cat([group.accuracies.clamp(min=0) for group in groups])
         # Of the rollout's own problems, before any is replaced: what dynamic sampling leaves says little of the policy.
         self.note("accuracy", gather(correct).mean().item())
-        settings = self.recipe.dynamic_sampling
-        if settings is None:
+        if (settings := self.recipe.dynamic_sampling) is None:
             return groups
         # Those of every process: they deal one list among them, so each has to shuffle the same one.
         unused = further_problems(len(self.data.problems), gather_object(list(rows)), self.run_seed, rollout)
@@ -171,9 +170,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
             prompts = self._read(messages_P, [f"{key}:{row}" for row in rows])
             with self._carrying(prompts=prompts):
                 generated = super()._generate(messages)
-        completion_ids, completions = generated[1], generated[3]
-        with self.clock.phase("reward"):
-            rewards = super()._calculate_rewards(inputs, messages, completions, completion_ids)
+        with self.clock.phase("reward"):  # from the completions and their tokens
+            rewards = super()._calculate_rewards(inputs, messages, generated[3], generated[1])
         own = rewards[self.accelerator.process_index * len(inputs) :]
         groups = []
         for index, row in enumerate(rows):
@@ -292,9 +290,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
         """Return the rewards of the groups, of all processes, as TRL's method of this name does."""
         return gather(torch.cat([group.rewards_GF for group in self._rollout_state.groups]))
 
-    def score(self, batch: Mapping[str, Any], scoring: ScoringPass) -> Tensor:
+    def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True) -> Tensor:
         """Return the log-probabilities of a batch's responses in one more pass of the policy over them."""
-        scoring.visuals_B = batch.get("visuals", ())
+        scoring = ScoringPass(name, batch.get("visuals", ()), trim=trim)
         with (
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
@@ -335,13 +333,14 @@ class CreditTrainer(Resumable, GRPOTrainer):
         size = self._training_part(len(input_ids)) if is_training else batch_size or len(input_ids)
         parts = parts_of(batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim)
         logprobs, entropies, credits = [], [], []
-        with nullcontext() if is_training else self.clock.phase(scoring.phase):
+        phase = "critic" if scoring.name == "critic" else "scoring"
+        with nullcontext() if is_training else self.clock.phase(phase):
             for part in parts:
                 rows = part.rows.tolist()
                 called = model
                 if scoring.visuals_B:
                     called = with_visual_inputs(model, [scoring.visuals_B[row] for row in rows], input_ids.device)
-                with nullcontext() if credit is None else credit.record(part.num_tokens) as recording:
+                with nullcontext() if credit is None else credit.capture.record(part.num_tokens) as recording:
                     logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
                         called, logits_to_keep=part.num_tokens, **part.batch, **flags
                     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined, read_prompt, token_types, visual_positions, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, visual_positions, with_media
 from atrl_bench.training.rollout_state import ScoringPass
 
 
@@ -152,7 +152,7 @@ def test_tensors_of_several_prompts_are_joined_in_their_order():
         {"pixel_values_videos": torch.full((8, 2), float(n)), "second_per_grid_ts": torch.tensor([float(n)])}
         for n in (1, 2)
     ]
-    found = joined([films[0], image, {}, films[1]], torch.device("cpu"))
+    found = joined_visuals([films[0], image, {}, films[1]], torch.device("cpu"))
     assert found["second_per_grid_ts"].tolist() == [1.0, 2.0]
     assert found["pixel_values_videos"][:, 0].tolist() == [1.0] * 8 + [2.0] * 8
     assert found["image_grid_thw"].tolist() == [[1, 2, 2]]

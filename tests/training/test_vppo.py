@@ -183,7 +183,7 @@ def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
     seen, original = [], trainer.score
     monkeypatch.setattr(
-        trainer, "score", lambda batch, scoring: seen.append(batch["pixel_values"]) or original(batch, scoring)
+        trainer, "score", lambda batch, name: seen.append(batch["pixel_values"]) or original(batch, name)
     )
     scored_batch(trainer)
     first, second = seen[-1].view(24, -1, seen[-1].shape[1])[:2]  # two responses to the first problem

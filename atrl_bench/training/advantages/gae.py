@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from atrl_bench.training import recipe as recipes
 from atrl_bench.training.advantages import AdvantageEstimator
-from atrl_bench.training.rollout_state import ResponseGroup, ScoringPass
 
 if TYPE_CHECKING:
+    from atrl_bench.training.rollout_state import ResponseGroup
     from atrl_bench.training.trainer import CreditTrainer
 
 ROWS_AT_ONCE = 32  # responses whose features are on the device together
@@ -164,7 +164,8 @@ class GeneralisedAdvantages(AdvantageEstimator):
             features_BTH, logprobs_BT = hidden_states(batch, trainer)
             values_BT = self.critic.values(features_BTH) * mask_BT
             rewards_B = torch.tensor([reward for group in groups for reward in trainer.total_rewards(group)])
-            rewards_BT = _at_last_token(rewards_B.to(mask_BT), mask_BT)
+            rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
+            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:
                 difference_BT = (logprobs_BT - batch["ref_per_token_logps"]) * mask_BT
                 rewards_BT = rewards_BT - trainer.recipe.kl_coef * difference_BT
@@ -197,13 +198,7 @@ def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Ten
     handle = decoder.register_forward_hook(keep)
     try:
         # In the order of the rows and at their full length: what is kept needs no sorting back.
-        logprobs_BT = trainer.score(batch, ScoringPass("critic", trim=False, phase="critic"))
+        logprobs_BT = trainer.score(batch, "critic", trim=False)
     finally:
         handle.remove()
     return torch.cat(states), logprobs_BT
-
-
-def _at_last_token(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
-    rewards_BT = torch.zeros_like(mask_BT)
-    rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B
-    return rewards_BT

@@ -1,4 +1,4 @@
-"""The accuracy of a response: +1 or -1 by the grader of the evaluation."""
+"""What a response is worth: +1 or -1 by the grader of the evaluation, and DAPO's punishment of length."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.training.rewards import Reward
 
 
 class AccuracyReward:
@@ -37,3 +38,18 @@ class AccuracyReward:
             for state in ("unparseable", "timed out"):
                 log_metric(f"grading/{state}", states[state] / len(verdicts))
         return [1.0 if verdict.state == "correct" else -1.0 for verdict in verdicts]
+
+
+def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
+    """Return the length of the stretch before the limit over which the punishment grows, in tokens."""
+    return max(1, int(cache_fraction * max_response_tokens))
+
+
+def overlong_reward(max_response_tokens: int, cache_fraction: float) -> Reward:
+    """Return DAPO's soft overlong punishment, added to the accuracy reward.
+
+    0 up to L_max - L_cache tokens, then (L_max - L_cache - |y|) / L_cache, and -1 beyond L_max (equation 13 of DAPO).
+    """
+    from trl.rewards import get_soft_overlong_punishment
+
+    return get_soft_overlong_punishment(max_response_tokens, overlong_cache(max_response_tokens, cache_fraction))

@@ -73,15 +73,14 @@ class TemporalReward(GroupReward):
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
         """Return the bonus of each response: zeros for a group about an image."""
         shuffled_P = self.shuffled_accuracies(groups, trainer)
-        rewards_P, in_order, shuffled, rewarded = [], [], [], []
-        for group, shuffled_H in zip(groups, shuffled_P, strict=True):
-            if shuffled_H is None:
-                rewards_P.append(torch.zeros_like(group.accuracies))
-                continue
-            rewards_P.append(temporal_bonus(group.accuracies, shuffled_H, self._settings))
-            in_order.append(group.accuracies.mean().item())
-            shuffled.append(shuffled_H.mean().item())
-            rewarded.append(float(rewards_P[-1].any()))
+        rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
+        in_order, shuffled, rewarded = [], [], []
+        for index, (group, shuffled_H) in enumerate(zip(groups, shuffled_P, strict=True)):
+            if shuffled_H is not None:
+                rewards_P[index] = temporal_bonus(group.accuracies, shuffled_H, self._settings)
+                in_order.append(group.accuracies.mean().item())
+                shuffled.append(shuffled_H.mean().item())
+                rewarded.append(float(rewards_P[index].any()))
         if shuffled:
             trainer.note("temporal/accuracy_in_order", float(np.mean(in_order)))
             trainer.note("temporal/accuracy_shuffled", float(np.mean(shuffled)))
@@ -90,13 +89,8 @@ class TemporalReward(GroupReward):
 
     def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor | None]:
         """Return the accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
-        about_video_P = [bool(group.inputs[0]["videos"]) for group in groups]
         # Devices that share a model generate together, so each of them answers for all its groups, of images too.
-        again = [
-            group
-            for group, about_video in zip(groups, about_video_P, strict=True)
-            if about_video or not trainer.from_one_prefill
-        ]
+        again = [group for group in groups if group.about_video or not trainer.from_one_prefill]
         if not again:
             return [None] * len(groups)
         size = self._settings.num_shuffled(trainer.num_generations)
@@ -110,10 +104,7 @@ class TemporalReward(GroupReward):
                 self._accuracy(completions=completions, **columns), device=groups[0].rewards_GF.device
             )
         rewards_of = {group.key: rewards_H for group, rewards_H in zip(again, rewards.split(size), strict=True)}
-        return [
-            rewards_of[group.key] if about_video else None
-            for group, about_video in zip(groups, about_video_P, strict=True)
-        ]
+        return [rewards_of[group.key] if group.about_video else None for group in groups]
 
 
 class LengthReward(GroupReward):
@@ -126,13 +117,11 @@ class LengthReward(GroupReward):
 
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
         """Return the bonus of each response."""
-        lengths_P = [torch.tensor([len(ids) for ids in group.generated[1] or ()]) for group in groups]
-        return [
-            length_bonus(
-                group.accuracies, lengths_G.to(group.accuracies.device), self._rewarded_lengths, self._settings
-            )
-            for group, lengths_G in zip(groups, lengths_P, strict=True)
-        ]
+        rewards_P = []
+        for group in groups:
+            lengths_G = torch.tensor([len(ids) for ids in group.generated[1] or ()], device=group.rewards_GF.device)
+            rewards_P.append(length_bonus(group.accuracies, lengths_G, self._rewarded_lengths, self._settings))
+        return rewards_P
 
 
 def shuffled_prompt(group: ResponseGroup, run_seed: int) -> list[dict[str, Any]]:

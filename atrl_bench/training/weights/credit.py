@@ -9,7 +9,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
@@ -49,20 +49,12 @@ class CreditWeights:
         self.rule = choice.rule
         self.needs_entropy = choice.rule == "high_entropy"
         self.graph_seconds = 0.0  # of all token graphs so far
-        self._capture = install_row_capture(model, self.config.num_layers)
-        self._tokenizer = tokenizer
+        self.capture = install_row_capture(model, self.config.num_layers)
+        # Token by token, special tokens too: texts and weights stay aligned.
+        self._text = cache(lambda token: tokenizer.decode([token]))
         self._run_seed = run_seed
-        self._text_of: dict[int, str] = {}
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
-
-    def record(self, num_response_tokens: int) -> AbstractContextManager[Recording]:
-        """Return a context in which forward passes leave their rows in a Recording."""
-        return self._capture.record(num_response_tokens)
-
-    def remove(self) -> None:
-        """Give the model its own attention function back."""
-        self._capture.remove()
 
     def weights(
         self,
@@ -121,9 +113,3 @@ class CreditWeights:
         if not math.isnan(value):
             self._totals[name] += value
             self._counts[name] += 1
-
-    def _text(self, token: int) -> str:
-        # Token by token, special tokens too: texts and weights stay aligned.
-        if token not in self._text_of:
-            self._text_of[token] = self._tokenizer.decode([token])
-        return self._text_of[token]

@@ -30,9 +30,9 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
-from atrl_bench.training.rollout_state import ResponseGroup, ScoringPass
 
 if TYPE_CHECKING:
+    from atrl_bench.training.rollout_state import ResponseGroup
     from atrl_bench.training.trainer import CreditTrainer
 
 MAX_LOG_RATIO = 20.0
@@ -95,9 +95,9 @@ class DependencyWeights:
         mask_BT, logprobs_BT = batch["completion_mask"], batch.get("old_per_token_logps")
         with trainer.clock.phase("dependency"):
             if logprobs_BT is None:  # one update a rollout: TRL has no use for them
-                logprobs_BT = trainer.score(batch, ScoringPass("dependency"))
+                logprobs_BT = trainer.score(batch, "dependency")
             pixels = blackened(batch["pixel_values"], self._black, self._settings.black_probability, rng)
-            blackened_logprobs_BT = trainer.score({**batch, "pixel_values": pixels}, ScoringPass("dependency"))
+            blackened_logprobs_BT = trainer.score({**batch, "pixel_values": pixels}, "dependency")
             dependency_BT = token_dependency(blackened_logprobs_BT, logprobs_BT) * mask_BT
         kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
         score_B = gather(dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1))
