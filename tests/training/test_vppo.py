@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.weights.dependency import (
     _black_patch,
-    anchor_areas,
     blackened,
     most_dependent,
+    note_anchors,
     token_dependency,
     trajectory_scale,
 )
@@ -171,12 +172,10 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    tokenizer = trainer.processing_class.tokenizer
-    assert anchor_areas(is_anchor, batch, ["3 4"], tokenizer) == [1.0]
-    assert anchor_areas(-is_anchor, batch, ["3 4"], tokenizer) == [0.0]
-    assert "vppo/anchor_auc" not in trainer._metrics["train"]
-    scored_batch(trainer)
-    assert len(trainer._metrics["train"]["vppo/anchor_auc"]) == 1
+    groups = [SimpleNamespace(inputs=[{"transcription": "3 4"}])]
+    note_anchors(is_anchor, batch, groups, trainer)
+    note_anchors(-is_anchor, batch, groups, trainer)
+    assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]
 
 
 def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch):

@@ -106,24 +106,24 @@ class DependencyWeights:
         trainer.note("vppo/max_scale", scale_B.max().item())
         if (total := dependency_BT.sum()) > 0:
             trainer.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
-        transcriptions = [example["transcription"] for group in groups for example in group.inputs]
-        areas = anchor_areas(dependency_BT, batch, transcriptions, trainer.processing_class.tokenizer)
-        if areas:
-            trainer.note("vppo/anchor_auc", sum(areas) / len(areas))
+        note_anchors(dependency_BT, batch, groups, trainer)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
 
-def anchor_areas(
-    dependency_BT: Tensor, batch: Mapping[str, Any], transcriptions_B: Sequence[str | None], tokenizer: Any
-) -> list[float]:
-    """Return how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
+def note_anchors(
+    dependency_BT: Tensor, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer
+) -> None:
+    """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
     areas, masks_BT = [], batch["completion_mask"].bool()
-    for b, transcription in enumerate(transcriptions_B):
-        if transcription:
+    for b, example in enumerate(example for group in groups for example in group.inputs):
+        if example["transcription"]:
             token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
-            texts = [tokenizer.decode([token]) for token in token_ids]
-            areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), transcribed_tokens(texts, transcription)))
-    return [area for area in areas if not math.isnan(area)]
+            texts = [trainer.processing_class.tokenizer.decode([token]) for token in token_ids]
+            is_anchor_T = transcribed_tokens(texts, example["transcription"])
+            areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), is_anchor_T))
+    defined = [area for area in areas if not math.isnan(area)]
+    if defined:
+        trainer.note("vppo/anchor_auc", sum(defined) / len(defined))
 
 
 def refuse_videos(recipe_name: str, data: TrainingData) -> None:
