@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.mini import BASE, write_world
 from atrl_bench.profiles import Profile, load_profile
+from atrl_bench.training.advantages import GroupRelative
+from atrl_bench.training.clock import PhaseClock, wall_seconds
+from atrl_bench.training.data import load_training_data
+from atrl_bench.training.order import problem_order
+from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.rollouts import build
+from atrl_bench.training.run import load_inputs
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -184,22 +193,21 @@ def _measured(
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[dict[str, list[float]], list[dict[str, float]]]:
     """Return the seconds of each rollout by credit, and the phases of each rollout with the credit."""
-    from atrl_bench.mini import write_world
-    from atrl_bench.training.order import problem_order
+    import torch
 
     data_dir = write_world(run_dir / "world", profile if profile.generated_data else load_profile("mini"))
     if shape is not None:
         profile = _at_shape(profile, shape)
+    now = wall_seconds if torch.cuda.is_available() else time.process_time
     seconds: dict[str, list[float]] = {"uniform": [], credit: []}
     phases: list[dict[str, float]] = []
     with ExitStack() as stack:
-        now = stack.enter_context(_clock())
         trainers = {
             name: stack.enter_context(_trainer(run_dir / name, recipe, name, profile, shape, data_dir))
             for name in seconds
         }
         for trainer in trainers.values():
-            _prepare(trainer)
+            _prepare(trainer, now)
         any_trainer = trainers["uniform"]
         per_rollout = profile.training.prompts_per_rollout
         order = problem_order(len(any_trainer.data.problems), per_rollout * (rollouts + 1), 0)
@@ -207,8 +215,7 @@ def _measured(
             problems = order[rollout * per_rollout : (rollout + 1) * per_rollout]
             rows = [{"row": row} for row in problems for _ in range(profile.training.group_size)]
             for name, trainer in trainers.items():
-                with _graph_timed(trainer):
-                    total, parts = one_rollout(trainer, rows, now)
+                total, parts = one_rollout(trainer, rows, now)
                 if rollout > 0:
                     seconds[name].append(total)
                     if name == credit:
@@ -223,6 +230,7 @@ def one_rollout(trainer: CreditTrainer, rows: list[dict[str, Any]], now: Callabl
     import torch
 
     trainer.clock.pop()
+    graph_before = trainer.credit.graph_seconds if trainer.credit else 0.0
     started = now()
     for _ in range(trainer.updates_per_rollout):
         for _ in range(trainer.args.gradient_accumulation_steps):
@@ -235,47 +243,21 @@ def one_rollout(trainer: CreditTrainer, rows: list[dict[str, Any]], now: Callabl
     parts = trainer.clock.pop()
     # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.
     parts["forward"] = parts.pop("forward_backward", 0.0)
+    if trainer.credit is not None and (graph := trainer.credit.graph_seconds - graph_before):
+        parts["graph"] = graph
+        parts["credit"] -= graph
     return seconds, parts
 
 
-@contextmanager
-def _clock() -> Iterator[Callable[[], float]]:
-    """Yield the clock of the measurement, which is the phases' too while this lasts."""
-    import torch
-
-    from atrl_bench.training import clock
-
-    if torch.cuda.is_available():
-        yield clock._now
-        return
-    usual, clock._now = clock._now, time.process_time
-    try:
-        yield time.process_time
-    finally:
-        clock._now = usual
-
-
-def _prepare(trainer: CreditTrainer) -> None:
+def _prepare(trainer: CreditTrainer, now: Callable[[], float]) -> None:
     """Make the trainer ready for steps of size nothing, with the backward pass as a phase of its own."""
+    trainer.clock = PhaseClock(now)
     trainer.model.train()
     trainer.create_optimizer()
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     for group in trainer.optimizer.param_groups:
         group["lr"] = 0.0
     trainer.accelerator.backward = _timed(trainer, "backward", trainer.accelerator.backward)
-
-
-@contextmanager
-def _graph_timed(trainer: CreditTrainer) -> Iterator[None]:
-    """Count building and partitioning the token graph as a phase of its own while this lasts."""
-    from atrl_bench.credit import rules
-
-    usual = rules.cosine_graph, rules.partition
-    rules.cosine_graph, rules.partition = (_timed(trainer, "graph", function) for function in usual)
-    try:
-        yield
-    finally:
-        rules.cosine_graph, rules.partition = usual
 
 
 def _timed(trainer: CreditTrainer, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,53 +272,44 @@ def _timed(trainer: CreditTrainer, phase: str, function: Callable[..., Any]) -> 
 # What is measured -----------------------------------------------------------------------------------------------------
 
 
+class EveryGroup(GroupRelative):
+    """TRL's advantages, and a credit for every group: random weights answer all wrong, so that none would have one."""
+
+    every_group = True
+
+
 @contextmanager
 def _trainer(
-    folder: Path, recipe: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
+    run_dir: Path, recipe_name: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
 ) -> Iterator[CreditTrainer]:
-    from atrl_bench.mini import BASE
-    from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import _build
-
-    if shape is None:
-        base = str(BASE) if profile.model == "mini" else profile.model
-        with _build(folder, load_recipe(recipe, credit=credit), profile, base, data_dir, 0) as trainer:
-            yield trainer
-        return
-    with _random_trainer(folder, recipe, credit, profile, shape, data_dir) as trainer:
-        # Answers of random weights are all wrong, and a group without signal would be given no credit.
-        trainer._needs_credit = lambda group: True  # type: ignore[method-assign]
-        yield trainer
-
-
-@contextmanager
-def _random_trainer(
-    folder: Path, recipe: str, credit: str, profile: Profile, shape: Shape, data_dir: Path
-) -> Iterator[CreditTrainer]:
-    """Yield the trainer of a model with random weights; adapters are trained, so that one GPU holds it."""
-    from transformers import AutoProcessor
-
-    from atrl_bench.mini import BASE
-    from atrl_bench.training.data import load_training_data
-    from atrl_bench.training.recipe import RolloutRecipe, load_recipe
-    from atrl_bench.training.rollouts import build
-    from atrl_bench.training.run import _adapters
-    from atrl_bench.training.trainer_inputs import TrainerInputs
-
-    chosen = load_recipe(recipe, credit=credit, finetuning="lora")
-    if not isinstance(chosen, RolloutRecipe):
+    """Yield the trainer; of random weights adapters are trained, so that one GPU holds them."""
+    recipe = load_recipe(recipe_name, credit=credit, **({"finetuning": "lora"} if shape else {}))
+    if not isinstance(recipe, RolloutRecipe):
         raise InvalidFileError(
-            f"Recipe {recipe} samples no responses.",
+            f"Recipe {recipe_name} samples no responses.",
             why="A step's phases are those of training on rollouts.",
             next_step="atrl-bench overhead --recipe grpo",
         )
+    if shape is None:
+        base = str(BASE) if profile.model == "mini" else profile.model
+        with build(load_inputs(run_dir, recipe, profile, base, data_dir, seed=0)) as trainer:
+            yield trainer
+        return
+    with build(_random_inputs(run_dir, recipe, profile, shape, data_dir)) as trainer:
+        trainer.estimator = EveryGroup()
+        yield trainer
+
+
+def _random_inputs(
+    run_dir: Path, recipe: RolloutRecipe, profile: Profile, shape: Shape, data_dir: Path
+) -> TrainerInputs[RolloutRecipe]:
+    from transformers import AutoProcessor
+
     processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
     pixels = shape.visual_tokens * 28 * 28
     processor.image_processor.size = {"shortest_edge": pixels, "longest_edge": pixels}
-    data = load_training_data(chosen.data, data_dir)
-    start = TrainerInputs(chosen, profile, folder, random_model(shape), processor, data, _adapters(chosen), 0)
-    with build(start) as trainer:
-        yield trainer
+    data = load_training_data(recipe.data, data_dir)
+    return TrainerInputs(recipe, profile, run_dir, random_model(shape), processor, data, seed=0)
 
 
 def _at_shape(profile: Profile, shape: Shape) -> Profile:
@@ -357,8 +330,6 @@ def random_model(shape: Shape) -> Any:
     """Return a Qwen2.5-VL of this shape with random weights, on the GPU if there is one, reading the mini tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
-
-    from atrl_bench.mini import BASE
 
     config = AutoConfig.from_pretrained(BASE)
     text, vision = config.text_config, config.vision_config

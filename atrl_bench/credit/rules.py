@@ -10,8 +10,9 @@ Shapes: T response tokens, S columns, K clusters.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -42,6 +43,8 @@ class Credit:
     """The cluster of each token; every token its own one for rules that do not group."""
     diagnostics: dict[str, float]
     """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
+    graph_seconds: float = 0.0
+    """What building the graph and dividing it into clusters took."""
 
 
 class CreditRule(Protocol):
@@ -89,8 +92,10 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     if connectivity_T.sum() <= 0:
         return uniform(attention, config, seed)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
+    started = time.perf_counter()
     graph = cosine_graph(rows, config)
     cluster_T = partition(graph, config, seed)
+    graph_seconds = time.perf_counter() - started
     similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
     diagnostics = {
         "edge_density": edge_density(rows, config),
@@ -106,9 +111,10 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
     weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
-    return _credit(
+    credit = _credit(
         weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
     )
+    return replace(credit, graph_seconds=graph_seconds)
 
 
 def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -215,7 +221,7 @@ def _kept(
 def _rearranged(base: Credit, source_T: NDArray[np.int64]) -> Credit:
     credit_T = base.credit_T[torch.from_numpy(source_T.copy())]
     diagnostics = base.diagnostics | placement(credit_T.double().numpy(), base.connectivity_T.double().numpy())
-    return Credit(credit_T, base.connectivity_T, base.importance_T, base.cluster_T, diagnostics)
+    return replace(base, credit_T=credit_T, diagnostics=diagnostics)
 
 
 def _credit(

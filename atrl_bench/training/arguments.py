@@ -1,4 +1,4 @@
-"""A recipe and a profile as the arguments of TRL's GRPOConfig. Pure arithmetic: nothing heavy is imported.
+"""A recipe and a profile as the arguments of TRL's configs. Pure arithmetic: nothing heavy is imported.
 
 Every value that TRL's defaults would decide otherwise is written out; `loss_type`, `beta` and `use_bias_correction_kl`
 are the ones that silently change a method.
@@ -6,6 +6,7 @@ are the ones that silently change a method.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError
@@ -19,6 +20,11 @@ from atrl_bench.training.rewards.steps import ACCURACY_WEIGHT
 LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
 # Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
 CHECKPOINTING_TOKENS = 1024
+
+
+def num_devices() -> int:
+    """Return on how many devices this run was launched."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:
@@ -44,7 +50,7 @@ def trl_arguments(
     steps = _divide(completions, sizes.completions_per_device * num_devices, "completions_per_device times devices")
     accumulation = _divide(steps, updates, "optimiser steps per rollout")
     _divide(sizes.completions_per_device * steps, sizes.group_size, "group_size")
-    token_form = recipe.objective != "gspo" or recipe.credit.rule != "uniform"
+    token_form = recipe.objective != "gspo" or recipe.weighs_tokens
     arguments: dict[str, Any] = {
         # Rollouts
         "num_generations": sizes.group_size,
@@ -82,8 +88,10 @@ def trl_arguments(
 def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
     """Return what each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
-    usual = [ACCURACY_WEIGHT] * (1 if recipe.overlong_cache_fraction is None else 2)
-    return [*usual, step_rewards.key_steps, step_rewards.validity]
+    right = 1.0 if recipe.rewards == "typed" else ACCURACY_WEIGHT
+    usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)
+    others = [1.0] * (bool(recipe.format_reward) + 2 * (recipe.temporal is not None))
+    return [*usual, *others, step_rewards.key_steps, step_rewards.validity]
 
 
 def common_arguments(
@@ -113,14 +121,22 @@ def common_arguments(
     }
 
 
-def batch_arguments(
+def imitation_arguments(
     recipe: Recipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the common arguments of a run whose batches, of `prompts_per_rollout` examples, are one update each."""
+    """Return the SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
     sizes = recipe.sizes(profile)
     at_once = sizes.completions_per_device * num_devices
     accumulation = _divide(sizes.prompts_per_rollout, at_once, "completions_per_device times devices")
-    return common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed)
+    return {
+        "loss_type": "nll",
+        "packing": False,
+        "max_length": None,  # too long rows are left out, not cut: a cut prompt would lose its image
+        "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "remove_unused_columns": False,
+        **common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed),
+    }
 
 
 def pairs_per_update(recipe: PreferenceRecipe, profile: Profile) -> int:
@@ -152,11 +168,6 @@ def pair_arguments(
         **common,
         "per_device_train_batch_size": at_once,
     }
-
-
-def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
-    """Return the length of the stretch before the limit over which DAPO's punishment of length grows, in tokens."""
-    return max(1, int(cache_fraction * max_response_tokens))
 
 
 def _divide(total: int, parts: int, name: str) -> int:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 class PhaseClock:
     """Seconds per phase; a phase inside another one counts for itself only."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self._now = wall_seconds if now is None else now
         self._seconds: dict[str, float] = defaultdict(float)
         self._inner: list[float] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of the block to `name`."""
-        started = _now()
+        started = self._now()
         self._inner.append(0.0)
         try:
             yield
         finally:
-            elapsed = _now() - started
+            elapsed = self._now() - started
             self._seconds[name] += elapsed - self._inner.pop()
             if self._inner:
                 self._inner[-1] += elapsed
@@ -41,7 +42,8 @@ class PhaseClock:
         return seconds
 
 
-def _now() -> float:
+def wall_seconds() -> float:
+    """Return the time, at which every kernel that has been started is done."""
     import torch
 
     if torch.cuda.is_available():  # kernels run on after the call that started them has returned

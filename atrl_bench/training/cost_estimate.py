@@ -21,7 +21,7 @@ from typing import Any
 
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import PACKAGE
-from atrl_bench.training.arguments import CHECKPOINTING_TOKENS, batch_arguments, num_rollouts, trl_arguments
+from atrl_bench.training.arguments import CHECKPOINTING_TOKENS, num_rollouts
 from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 
@@ -34,7 +34,6 @@ DECODED_PER_SECOND = 2000.0 * 7e9  # tokens times parameters, one device, transf
 CPU_FLOPS = 5e10  # one core, float32
 CPU_MAX_PARAMETERS = 50e6
 USED_FRACTION = 0.3
-UNKNOWN = "the size of {model} is not known here"
 
 
 @dataclass(frozen=True)
@@ -74,35 +73,24 @@ def _num_parameters(path: Path) -> int:
 
 def estimate(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return devices, memory, hours and disk of one run; numbers first, then the words that explain them."""
-    sizes = recipe.sizes(profile)
-    rollouts = num_rollouts(recipe, profile)
-    completions = rollouts * sizes.prompts_per_rollout * sizes.group_size
-    counts = {"rollouts": rollouts, "responses": completions}
-    shape = model_shape(profile.model)
-    if shape is None:
-        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
-    response = USED_FRACTION * sizes.max_response_tokens
-    tokens = completions * (USED_FRACTION * sizes.max_prompt_tokens + response)
-    checkpointing = trl_arguments(recipe, profile, rollouts=rollouts)["gradient_checkpointing"]
-    passes = (8 if checkpointing else 6) + 2 + (2 if recipe.kl_coef else 0) + (2 if recipe.critic else 0)
-    compute = passes * shape.num_parameters * tokens
-    decoding = shape.num_parameters * completions * response
-    return {**counts, **_resources(recipe, sizes, shape, compute, decoding, reference=bool(recipe.kl_coef))}
+    sizes, rollouts = recipe.sizes(profile), num_rollouts(recipe, profile)
+    responses = rollouts * sizes.prompts_per_rollout * sizes.group_size
+    return _needs(
+        recipe,
+        profile,
+        {"rollouts": rollouts, "responses": responses},
+        sequences=responses,
+        sampled=responses,
+        scoring_passes=1 + bool(recipe.kl_coef) + bool(recipe.critic),
+        reference=bool(recipe.kl_coef),
+    )
 
 
 def estimate_batches(recipe: Recipe, profile: Profile) -> dict[str, Any]:
     """Return the same for a run over batches of examples: no responses are drawn, and nothing is scored."""
-    sizes = recipe.sizes(profile)
     batches = num_rollouts(recipe, profile)
-    examples = batches * sizes.prompts_per_rollout
-    counts = {"batches": batches, "examples": examples}
-    shape = model_shape(profile.model)
-    if shape is None:
-        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
-    tokens = examples * USED_FRACTION * (sizes.max_prompt_tokens + sizes.max_response_tokens)
-    checkpointing = batch_arguments(recipe, profile, batches=batches)["gradient_checkpointing"]
-    compute = (8 if checkpointing else 6) * shape.num_parameters * tokens
-    return {**counts, **_resources(recipe, sizes, shape, compute, 0.0, reference=False)}
+    examples = batches * recipe.sizes(profile).prompts_per_rollout
+    return _needs(recipe, profile, {"batches": batches, "examples": examples}, sequences=examples)
 
 
 def estimate_pairs(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
@@ -111,34 +99,48 @@ def estimate_pairs(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]
     A pair is two responses; each goes through the policy forward and backward, through the reference, and once more
     where there is a credit.
     """
-    sizes = recipe.sizes(profile)
-    if recipe.pairs is None:
-        counts = {"pairs": describe(recipe.data).num_rows}
-        sampled = 0
-    else:
+    sizes, sampled = recipe.sizes(profile), 0
+    counts = {"pairs": describe(recipe.data).num_rows}
+    if recipe.pairs is not None:
         problems = min(num_rollouts(recipe, profile) * sizes.prompts_per_rollout, describe(recipe.data).num_rows)
         sampled = problems * sizes.group_size
         counts = {"responses": sampled, "pairs": problems * recipe.pairs.max_pairs_per_problem}
-    shape = model_shape(profile.model)
-    if shape is None:
-        return {**counts, "basis": UNKNOWN.format(model=profile.model)}
-    response = USED_FRACTION * sizes.max_response_tokens
-    tokens = 2 * recipe.num_epochs * counts["pairs"] * (USED_FRACTION * sizes.max_prompt_tokens + response)
-    checkpointing = sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
-    passes = (8 if checkpointing else 6) + 2 + (0 if recipe.credit.rule == "uniform" else 2)
-    compute, decoding = passes * shape.num_parameters * tokens, shape.num_parameters * sampled * response
-    return {**counts, **_resources(recipe, sizes, shape, compute, decoding, reference=True)}
+    return _needs(
+        recipe,
+        profile,
+        counts,
+        sequences=2 * recipe.num_epochs * counts["pairs"],
+        sampled=sampled,
+        scoring_passes=1 + (recipe.credit.rule != "uniform"),
+        reference=True,
+    )
 
 
-def _resources(
-    recipe: Recipe, sizes: TrainingSizes, shape: ModelShape, compute: float, decoding: float, *, reference: bool
+def _needs(
+    recipe: Recipe,
+    profile: Profile,
+    counts: dict[str, int],
+    *,
+    sequences: int,
+    sampled: int = 0,
+    scoring_passes: int = 0,
+    reference: bool = False,
 ) -> dict[str, Any]:
-    """Return devices, memory, hours and disk for so many FLOPs and decoded tokens times parameters."""
+    """Return the counts, and what training on so many sequences takes after so many responses have been sampled."""
+    sizes, shape = recipe.sizes(profile), model_shape(profile.model)
+    if shape is None:
+        return {**counts, "basis": f"the size of {profile.model} is not known here"}
+    response = USED_FRACTION * sizes.max_response_tokens
+    tokens = sequences * (USED_FRACTION * sizes.max_prompt_tokens + response)
+    checkpointing = sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
+    compute = ((8 if checkpointing else 6) + 2 * scoring_passes) * shape.num_parameters * tokens
+    decoding = shape.num_parameters * sampled * response
     full = recipe.finetuning == "full"
     disk = shape.num_parameters * (4 + 2 * 12 if full else 2 + 0.1) / GB
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         minutes = (compute + 2 * decoding) / CPU_FLOPS / 60
         return {
+            **counts,
             "gpus": 0,
             "minutes": round(minutes, 1),
             "disk_gb": round(disk, 2),
@@ -147,6 +149,7 @@ def _resources(
     gpus, memory = _devices(recipe, sizes, shape, reference)
     hours = (compute / DEVICE_FLOPS + decoding / DECODED_PER_SECOND) / 3600
     return {
+        **counts,
         "gpus": gpus,
         "gb_per_gpu": round(memory),
         "gpu_hours": round(hours),

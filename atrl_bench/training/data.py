@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.models.prompts import choose_template, render, with_choices
+from atrl_bench.models.prompts import TEMPLATES, choose_template, render, with_choices
+from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.rewards.steps import (
     OFFICIAL,
     KeyStep,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow
     from PIL.Image import Image
 
-    from atrl_bench.models.video import Video
     from atrl_bench.profiles import TrainingSizes
 
 MAX_BAD_FRACTION = 0.01
@@ -78,10 +78,12 @@ TRAINING_SETS = {
 # The same set is published with the one or the other name.
 QUESTION_COLUMNS = ("problem", "question", "prompt")
 IMAGE_COLUMNS = ("images", "image")
+# What a reward may ask of a problem, or a weighting be checked by.
+REWARD_COLUMNS = ("answer", "transcription", "kind", "process", "key_steps", "section_marks")
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingProblem:
     """One row: what is asked, what is shown, what is right."""
 
     problem_id: str
@@ -122,11 +124,16 @@ class TrainingData:
     """The usable rows of a training set, and how many were left out for which reason."""
 
     name: str
-    problems: list[Problem]
+    problems: list[TrainingProblem]
     left_out: dict[str, int] = field(default_factory=dict)
     num_frames: int = 16  # of a video, evenly spaced
     video_max_pixels: int | None = None
     unreadable: set[int] = field(default_factory=set)  # rows whose file turned out to be damaged
+
+    @property
+    def has_videos(self) -> bool:
+        """Whether some problem is about a video."""
+        return any(problem.videos for problem in self.problems)
 
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
         """Return the data with its videos read at these sizes."""
@@ -137,35 +144,28 @@ class TrainingData:
 
         Where the row's file cannot be decoded it is the next row: the same one in a run that is resumed.
         """
-        for place in (*range(index, len(self.problems)), *range(index)):
-            problem = self.problems[place]
+        for row in (*range(index, len(self.problems)), *range(index)):
+            problem = self.problems[row]
             try:
                 images, videos = problem.decoded(), self._read(problem)
             except OSError:
-                self._note_unreadable(place)
+                self._note_unreadable(row)
                 continue
             template = choose_template(run_seed, problem.problem_id)
             return {
                 "prompt": [{"role": "user", "content": problem.content(template)}],
                 "images": images,
                 "videos": videos,
-                "answer": problem.answer,
-                "transcription": problem.transcription,
-                "kind": problem.kind,
                 "choices": list(problem.choices),
-                "process": problem.process,
-                "key_steps": problem.key_steps,
-                "section_marks": problem.section_marks,
+                **{name: getattr(problem, name) for name in REWARD_COLUMNS},
             }
         raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
 
-    def _read(self, problem: Problem) -> list[Video]:
-        from atrl_bench.models.video import read_video
-
+    def _read(self, problem: TrainingProblem) -> list[Video]:
         return [read_video(path, self.num_frames, max_pixels=self.video_max_pixels) for path in problem.videos]
 
-    def _note_unreadable(self, place: int) -> None:
-        self.unreadable.add(place)
+    def _note_unreadable(self, row: int) -> None:
+        self.unreadable.add(row)
         if len(self.unreadable) > max(1, MAX_BAD_FRACTION * len(self.problems)):
             raise MissingDataError(
                 f"{len(self.unreadable)} rows of {self.name} have an image or a video that cannot be decoded.",
@@ -178,8 +178,6 @@ class TrainingData:
 
         A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
         """
-        from atrl_bench.models.prompts import TEMPLATES
-
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
         texts = []
         for problem in self.problems:
@@ -204,13 +202,11 @@ class TrainingData:
         return replace(self, problems=kept, left_out=left_out)
 
     def _most_video_tokens(self) -> int:
-        from atrl_bench.models.video import SIDE, TEMPORAL_PATCH
-
         per_frame = (self.video_max_pixels or 0) // SIDE**2
         return self.num_frames // TEMPORAL_PATCH * per_frame
 
 
-def stream_problems(name: str, data_dir: Path | None) -> Iterator[Problem]:
+def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProblem]:
     """Yield every row of training set `name`, usable or not, with a few dozen of them in memory at a time."""
     import pyarrow.parquet
 
@@ -313,7 +309,6 @@ def _describe_pairs(path: Path) -> TrainingSet:
 
 
 def _root(name: str, data_dir: Path | None) -> Path:
-    """Return the set's folder."""
     return (data_dir or Path()) / (describe(name).folder or name)
 
 
@@ -334,8 +329,6 @@ def _files(name: str, data_dir: Path | None) -> list[Path]:
 
 
 def _read(name: str, data_dir: Path | None) -> pyarrow.Table:
-    """Return all rows, from the folder or from the hub."""
-    import pyarrow
     import pyarrow.parquet
 
     described = describe(name)
@@ -367,24 +360,24 @@ def _read_hub(hub_id: str) -> pyarrow.Table:
         ) from None
 
 
-def _check_columns(name: str, described: TrainingSet, known: Sequence[str]) -> None:
+def _check_columns(name: str, described: TrainingSet, column_names: Sequence[str]) -> None:
     media = (described.media,) if described.media else IMAGE_COLUMNS
     for columns in (QUESTION_COLUMNS, media, (described.answer,), (described.rejected or described.answer,)):
-        if not set(columns) & set(known):
+        if not set(columns) & set(column_names):
             raise MissingDataError(
                 f"Training set {name} has no column {' or '.join(columns)}.",
-                why=f"Its columns are {', '.join(known)}.",
+                why=f"Its columns are {', '.join(column_names)}.",
             )
 
 
-def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> Problem:
+def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
     # Some sets mark the place of an image in the text; the chat template has its own marks.
     question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
     images, videos = _media(described, row, root)
     solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))
-    return Problem(
+    return TrainingProblem(
         problem_id=str(row.get(str(described.problem_id), index)),
         question=with_choices(question, choices) if choices else question,
         answer=gold_answer(final_answer(solution, marks)),
@@ -413,7 +406,7 @@ def _media(
     return tuple(image["bytes"] if isinstance(image, dict) else image for image in values), ()
 
 
-def _checked(problem: Problem) -> tuple[Problem, str]:
+def _checked(problem: TrainingProblem) -> tuple[TrainingProblem, str]:
     """Return the problem, and why it cannot be used if it cannot."""
     if not problem.images and not problem.videos:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.

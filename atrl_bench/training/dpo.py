@@ -23,23 +23,21 @@ from trl import DPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
-from atrl_bench.training.data import TrainingData
 from atrl_bench.training.multimodal import visual_positions
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.weights.credit import TokenWeights
+from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights.credit import CreditWeights
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):
     """DPOTrainer on pairs about a TrainingData, with token credit and resumable updates."""
 
-    def __init__(self, *, recipe: PreferenceRecipe, data: TrainingData, run_seed: int, **trl: Any) -> None:
-        super().__init__(**trl)
-        self.prepare_run(data=data)
-        self.recipe = recipe
-        self.token_weights = None
+    def __init__(self, inputs: TrainerInputs[PreferenceRecipe], **trl: Any) -> None:
+        super().__init__(inputs, **trl)
+        self.recipe = recipe = inputs.recipe
         if recipe.credit.rule != "uniform":
-            self.token_weights = TokenWeights(recipe.credit, self._looking_model(), self._tokenizer, run_seed)
+            self.credit = CreditWeights(recipe.credit, self._looking_model(), self._tokenizer, self.run_seed)
 
     def _looking_model(self) -> nn.Module:
         """Return the model whose attention gives the credit; the policy at the start is the reference."""
@@ -48,21 +46,21 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         return model
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
-        if self.token_weights is None:
+        if self.credit is None:
             return super()._compute_loss(model, inputs, return_outputs)
         with self.clock.phase("credit"):
-            weights_BT = self._credit(inputs, self.token_weights)
+            weights_BT = self._credit(inputs, self.credit)
         models = [self.accelerator.unwrap_model(self.model)] + ([self.ref_model] if self.ref_model is not None else [])
         with multiplied_logprobs(models, weights_BT):
             return super()._compute_loss(model, inputs, return_outputs)
 
-    def _credit(self, inputs: dict[str, Any], token_weights: TokenWeights) -> Tensor:
+    def _credit(self, inputs: dict[str, Any], credit: CreditWeights) -> Tensor:
         """Return weights_BT: the credit of each response token, one elsewhere, from one more scoring pass."""
         input_ids, mask_BS = inputs["input_ids"], inputs["completion_mask"]
         num_tokens = input_ids.shape[1] - int(mask_BS.argmax(1).min())
         fields = {name: value for name, value in inputs.items() if name != "completion_mask"}
         with (
-            token_weights.record(num_tokens) as recording,
+            credit.capture.record(num_tokens) as recording,
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             self._adapters_as_at_the_start(),
@@ -71,7 +69,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             output = self._looking_model()(
                 **fields, use_cache=False, labels=input_ids.masked_fill(mask_BS == 0, -100), fused_lm_head=True
             )
-        weights_BT = token_weights.weights(
+        weights_BT = credit.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
             visual_BS=visual_positions(inputs, self.model.config),
@@ -81,8 +79,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             needed_B=[True] * len(input_ids),
             transcriptions=[None] * len(input_ids),
         )
-        for name, value in token_weights.pop_diagnostics().items():
-            self._note(name, value)
+        self.note_credit()
         return weights_BT
 
     def _adapters_as_at_the_start(self) -> AbstractContextManager[Any]:
@@ -91,11 +88,6 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             context: AbstractContextManager[Any] = use_adapter(self.accelerator.unwrap_model(self.model), None)
             return context
         return nullcontext()
-
-    def release(self) -> None:
-        """Give the model its own attention function back, before it is saved."""
-        if self.token_weights is not None:
-            self.token_weights.remove()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,8 +19,11 @@ from torch import Tensor, nn
 from trl.trainer.utils import pad
 
 from atrl_bench.models.decoding import Draw, Sampling, sample
+from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
-from atrl_bench.training.multimodal import Visual, joined
+from atrl_bench.training.multimodal import Visual, joined_visuals, read_prompt, token_types
+
+MediaIds = tuple[int | None, int | None]  # the tokens that stand for an image and for a video
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
@@ -31,38 +35,57 @@ def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> in
     return max(1, int(SAMPLER_GB * GB // (of_a_position * num_positions)))
 
 
+@dataclass(frozen=True)
+class PromptBatch:
+    """Prompts about to be answered, each of them once."""
+
+    keys_P: list[str]  # what names the random numbers of each
+    token_ids_P: list[list[int]]
+    token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
+    visuals_P: list[Visual]
+    images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
+
+
+def read_prompts(
+    processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype, media_ids: MediaIds
+) -> PromptBatch:
+    """Return what the processor makes of prompts with images and videos."""
+    read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
+    types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
+    token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
+    return PromptBatch(list(keys_P), token_ids_P, {"mm_token_type_ids": types_P}, visuals_P)
+
+
 def sample_groups(
-    model: nn.Module,
-    prompt_ids_P: Sequence[list[int]],
-    token_fields: Mapping[str, Sequence[list[int]]],
-    visuals_P: Sequence[Visual],
-    keys_P: Sequence[str],
+    model: Any,
+    prompts: PromptBatch,
+    sizes: TrainingSizes,
     *,
     group_size: int,
-    dtype: torch.dtype,
-    sampling: Sampling,
+    run_seed: int,
     pad_id: int,
     eos_ids: Sequence[int],
-    forbidden_ids: Sequence[int],
+    media_ids: MediaIds,
 ) -> list[list[int]]:
     """Return P * G responses as token ids, group by group, each with the token that ended it.
 
-    `visuals_P` holds the tensors of each prompt's images and videos, `token_fields` what else the processor says of
-    its tokens. A key names the random numbers of a prompt's responses. `dtype` is that of the keys and values.
+    No response has one of the `media_ids`.
     """
-    longest = max(map(len, prompt_ids_P)) + sampling.max_new_tokens
-    step = max(1, sequences_at_once(model.config, longest, dtype) // group_size)
+    sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
+    longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
+    step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
     responses: list[list[int]] = []
-    with _without_tokens(model, forbidden_ids):
-        for start in range(0, len(prompt_ids_P), step):
+    with _without_tokens(model, [token_id for token_id in media_ids if token_id is not None]):
+        for start in range(0, len(prompts.keys_P), step):
             part = slice(start, start + step)
-            fields = {name: rows_P[part] for name, rows_P in token_fields.items()}
-            inputs = _padded(prompt_ids_P[part], fields, pad_id, _device(model))
-            draws = [Draw(place, key, repeat) for place, key in enumerate(keys_P[part]) for repeat in range(group_size)]
-            answers = sample(model, inputs | joined(visuals_P[part], _device(model)), draws, eos_ids, sampling)
+            fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
+            inputs = _padded(prompts.token_ids_P[part], fields, pad_id, model.device)
+            inputs |= joined_visuals(prompts.visuals_P[part], model.device)
+            keys = enumerate(prompts.keys_P[part])
+            draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
             responses += [
                 [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)
-                for answer in answers
+                for answer in sample(model, inputs, draws, eos_ids, sampling)
             ]
     return responses
 
@@ -96,7 +119,3 @@ def _without_tokens(model: nn.Module, token_ids: Sequence[int]) -> Iterator[None
         yield
     finally:
         handle.remove()
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

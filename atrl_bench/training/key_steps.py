@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig, UselessReplyError
-from atrl_bench.training.data import Problem, describe, load_training_data
+from atrl_bench.training.data import TrainingProblem, describe, load_training_data
 from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ List the key steps that every correct solution has to state: intermediate values
 Problem:
 {question}
 
-{given}"""
+{solution}"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def extract_key_steps(
 
     with ChatClient(endpoint, sleep=sleep) as client, path.open("a", encoding="utf-8") as file:
 
-        def ask(problem: Problem) -> None:
+        def ask(problem: TrainingProblem) -> None:
             nonlocal done, num_refused
             try:
                 steps = _ask(client, problem)
@@ -115,7 +115,7 @@ def extract_key_steps(
     return KeyStepsResult(path, len(read_key_step_file(path)), num_refused)
 
 
-def _ask(client: ChatClient, problem: Problem) -> tuple[KeyStep, ...]:
+def _ask(client: ChatClient, problem: TrainingProblem) -> tuple[KeyStep, ...]:
     messages = request(problem)
 
     def attempt() -> tuple[KeyStep, ...]:
@@ -127,14 +127,14 @@ def _ask(client: ChatClient, problem: Problem) -> tuple[KeyStep, ...]:
     return client.retried(attempt)
 
 
-def request(problem: Problem) -> list[dict[str, Any]]:
+def request(problem: TrainingProblem) -> list[dict[str, Any]]:
     """Return the chat messages that ask for one problem's key steps: with its chain, or with its images and answer."""
     if problem.process:
-        source, task, given = "a correct solution of it", "", f"Solution:\n{problem.process}"
+        source, task, solution = "a correct solution of it", "", f"Solution:\n{problem.process}"
     else:
         source, task = "its correct answer", "First solve the problem in a few lines. "
-        given = f"Correct answer:\n{problem.answer}"
-    text = INSTRUCTION.format(source=source, task=task, question=problem.question, given=given)
+        solution = f"Correct answer:\n{problem.answer}"
+    text = INSTRUCTION.format(source=source, task=task, question=problem.question, solution=solution)
     images = [] if problem.process else [_image_part(picture) for picture in problem.decoded()]
     return [{"role": "user", "content": [*images, {"type": "text", "text": text}]}]
 
@@ -144,10 +144,10 @@ def read_reply(text: str) -> tuple[KeyStep, ...]:
     text = text[-MAX_REPLY_CHARACTERS:]
     starts = [match.start() for match in re.finditer(r'\{\s*"Steps"', text)]
     try:
-        found, _ = json.JSONDecoder().raw_decode(text[starts[-1] :]) if starts else (None, 0)
+        reply, _ = json.JSONDecoder().raw_decode(text[starts[-1] :]) if starts else (None, 0)
     except (json.JSONDecodeError, RecursionError):
         return ()
-    steps = read_key_steps(found)
+    steps = read_key_steps(reply)
     if len(steps) > MAX_KEY_STEPS or any(len(name) > MAX_NAME_CHARACTERS for step in steps for name in step):
         return ()
     return steps

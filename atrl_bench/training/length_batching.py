@@ -60,12 +60,8 @@ def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool) -
 
 def joined(values_Bt: Sequence[Tensor], parts: Sequence[Part], num_tokens: int, *, fill: float = 0.0) -> Tensor:
     """Return the parts' values per response token in the order and shape of the whole batch."""
-    padded = [
-        torch.nn.functional.pad(value, (0, num_tokens - value.shape[1]), value=fill)
-        if value.shape[1] < num_tokens
-        else value
-        for value in values_Bt
-    ]
+    pad = torch.nn.functional.pad
+    padded = [pad(value, (0, num_tokens - value.shape[1]), value=fill) for value in values_Bt]
     whole_BT = torch.cat(padded)
     rows = torch.cat([part.rows for part in parts])
     if torch.equal(rows, torch.arange(len(rows))):

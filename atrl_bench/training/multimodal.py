@@ -51,7 +51,7 @@ def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Se
     ]
 
 
-def joined(visuals: Sequence[Visual], device: torch.device) -> Visual:
+def joined_visuals(visuals: Sequence[Visual], device: torch.device) -> Visual:
     """Return the tensors of several prompts as the model takes them, image after image and video after video."""
     names = dict.fromkeys(name for visual in visuals for name in visual)
     return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
@@ -62,11 +62,8 @@ def split_by_prompt(fields: Mapping[str, Any], num_images_P: Sequence[int]) -> l
     tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
     split = split_pixel_values_by_grid({**tensors, "num_images": list(num_images_P)})
     return [
-        {
-            name: split[name][place] if isinstance(split[name], list) else split[name][place : place + 1]
-            for name in tensors
-        }
-        for place in range(len(num_images_P))
+        {name: split[name][p] if isinstance(split[name], list) else split[name][p : p + 1] for name in tensors}
+        for p in range(len(num_images_P))
     ]
 
 
@@ -88,6 +85,8 @@ def visual_positions(fields: Mapping[str, Any], config: object) -> Tensor:
     return visual_columns(config, fields["input_ids"]) if types_BS is None else types_BS != 0
 
 
-def seeing(model: Callable[..., Any], visuals: Sequence[Visual], device: torch.device) -> Callable[..., Any]:
+def with_visual_inputs(
+    model: Callable[..., Any], visuals: Sequence[Visual], device: torch.device
+) -> Callable[..., Any]:
     """Return the model with these images and videos among its inputs: TRL names only those that it knows."""
-    return partial(model, **joined(visuals, device))
+    return partial(model, **joined_visuals(visuals, device))

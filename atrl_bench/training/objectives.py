@@ -1,4 +1,4 @@
-"""What the objectives need beyond TRL's loss, as values that its loss reads: nothing here is a loss.
+"""What the objectives need beyond TRL's loss: values that it reads, and one term that is added to it.
 
 TRL's loss takes its inputs after the forward pass, so a reference point or a normaliser set there changes the
 objective without a copy of it.
@@ -42,3 +42,8 @@ def items_for_token_sums(num_responses: int, steps_per_generation: int) -> Tenso
     are those of this forward pass on all processes.
     """
     return torch.tensor(float(num_responses * steps_per_generation))
+
+
+def entropy_penalty(logprobs_BT: Tensor, mask_BT: Tensor, num_tokens: Tensor, weight: float) -> Tensor:
+    """Return the weighted mean of -log pi over the sampled tokens, of which an update has `num_tokens` (VPPO)."""
+    return weight * -(logprobs_BT * mask_BT).sum() / num_tokens

@@ -28,8 +28,8 @@ def problem_order(num_problems: int, count: int, run_seed: int) -> list[int]:
 
 def further_problems(num_problems: int, used: Sequence[int], run_seed: int, rollout: int) -> Iterator[int]:
     """Yield problems beyond those of a rollout, for dynamic sampling: unused ones first, then all again."""
-    hand = generator("further", run_seed, rollout)
+    rng = generator("further", run_seed, rollout)
     fresh = np.setdiff1d(np.arange(num_problems), np.asarray(used))
-    yield from map(int, hand.permutation(fresh))
+    yield from map(int, rng.permutation(fresh))
     while True:
-        yield from map(int, hand.permutation(num_problems))
+        yield from map(int, rng.permutation(num_problems))

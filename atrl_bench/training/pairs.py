@@ -10,33 +10,31 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import PartialState
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.models.decoding import Sampling
-from atrl_bench.profiles import TrainingSizes
+from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.group_sampling import sample_groups
-from atrl_bench.training.multimodal import read_prompt, token_types, with_media
+from atrl_bench.training.group_sampling import read_prompts, sample_groups
+from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.order import generator
-from atrl_bench.training.recipe import PairSampling
+from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.accuracy import AccuracyReward
-
-if TYPE_CHECKING:
-    from atrl_bench.grading.grade import GradingPool
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 PAIRS_FILE = "pairs.parquet"
+COUNT = "without: "  # how the metadata of a table name the problems that gave no pair
 
 
 @dataclass(frozen=True)
-class Answer:
+class GradedAnswer:
     """A graded answer to the problem in this row of the training data."""
 
     row: int
@@ -45,7 +43,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """A better and a worse answer to the problem in this row of the training data."""
 
     row: int
@@ -53,7 +51,9 @@ class Pair:
     rejected: str
 
 
-def pairs_of(answers: Sequence[Answer], max_per_problem: int, run_seed: int) -> tuple[list[Pair], dict[str, int]]:
+def pairs_of(
+    answers: Sequence[GradedAnswer], max_per_problem: int, run_seed: int
+) -> tuple[list[PreferencePair], dict[str, int]]:
     """Return the pairs, problem by problem, and how many problems gave none for which reason.
 
     Equal answers count once. Of all pairs of a right and a wrong one `max_per_problem` are drawn, by the seed and the
@@ -61,130 +61,111 @@ def pairs_of(answers: Sequence[Answer], max_per_problem: int, run_seed: int) -> 
     """
     pairs, without = [], Counter[str]()
     for row, group in groupby(sorted(answers, key=lambda answer: answer.row), key=lambda answer: answer.row):
-        found = list(group)
-        right = list(dict.fromkeys(answer.text for answer in found if answer.correct))
-        wrong = list(dict.fromkeys(answer.text for answer in found if not answer.correct))
+        of_problem = list(group)
+        right = list(dict.fromkeys(answer.text for answer in of_problem if answer.correct))
+        wrong = list(dict.fromkeys(answer.text for answer in of_problem if not answer.correct))
         if not right or not wrong:
             without["all answers right" if right else "all answers wrong"] += 1
             continue
         possible = list(product(right, wrong))
         order = generator("pairs", run_seed, row).permutation(len(possible))
-        pairs += [Pair(row, *possible[place]) for place in order[:max_per_problem]]
+        pairs += [PreferencePair(row, *possible[index]) for index in order[:max_per_problem]]
     return pairs, dict(without)
 
 
 def sampled_pairs(
-    settings: PairSampling,
-    sizes: TrainingSizes,
-    rows: Sequence[int],
-    *,
-    data: TrainingData,
-    model: Any,
-    processor: Any,
-    run_seed: int,
-    folder: Path,
-) -> tuple[list[Pair], dict[str, int]]:
-    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from `folder`.
+    settings: PairSampling, inputs: TrainerInputs[PreferenceRecipe], rows: Sequence[int]
+) -> tuple[list[PreferencePair], dict[str, int]]:
+    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from the run folder.
 
-    Pairs are in `<folder>/pairs.parquet`. Until that is there, answers are in `<folder>/resume/answers`, a file for
-    each `prompts_per_rollout` problems and process.
+    Pairs are in `pairs.parquet`. Until that is there, answers are in `resume/answers`, a file for each
+    `prompts_per_rollout` problems and process.
     """
-    from atrl_bench.grading.grade import GradingPool
-
-    state = PartialState()
-    path = folder / PAIRS_FILE
+    state, size = PartialState(), inputs.recipe.sizes(inputs.profile).prompts_per_rollout
+    path = inputs.resume_folder.parent / PAIRS_FILE
     if not path.is_file():
-        parts = folder / "resume" / "answers"
+        parts = inputs.resume_folder / "answers"
         parts.mkdir(parents=True, exist_ok=True)
         files = [
             [parts / f"{start}-{process}-of-{state.num_processes}.parquet" for process in range(state.num_processes)]
-            for start in range(0, len(rows), sizes.prompts_per_rollout)
+            for start in range(0, len(rows), size)
         ]
         with GradingPool() as pool:
             for number, of_processes in enumerate(files):
                 if not of_processes[state.process_index].is_file():
-                    part = rows[number * sizes.prompts_per_rollout :][: sizes.prompts_per_rollout]
-                    mine = part[state.process_index :: state.num_processes]
-                    answers = _sampled(mine, data, model.to(state.device), processor, sizes, run_seed, pool)
-                    _write(answers, of_processes[state.process_index], {})
+                    own = rows[number * size :][:size][state.process_index :: state.num_processes]
+                    _write(_sampled(own, inputs, pool), of_processes[state.process_index], {})
         state.wait_for_everyone()
         if state.is_main_process:
-            stored = [Answer(**row) for part in files for file in part for row in _read(file)[0]]
-            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, run_seed)
+            stored = [GradedAnswer(**row) for part in files for file in part for row in _read(file)[0]]
+            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, inputs.seed)
             _write(pairs, path, without)
         state.wait_for_everyone()
-    found, counts = _read(path)
-    if not found:
+    stored_pairs, counts = _read(path)
+    if not stored_pairs:
         raise MissingDataError(
             f"{len(rows)} problems gave no pair of a right and a wrong answer.",
             why=", ".join(f"{count} with {reason}" for reason, count in counts.items()),
             next_step="take a base model that solves some of its problems, or more answers a problem (group_size)",
         )
-    return [Pair(**row) for row in found], counts
+    return [PreferencePair(**row) for row in stored_pairs], counts
 
 
-def given_pairs(data: TrainingData) -> list[Pair]:
+def given_pairs(data: TrainingData) -> list[PreferencePair]:
     """Return the pairs of a file that holds them."""
-    return [Pair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)]
+    return [
+        PreferencePair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)
+    ]
 
 
 def refuse_videos(data: TrainingData) -> None:
     """Raise if the data has videos, which TRL's collator for preferences does not know."""
-    if any(problem.videos for problem in data.problems):
+    if data.has_videos:
         raise InvalidFileError(
             f"{data.name} has videos, and TRL's DPOTrainer is handed images alone.",
             next_step="take a training set of images",
         )
 
 
-def _sampled(
-    rows: Sequence[int],
-    data: TrainingData,
-    model: Any,
-    processor: Any,
-    sizes: TrainingSizes,
-    run_seed: int,
-    pool: GradingPool,
-) -> list[Answer]:
-    """Return a group of graded answers to each problem."""
+def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool) -> list[GradedAnswer]:
     if not rows:
         return []
-    examples = [data.example(row, run_seed) for row in rows]
-    prompts = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    read = [read_prompt(processor, prompt, model.dtype) for prompt in prompts]
-    image_id, video_id = (getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video"))
-    types_P = [token_types(torch.tensor(ids), image_id, video_id).tolist() for ids, _ in read]
+    model, processor, sizes = (
+        inputs.model.to(PartialState().device),
+        inputs.processor,
+        inputs.recipe.sizes(inputs.profile),
+    )
+    examples = [inputs.data.example(row, inputs.seed) for row in rows]
+    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    media_ids = getattr(model.config, "image_token_id", None), getattr(model.config, "video_token_id", None)
+    keys = [f"pairs:{row}" for row in rows]
     ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
         token_ids = sample_groups(
             model,
-            [ids for ids, _ in read],
-            {"mm_token_type_ids": types_P},
-            [visual for _, visual in read],
-            [f"pairs:{row}" for row in rows],
+            read_prompts(processor, messages, keys, model.dtype, media_ids),
+            sizes,
             group_size=sizes.group_size,
-            dtype=getattr(torch, sizes.dtype),
-            sampling=Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed),
+            run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
-            forbidden_ids=[token_id for token_id in (image_id, video_id) if token_id is not None],
+            media_ids=media_ids,
         )
     model.train(training)
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
     rewards = AccuracyReward(pool)([[{"role": "assistant", "content": text}] for text in texts], golds)
-    return [Answer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
+    return [GradedAnswer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
 
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:
     """Write a table under another name and rename it when it is whole; counts travel in its metadata."""
-    import pyarrow
     import pyarrow.parquet
 
     table = pyarrow.Table.from_pylist([asdict(item) for item in items])
-    metadata = {f"without: {reason}": str(count) for reason, count in counts.items()}
+    metadata = {COUNT + reason: str(count) for reason, count in counts.items()}
     temporary = path.with_suffix(f".{os.getpid()}")
     pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), temporary)
     os.replace(temporary, path)
@@ -194,10 +175,6 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path)
-    return table.to_pylist(), dict(_counts(table.schema.metadata or {}))
-
-
-def _counts(metadata: dict[bytes, bytes]) -> Iterator[tuple[str, int]]:
-    for name, value in metadata.items():
-        if name.startswith(b"without: "):
-            yield name.decode().removeprefix("without: "), int(value)
+    metadata = {name.decode(): value for name, value in (table.schema.metadata or {}).items()}
+    counts = {name: int(value) for name, value in metadata.items() if name.startswith(COUNT)}
+    return table.to_pylist(), {name.removeprefix(COUNT): count for name, count in counts.items()}

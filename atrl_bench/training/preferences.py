@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_rollouts, pair_arguments, pairs_per_update
+from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, pairs_per_update
 from atrl_bench.training.cost_estimate import estimate_pairs
+from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights import describe_credit
 
 if TYPE_CHECKING:
     from atrl_bench.training.dpo import CreditDPOTrainer
@@ -25,80 +26,53 @@ def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> i
 
 
 @contextlib.contextmanager
-def build(start: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
+def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]:
     """Yield the trainer of a run on its pairs, which are sampled first unless the run has them already."""
-    import torch
     from datasets import Dataset
     from trl import DPOConfig
 
     from atrl_bench.training.dpo import CreditDPOTrainer
-    from atrl_bench.training.order import problem_order
     from atrl_bench.training.pairs import given_pairs, refuse_videos, sampled_pairs
 
-    recipe, profile, data = start.recipe, start.profile, start.data
-    sizes = recipe.sizes(profile)
+    recipe, profile, data = inputs.recipe, inputs.profile, inputs.data
     refuse_videos(data)
     without: dict[str, int] = {}
     if recipe.pairs is None:
         pairs = given_pairs(data)
     else:
-        count = num_rollouts(recipe, profile, len(data.problems)) * sizes.prompts_per_rollout
+        count = num_rollouts(recipe, profile, len(data.problems)) * recipe.sizes(profile).prompts_per_rollout
         # No problem twice: its answers would be the same.
-        rows = problem_order(len(data.problems), min(count, len(data.problems)), start.seed)
-        pairs, without = sampled_pairs(
-            recipe.pairs,
-            sizes,
-            rows,
-            data=data,
-            model=start.model,
-            processor=start.processor,
-            run_seed=start.seed,
-            folder=start.resume_folder.parent,
-        )
+        rows = problem_order(len(data.problems), min(count, len(data.problems)), inputs.seed)
+        pairs, without = sampled_pairs(recipe.pairs, inputs, rows)
     updates = num_updates(recipe, profile, len(pairs))
-    arguments = DPOConfig(
-        output_dir=str(start.resume_folder),
-        use_cpu=not torch.cuda.is_available(),
-        **pair_arguments(
-            recipe, profile, updates=updates, num_devices=int(os.environ.get("WORLD_SIZE", "1")), seed=start.seed
-        ),
-    )
-    order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), start.seed)
+    fields = pair_arguments(recipe, profile, updates=updates, num_devices=num_devices(), seed=inputs.seed)
+    order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), inputs.seed)
 
     def examples(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
-        chosen = [pairs[place] for place in batch["pair"]]
-        problems = [data.example(pair.row, start.seed) for pair in chosen]
+        batch_pairs = [pairs[index] for index in batch["pair"]]
+        problems = [data.example(pair.row, inputs.seed) for pair in batch_pairs]
         return {
             "prompt": [problem["prompt"] for problem in problems],
             "images": [problem["images"] for problem in problems],
-            "chosen": [[{"role": "assistant", "content": pair.chosen}] for pair in chosen],
-            "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in chosen],
+            "chosen": [[{"role": "assistant", "content": pair.chosen}] for pair in batch_pairs],
+            "rejected": [[{"role": "assistant", "content": pair.rejected}] for pair in batch_pairs],
         }
 
     yield CreditDPOTrainer(
-        recipe=recipe,
-        data=dataclasses.replace(data, left_out=data.left_out | without),
-        run_seed=start.seed,
-        model=start.model,
-        args=arguments,
+        dataclasses.replace(inputs, data=dataclasses.replace(data, left_out=data.left_out | without)),
+        args=inputs.trl_config(DPOConfig, fields),
         train_dataset=Dataset.from_dict({"pair": order}).with_transform(examples),
-        processing_class=start.processor,
-        peft_config=start.peft_config,
     )
 
 
 def describe(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
     """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
-    credit: dict[str, Any] = {"rule": recipe.credit.rule}
-    if recipe.credit.rule != "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        from atrl_bench.training.weights.credit import credit_config
-
-        credit |= {"from": recipe.credit_from} | dataclasses.asdict(credit_config(recipe.credit))
+    source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
     needs = estimate_pairs(recipe, profile)
     updates = num_updates(recipe, profile, needs["pairs"])
     return {
         "pairs": {"number": f"at most {needs['pairs']}", "per_update": pairs_per_update(recipe, profile)},
-        "credit": credit,
+        "credit": describe_credit(recipe.credit, **source),
         "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.get("gpus", 1))),
         "needs": needs,
     }

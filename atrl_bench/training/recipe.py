@@ -21,26 +21,31 @@ from atrl_bench.training.data import PAIRS_SUFFIX, TRAINING_SETS
 MAX_BASES = 8  # a chain longer than this is a circle
 
 
-class _Settings(BaseModel):
+class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CreditChoice(_Settings):
+class CreditChoice(_Fields):
     """Which rule turns a response into token weights, and its hyperparameters."""
 
     rule: str = Field(description="a rule of `atrl-bench list credit`; `uniform` is the plain method")
     preset: Literal["default", "literal"] = Field("default", description="the reading of the paper to start from")
     settings: dict[str, float | int | str | bool | None] = Field({}, description="fields of CreditConfig that differ")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rule_alone(cls, value: Any) -> Any:
+        return {"rule": value} if isinstance(value, str) else value
 
-class DynamicSampling(_Settings):
+
+class DynamicSampling(_Fields):
     """DAPO's dynamic sampling: problems every response solves, or none, are replaced before the update."""
 
     max_extra_generations: int = Field(ge=1, description="further generations per rollout, at most")
     oversampling: float = Field(ge=1, description="new problems drawn per missing one; the surplus is discarded")
 
 
-class Critic(_Settings):
+class Critic(_Fields):
     """An actor-critic method: a value head on the policy's last hidden states gives the advantages, by GAE."""
 
     discount: float = Field(1.0, gt=0, le=1, description="gamma, what a reward one token later is worth")
@@ -53,7 +58,7 @@ class Critic(_Settings):
     kl_in_reward: bool = Field(False, description="kl_coef costs reward at every token instead of entering the loss")
 
 
-class VPPO(_Settings):
+class VPPO(_Fields):
     """VPPO (arXiv 2510.09285): only the tokens that depend most on the image learn, responses that do so learn more."""
 
     black_probability: float = Field(gt=0, lt=1, description="each patch of an image is blackened with this chance")
@@ -62,14 +67,14 @@ class VPPO(_Settings):
     entropy_penalty: float = Field(ge=0, description="weight of the mean of -log pi, added to the loss")
 
 
-class StepRewards(_Settings):
+class StepRewards(_Fields):
     """StepGRPO (arXiv 2503.12937): rewards for key steps and for the form of a chain, beside the one for the answer."""
 
     key_steps: float = Field(ge=0, description="reward of a chain that takes every key step, where a right answer is 1")
     validity: float = Field(ge=0, description="reward of a chain with all sections in order, where a right answer is 1")
 
 
-class Temporal(_Settings):
+class Temporal(_Fields):
     """T-GRPO (arXiv 2503.21776): right answers earn more where the frames in order help; image questions do not."""
 
     bonus: float = Field(ge=0, description="alpha, added to each right response in order if order helps")
@@ -80,8 +85,12 @@ class Temporal(_Settings):
     right_above: float = Field(ge=0, lt=1, description="a response is right if its accuracy reward is larger than this")
     length_bonus: float = Field(ge=0, description="omega, added to each right response of one of the rewarded lengths")
 
+    def num_shuffled(self, group_size: int) -> int:
+        """Return how many responses to shuffled frames are compared with a group of this size."""
+        return max(1, round(self.shuffled_fraction * group_size))
 
-class Recipe(_Settings):
+
+class Recipe(_Fields):
     """What every training method says."""
 
     name: str = Field(description="how tables and the command line call it")
@@ -146,11 +155,6 @@ class RolloutRecipe(Recipe):
     critic: Critic | None = None
     credit: CreditChoice
 
-    @field_validator("credit", mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        return {"rule": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _fields_of_the_objective(self) -> Self:
         """A field that the objective does not read would be a knob without effect."""
@@ -163,27 +167,21 @@ class RolloutRecipe(Recipe):
             raise ValueError("entropy_fraction is a mean over the selected tokens: it needs objective 'dapo'")
         if self.entropy_fraction is not None and self.kl_coef:
             raise ValueError("entropy_fraction divides by the selected tokens, the KL term is of all: set kl_coef 0")
-        if self.vppo is not None and self.objective == "gspo":
-            raise ValueError("vppo picks tokens, and objective 'gspo' has one ratio for all of them")
-        if self.critic is not None and self.objective == "gspo":
-            raise ValueError("critic has an advantage for each token, and objective 'gspo' one ratio for all of them")
-        if self.step_rewards and (self.rewards == "typed" or self.format_reward or self.temporal):
-            raise ValueError("step_rewards are weighed against a right answer, not against T-GRPO's rewards")
+        if self.vppo is not None and self.temporal is not None:
+            raise ValueError(
+                "vppo blackens images, temporal reorders the frames of videos, and no problem has both: leave one out"
+            )
         if self.objective == "reinforce" and self.schedule != "strict":
             raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
-        if len([field for field in (self.critic, self.vppo, self.temporal) if field is not None]) > 1:
-            raise ValueError("critic, vppo and temporal are methods of their own: choose one")
         if self.temporal is not None and self.rewards != "typed":
             raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
             raise ValueError("critic.kl_in_reward needs a kl_coef")
         needed = {"sapo": gates, "reinforce": {}}.get(self.objective, clips)
-        unread = {name: value for name, value in (clips | gates).items() if name not in needed}
-        for name, value in needed.items():
-            if value is None:
+        for name, value in (clips | gates).items():
+            if name in needed and value is None:
                 raise ValueError(f"objective {self.objective!r} needs {name}")
-        for name, value in unread.items():
-            if value is not None:
+            if name not in needed and value is not None:
                 raise ValueError(f"objective {self.objective!r} does not read {name}; set it to null")
         return self
 
@@ -204,12 +202,17 @@ class RolloutRecipe(Recipe):
             changes["num_rollouts"] = max(1, sizes.num_rollouts * usual.updates_per_rollout // updates)
         return sizes.model_copy(update=changes)
 
+    @property
+    def weighs_tokens(self) -> bool:
+        """Whether the tokens of a response have advantages of their own; GSPO then takes its token form."""
+        return self.credit.rule != "uniform" or self.vppo is not None or self.critic is not None
+
     def updates_per_rollout(self, sizes: TrainingSizes) -> int:
         """Return the number of optimiser steps after each rollout (DESIGN D6)."""
         return 1 if self.schedule == "strict" else sizes.updates_per_rollout
 
 
-class PairSampling(_Settings):
+class PairSampling(_Fields):
     """Pairs made from the base model's own graded answers to each problem: a right one and a wrong one."""
 
     max_pairs_per_problem: int = Field(gt=0, description="of a problem's pairs of a right and a wrong answer, at most")
@@ -230,11 +233,6 @@ class PreferenceRecipe(Recipe):
     @classmethod
     def _known_data(cls, value: str) -> str:
         return value if value.endswith(PAIRS_SUFFIX) else super()._known_data(value)
-
-    @field_validator("credit", mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        return {"rule": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _pairs_from_somewhere(self) -> Self:
@@ -312,14 +310,14 @@ def _with_bases(path: Path) -> list[Path]:
     files = [path]
     while base := _base_of(files[-1]):
         beside = files[-1].parent / f"{base}.yaml"
-        found = beside if beside.is_file() else folder("recipes") / f"{base}.yaml"
-        if not found.is_file() or len(files) >= MAX_BASES:
+        path = beside if beside.is_file() else folder("recipes") / f"{base}.yaml"
+        if not path.is_file() or len(files) >= MAX_BASES:
             line = line_of(files[-1].read_text(encoding="utf-8"), ("base",))
-            why = "No such recipe." if not found.is_file() else "The bases go round in a circle."
+            why = "No such recipe." if not path.is_file() else "The bases go round in a circle."
             raise InvalidFileError(
                 f"{files[-1]}:{line}: field 'base': {base!r}.", why=why, next_step=f"edit {files[-1]} at line {line}"
             )
-        files.append(found)
+        files.append(path)
     return files
 
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
 from atrl_bench.training.clock import PhaseClock
-from atrl_bench.training.data import TrainingData
 from atrl_bench.training.sharding import share
+from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.weights.credit import CreditWeights
 
 CHECKPOINT_PREFIX = "checkpoint-"
 # Metrics that count rows, of which each process has its own; those of all are their sum.
@@ -31,41 +32,49 @@ COUNTS = frozenset(
 
 
 class Resumable(Trainer):
-    """A mixin before one of TRL's trainers; the trainer calls `prepare_run` when it has been made.
+    """A mixin before one of TRL's trainers.
 
     A resume checkpoint is written under another name and renamed when it is whole. Weights are loaded by
     `from_pretrained`. A non-finite gradient skips its update and is counted.
     """
 
-    data: TrainingData
-    updates_per_rollout: int
-    clock: PhaseClock
+    credit: CreditWeights | None = None
 
-    def prepare_run(self, *, data: TrainingData, updates_per_rollout: int = 1) -> None:
-        """Remember what is trained on and how many optimiser steps belong together."""
-        self.data, self.updates_per_rollout = data, updates_per_rollout
+    def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
+        super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)
+        self.data, self.run_seed = inputs.data, inputs.seed
+        self.updates_per_rollout = updates_per_rollout  # how many optimiser steps belong together
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
         self._noted: set[str] = set()
-        share(self, data)
+        share(self, self.data)
         self.add_callback(_SkipNonFinite(self))
 
     def release(self) -> None:
-        """Undo what was done to the model for training, before it is saved."""
+        """Give the model its own attention function back, before it is saved."""
+        if self.credit is not None:
+            self.credit.capture.remove()
+
+    def note_credit(self) -> None:
+        """Keep what the credits since the last call were like."""
+        assert self.credit is not None
+        for name, value in self.credit.pop_diagnostics().items():
+            self.note(name, value)
 
     def training_step(self, *arguments: Any, **options: Any) -> Tensor:
         """Return the loss of one micro-batch, its forward and backward pass timed without the rollout."""
         with self.clock.phase("forward_backward"):
             return super().training_step(*arguments, **options)
 
-    def _note(self, name: str, value: float) -> None:
+    def note(self, name: str, value: float) -> None:
+        """Keep a value for the next line of metrics, which has the mean of all."""
         self._metrics["train"][name].append(float(value))
         self._noted.add(name)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics with the seconds of each phase since the last line."""
         for name, seconds in self.clock.pop().items():
-            self._note(f"seconds/{name}", seconds)
+            self.note(f"seconds/{name}", seconds)
         if self.accelerator.num_processes > 1:
             self._share_notes()
         super().log(logs, start_time)
@@ -125,10 +134,10 @@ def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
 
     What all processes do together, an update that they skip or a further generation, is counted once.
     """
-    known = [[value for value in one if not math.isnan(value)] for one in values]
+    finite = [[value for value in one if not math.isnan(value)] for one in values]
     if name in COUNTS:
-        return sum(fmean(one) for one in known if one)
-    return fmean(together) if (together := [value for one in known for value in one]) else math.nan
+        return sum(fmean(one) for one in finite if one)
+    return fmean(together) if (together := [value for one in finite for value in one]) else math.nan
 
 
 class _SkipNonFinite(TrainerCallback):
@@ -143,4 +152,4 @@ class _SkipNonFinite(TrainerCallback):
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         if not finite:
             self._trainer.model.zero_grad(set_to_none=True)
-        self._trainer._note("skipped_updates", 0.0 if finite else 1.0)
+        self._trainer.note("skipped_updates", 0.0 if finite else 1.0)

@@ -14,15 +14,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
+from atrl_bench.models.local import find_model, limit_pixels
 from atrl_bench.profiles import Profile
+from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.saving import save_model
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 1
+# The module that builds a recipe's trainer and describes its arguments, for each `method`.
+METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -59,8 +63,6 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
 
 def model_digest(model: Path | str) -> str:
     """Return what names a model's content; of a hub id that is not on this machine yet, the id itself."""
-    from atrl_bench.models.local import find_model
-
     return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
 
 
@@ -82,7 +84,7 @@ def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
             else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
-        **_method(recipe).describe(recipe, profile),
+        **METHODS[recipe.method].describe(recipe, profile),
     }
 
 
@@ -112,154 +114,75 @@ def train(
     with _alone_in(folder):
         if (result := _finished(folder)) is not None:
             return result
-        return _train_in(folder, recipe, profile, str(base_model), data_dir, seed, on_progress)
+        started = time.monotonic()
+        (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
+        with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
+            return _trained(trainer, folder, started, on_progress)
 
 
-def _train_in(
-    folder: Path,
-    recipe: Recipe,
-    profile: Profile,
-    base_model: str,
-    data_dir: Path | None,
-    seed: int,
-    on_progress: Callable[[int, int], None] | None,
+def _trained(
+    trainer: Resumable, folder: Path, started: float, on_progress: Callable[[int, int], None] | None
 ) -> TrainingResult:
     from atrl_bench.training.metrics import MetricsFile, Progress, summarise
 
-    started = time.monotonic()
-    (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
     resume = folder / "resume"
-    with _build(folder, recipe, profile, base_model, data_dir, seed) as trainer:
-        checkpoint = _last_checkpoint(resume)
-        metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
-        trainer.add_callback(metrics)
-        if on_progress is not None:
-            trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
-        if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
-            trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
-        else:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        digest = _save(trainer, folder)
-        seconds = metrics.seconds_before + time.monotonic() - started
-        result = TrainingResult(folder, digest, seconds, summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS))
-        if trainer.accelerator.is_main_process:
-            _write_done(folder, result, trainer.data)
-            shutil.rmtree(resume, ignore_errors=True)
+    checkpoint = _last_checkpoint(resume)
+    metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
+    trainer.add_callback(metrics)
+    if on_progress is not None:
+        trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
+    if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
+        trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    save_model(trainer, folder)
+    seconds = metrics.seconds_before + time.monotonic() - started
+    summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
+    result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
+    if trainer.accelerator.is_main_process:
+        _write_done(folder, result, trainer.data)
+        shutil.rmtree(resume, ignore_errors=True)
     return result
 
 
-@contextlib.contextmanager
-def _build(
+def load_inputs(
     folder: Path, recipe: Recipe, profile: Profile, base_model: str, data_dir: Path | None, seed: int
-) -> Iterator[Resumable]:
-    """Yield the trainer, ready to run, with the model, the data and whatever else its method needs."""
+) -> TrainerInputs[Any]:
+    """Return what a trainer is built from: the base model, its processor, and the data at the recipe's sizes."""
     import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor, PrinterCallback
+    from transformers import AutoModelForImageTextToText, AutoProcessor
     from transformers.utils import logging
 
-    from atrl_bench.models.local import limit_pixels
     from atrl_bench.models.mrope import put_words_after_videos
 
     sizes = recipe.sizes(profile)
     logging.disable_progress_bar()
-    with _explained(base_model):
+    try:
         processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
         model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
+    except OSError as error:
+        raise MissingDataError(
+            f"Model {base_model} could not be loaded.",
+            why=str(error).splitlines()[0],
+            next_step="give a folder with a checkpoint, or a hub id this machine can reach",
+        ) from None
     put_words_after_videos(model)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     data = load_training_data(recipe.data, data_dir).seen_at(sizes)
     data = data.without_long_prompts(processor, sizes.max_prompt_tokens)
-    start = TrainerInputs(recipe, profile, folder / "resume", model, processor, data, _adapters(recipe), seed)
-    with _method(recipe).build(start) as trainer:
+    return TrainerInputs(recipe, profile, folder / "resume", model, processor, data, seed)
+
+
+@contextlib.contextmanager
+def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
+    """Yield the trainer that the recipe's method makes of these, ready to run."""
+    from transformers import PrinterCallback
+
+    with METHODS[inputs.recipe.method].build(inputs) as trainer:
         trainer.remove_callback(PrinterCallback)
         yield trainer
-
-
-def _method(recipe: Recipe) -> Any:
-    """Return the module that builds a recipe's trainer and names its arguments: one for each `method`."""
-    return import_module(f"atrl_bench.training.{recipe.method}")
-
-
-def _adapters(recipe: Recipe) -> Any:
-    if recipe.finetuning == "full":
-        return None
-    from peft import LoraConfig
-
-    # Every linear layer of text and vision but the head, whose adapter TRL's fused head would not see.
-    return LoraConfig(
-        r=recipe.lora_rank, lora_alpha=2 * recipe.lora_rank, lora_dropout=0.0, target_modules="all-linear"
-    )
-
-
-def _save(trainer: Resumable, folder: Path) -> str:
-    """Write the model beside its final place, move it there file by file, and return the digest of its weights."""
-    trainer.release()
-    _forget_batches(trainer.processing_class)
-    temporary = folder / "unfinished"
-    if trainer.accelerator.is_main_process:
-        shutil.rmtree(temporary, ignore_errors=True)
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    state = _gathered(trainer) if sharded else None  # by all processes together; what follows is the main one's alone
-    if trainer.accelerator.is_main_process:
-        _write_model(trainer, temporary, state)
-        (temporary / "training_args.bin").unlink(missing_ok=True)
-        _forget_loading(temporary / "tokenizer_config.json")
-        for path in sorted(temporary.iterdir()):
-            if path.is_dir():
-                shutil.rmtree(folder / path.name, ignore_errors=True)
-            os.replace(path, folder / path.name)
-        temporary.rmdir()
-    trainer.accelerator.wait_for_everyone()
-    return model_digest(folder)
-
-
-def _gathered(trainer: Resumable) -> dict[str, Any]:
-    """Return all weights of a model of which each process holds a part; on the main process, that is."""
-    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
-    state: dict[str, Any] = trainer.accelerator.get_state_dict(model)
-    return state
-
-
-def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None) -> None:
-    """Write the model and its processor; `state` has the weights of one that is sharded."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if not hasattr(model, "merge_and_unload"):
-        if state is not None:  # a weight with two names has become two, of which a file has one
-            state = {name: value for name, value in state.items() if name not in model.all_tied_weights_keys}
-        trainer._save(str(folder), state_dict=state)
-        return
-    model.save_pretrained(folder / "adapter", state_dict=state)
-    if state is not None:
-        model = _reloaded(model, folder / "adapter")
-    model.merge_and_unload().save_pretrained(folder)
-    trainer.processing_class.save_pretrained(folder)
-
-
-def _reloaded(model: Any, adapter: Path) -> Any:
-    """Return the base of a sharded model, whole and on the CPU, with the adapters in this folder."""
-    from peft import PeftModel
-    from transformers import AutoModelForImageTextToText
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-    unset_hf_deepspeed_config()  # ZeRO-3 would shard what is loaded, too
-    base = AutoModelForImageTextToText.from_pretrained(model.config._name_or_path, dtype=model.config.dtype)
-    return PeftModel.from_pretrained(base, adapter, torch_device="cpu")
-
-
-def _forget_batches(processor: Any) -> None:
-    """Undo the padding a tokenizer keeps from its last batch: a run resumed after its last update has not seen one."""
-    backend = getattr(processor, "tokenizer", processor).backend_tokenizer
-    backend.no_padding()
-    backend.no_truncation()
-
-
-def _forget_loading(path: Path) -> None:
-    """Drop how the base's tokenizer was loaded: transformers writes it down, and it depends on the environment."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    kept = {name: value for name, value in content.items() if name not in ("is_local", "local_files_only")}
-    path.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_done(folder: Path, result: TrainingResult, data: TrainingData) -> None:
@@ -300,15 +223,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def _explained(base_model: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise MissingDataError(
-            f"Model {base_model} could not be loaded.",
-            why=str(error).splitlines()[0],
-            next_step="give a folder with a checkpoint, or a hub id this machine can reach",
-        ) from None

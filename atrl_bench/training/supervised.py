@@ -3,37 +3,28 @@
 The loss is the mean negative log-likelihood of the tokens of the response and of the token that ends it, over the whole
 batch: the prompt and the places of images and videos have none. (The released code of Video-R1 trains on the prompt
 too and, for Qwen2.5-VL, on the places of its video.) Prompts are those of the rollouts, pixel for pixel.
-
-Shapes: B responses, S positions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
-
-import torch
-from torch import Tensor
-from trl import SFTTrainer
-from trl.trainer.utils import pad
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import batch_arguments, num_rollouts
+from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
 from atrl_bench.training.cost_estimate import estimate_batches
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.multimodal import joined, read_prompt, token_types, with_media
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import SupervisedRecipe
-from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
-IGNORED = -100  # the label of a token that is not imitated
+if TYPE_CHECKING:
+    from atrl_bench.training.imitation import ImitationTrainer
+
 _THINK_TAGS = re.compile(r"</?think>")
 
 
@@ -49,48 +40,6 @@ def response_of(process: str, answer: str, form: str) -> str:
     if form == "tags":
         return f"<think>{reasoning}</think>\n<answer>{answer}</answer>"
     return f"{reasoning} The answer is \\boxed{{{answer}}}.".lstrip()
-
-
-class Imitation:
-    """Makes a batch of rows: prompts and responses padded on the left, with labels on the responses alone."""
-
-    def __init__(self, data: TrainingData, processor: Any, form: str, run_seed: int, dtype: torch.dtype) -> None:
-        self._data, self._processor, self._form = data, processor, form
-        self._run_seed, self._dtype = run_seed, dtype
-
-    def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Tensor]:
-        """Return the inputs of the model with `labels`: the response and its end, IGNORED everywhere else."""
-        tokenizer = self._processor.tokenizer
-        ids_B, labels_B, visuals_B = [], [], []
-        for row in rows:
-            example = self._data.example(row["row"], self._run_seed)
-            messages = with_media(example["prompt"], example["images"], example["videos"])
-            prompt_ids, visual = read_prompt(self._processor, messages, self._dtype)
-            response = response_of(example["process"], example["answer"], self._form)
-            response_ids = [*tokenizer(response)["input_ids"], tokenizer.eos_token_id]
-            ids_B.append(torch.tensor(prompt_ids + response_ids))
-            labels_B.append(torch.tensor([IGNORED] * len(prompt_ids) + response_ids))
-            visuals_B.append(visual)
-        input_ids_BS = pad(ids_B, padding_value=tokenizer.pad_token_id, padding_side="left")
-        types_BS = token_types(input_ids_BS, self._processor.image_token_id, self._processor.video_token_id)
-        return {
-            "input_ids": input_ids_BS,
-            "attention_mask": pad([torch.ones_like(ids) for ids in ids_B], padding_value=0, padding_side="left"),
-            "labels": pad(labels_B, padding_value=IGNORED, padding_side="left"),
-            "mm_token_type_ids": types_BS,
-            **joined(visuals_B, torch.device("cpu")),
-        }
-
-
-class ImitationTrainer(Resumable, SFTTrainer):
-    """TRL's SFTTrainer on rows of a TrainingData."""
-
-    def __init__(self, *, data: TrainingData, **trl: Any) -> None:
-        super().__init__(**trl)
-        self.prepare_run(data=data)
-        # Qwen2.5-VL's own forward pass does not take the number of tokens; TRL's loss divides by it. Without it the
-        # loss would be a mean of the micro-batches' means, in which long responses count less.
-        self.model_accepts_loss_kwargs = True
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:
@@ -118,49 +67,25 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
 
 
 @contextlib.contextmanager
-def build(start: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
+def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
     """Yield the trainer of a run."""
     from datasets import Dataset
     from trl import SFTConfig
 
-    recipe, profile = start.recipe, start.profile
+    from atrl_bench.training.imitation import Imitation, ImitationTrainer
+
+    recipe, profile = inputs.recipe, inputs.profile
     sizes = recipe.sizes(profile)
-    data = with_responses(start.data, start.processor.tokenizer, recipe.response, sizes.max_response_tokens)
+    data = with_responses(inputs.data, inputs.processor.tokenizer, recipe.response, sizes.max_response_tokens)
     batches = num_rollouts(recipe, profile, len(data.problems))
-    num_devices = int(os.environ.get("WORLD_SIZE", "1"))
-    with warnings.catch_warnings():
-        # TRL 1.16 passes the old name of this field whatever we give.
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        arguments = SFTConfig(
-            output_dir=str(start.resume_folder),
-            use_cpu=not torch.cuda.is_available(),
-            **trl_arguments(recipe, profile, batches=batches, num_devices=num_devices, seed=start.seed),
-        )
-    rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, start.seed)
+    fields = imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
+    rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, inputs.seed)
     yield ImitationTrainer(
-        data=data,
-        model=start.model,
-        args=arguments,
+        replace(inputs, data=data),
+        args=inputs.trl_config(SFTConfig, fields),
         train_dataset=Dataset.from_dict({"row": rows}),
-        data_collator=Imitation(data, start.processor, recipe.response, start.seed, start.model.dtype),
-        processing_class=start.processor,
-        peft_config=start.peft_config,
+        data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
     )
-
-
-def trl_arguments(
-    recipe: SupervisedRecipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
-) -> dict[str, Any]:
-    """Return the SFTConfig fields of a run on `num_devices` devices, without its folder."""
-    return {
-        "loss_type": "nll",
-        "packing": False,
-        "max_length": None,  # too long rows are left out, not cut: a cut prompt would lose its image
-        "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
-        "dataset_kwargs": {"skip_prepare_dataset": True},
-        "remove_unused_columns": False,
-        **batch_arguments(recipe, profile, batches=batches, num_devices=num_devices, seed=seed),
-    }
 
 
 def describe(recipe: SupervisedRecipe, profile: Profile) -> dict[str, Any]:
@@ -171,6 +96,6 @@ def describe(recipe: SupervisedRecipe, profile: Profile) -> dict[str, Any]:
     return {
         "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
         "response": {"form": recipe.response, "max_tokens": sizes.max_response_tokens},
-        "trl": trl_arguments(recipe, profile, batches=batches, num_devices=max(1, needs.get("gpus", 1))),
+        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=max(1, needs.get("gpus", 1))),
         "needs": needs,
     }

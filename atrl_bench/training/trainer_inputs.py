@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -11,6 +13,7 @@ from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import Recipe
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
+ConfigT = TypeVar("ConfigT")
 
 
 @dataclass(frozen=True)
@@ -23,5 +26,24 @@ class TrainerInputs(Generic[RecipeT]):
     model: Any
     processor: Any
     data: TrainingData
-    peft_config: Any
     seed: int
+
+    @property
+    def peft_config(self) -> Any:
+        """The adapters that are trained in place of the weights; None where the weights are."""
+        if self.recipe.finetuning == "full":
+            return None
+        from peft import LoraConfig
+
+        # Every linear layer of text and vision but the head, whose adapter TRL's fused head would not see.
+        rank = self.recipe.lora_rank
+        return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
+
+    def trl_config(self, config: Callable[..., ConfigT], fields: dict[str, Any]) -> ConfigT:
+        """Return TRL's config with these fields, for this machine and the run's folder."""
+        import torch
+
+        with warnings.catch_warnings():
+            # TRL 1.16 passes the old name of this field whatever we give.
+            warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+            return config(output_dir=str(self.resume_folder), use_cpu=not torch.cuda.is_available(), **fields)

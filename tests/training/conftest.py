@@ -86,20 +86,22 @@ def profile():
 
 @pytest.fixture
 def coin_grader(monkeypatch):
-    monkeypatch.setattr("atrl_bench.grading.grade.GradingPool", CoinPool)
+    for module in ("rollouts", "pairs"):
+        monkeypatch.setattr(f"atrl_bench.training.{module}.GradingPool", CoinPool)
 
 
 @pytest.fixture
 def make_trainer(tmp_path, base_folder, data_dir, profile, coin_grader):
     """Return a factory of trainers, ready to `.train()`; recipes are on the sixteen rows."""
     from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     opened = []
 
     def make(name, **overrides):
         recipe = load_recipe(name, data="geometry3k", **overrides)
-        context = _build(tmp_path / f"run{len(opened)}", recipe, profile, str(base_folder), data_dir, 0)
+        run_dir = tmp_path / f"run{len(opened)}"
+        context = build_trainer(load_inputs(run_dir, recipe, profile, str(base_folder), data_dir, 0))
         opened.append(context)
         return context.__enter__()
 
@@ -141,20 +143,21 @@ class CoinReward:
 
 @pytest.fixture
 def coin_rewards(coin_grader, monkeypatch):
-    monkeypatch.setattr("atrl_bench.training.rewards.video_r1.TypedReward", CoinReward)
+    monkeypatch.setattr("atrl_bench.training.rollouts.TypedReward", CoinReward)
 
 
 @pytest.fixture
 def make_video_trainer(tmp_path, base_folder, video_dir, profile, coin_rewards):
     """Return a factory of trainers on the rows about videos and images."""
     from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     opened = []
 
     def make(name="t_grpo", **overrides):
         recipe = load_recipe(name, **overrides)
-        context = _build(tmp_path / f"run{len(opened)}", recipe, profile, str(base_folder), video_dir, 0)
+        run_dir = tmp_path / f"run{len(opened)}"
+        context = build_trainer(load_inputs(run_dir, recipe, profile, str(base_folder), video_dir, 0))
         opened.append(context)
         return context.__enter__()
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from conftest import CoinPool, CoinReward  # the folder of a program is the first place where Python looks
 
-import atrl_bench.grading.grade
-import atrl_bench.training.rewards.video_r1
 from atrl_bench.profiles import Profile
+from atrl_bench.training import pairs, rollouts
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
 if __name__ == "__main__":
-    atrl_bench.grading.grade.GradingPool = CoinPool
-    atrl_bench.training.rewards.video_r1.TypedReward = CoinReward
+    rollouts.GradingPool = pairs.GradingPool = CoinPool
+    rollouts.TypedReward = CoinReward
     recipe, base, data, out, profile = sys.argv[1:]
     fields = json.loads(recipe)
     train(

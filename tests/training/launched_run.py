@@ -17,8 +17,8 @@ from accelerate.utils import DistributedType
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
 from trl import GRPOTrainer
 
-import atrl_bench.grading.grade
 from atrl_bench.profiles import Profile
+from atrl_bench.training import rollouts
 from atrl_bench.training import trainer as trainers
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
@@ -60,7 +60,7 @@ def remembered(owner, name, remember):
 
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
-    atrl_bench.grading.grade.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
+    rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
     report = {"rows": [], "slices": []}
     if kind == "shared":
         take_the_cpu_for_an_accelerator()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.critic import Critic, generalised_advantages, value_losses, whitened
+from atrl_bench.training.advantages.gae import Critic, generalised_advantages, hidden_states, value_losses, whitened
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import Critic as Settings
 from atrl_bench.training.run import train
-from atrl_bench.training.weights.credit import TokenWeights
+from atrl_bench.training.weights.credit import CreditWeights
 
 
 def test_three_tokens_by_hand():
@@ -117,8 +117,8 @@ def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whi
     # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened.
     trainer = make_trainer("actor_critic")
     rewards = {}
-    original = trainer._total_rewards
-    trainer._total_rewards = lambda group: rewards.setdefault(id(group), original(group))
+    original = trainer.total_rewards
+    trainer.total_rewards = lambda group: rewards.setdefault(id(group), original(group))
     batch = scored_batch(trainer)
     plain = torch.tensor([reward for group in rewards.values() for reward in group])
     discounted_BT = plain[:, None] * 0.95 ** torch.arange(9, -1, -1)
@@ -132,7 +132,7 @@ def test_a_credit_of_one_for_every_token_leaves_the_advantages_of_gae(make_train
     fields = {} if schedule == "strict" else {"objective": "grpo", "clip_low": 0.2, "clip_high": 0.2}
     plain = make_trainer("actor_critic", schedule=schedule, **fields)
     ones = make_trainer("actor_critic", schedule=schedule, **fields)
-    ones.token_weights = TokenWeights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
+    ones.credit = CreditWeights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
     expected, found = scored_batch(plain), scored_batch(ones)
     assert torch.equal(expected["advantages"], found["advantages"])
     assert expected["advantages"].shape == (16, 10)
@@ -161,11 +161,11 @@ def test_the_critics_update_leaves_the_policy_alone_and_the_policys_loss_the_cri
     batch = scored_batch(trainer)
     assert fingerprint(trainer.model) == before
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
-    head = fingerprint(trainer.critic.head)
-    trainer.critic.optimizer.zero_grad()
+    head = fingerprint(trainer.estimator.critic.head)
+    trainer.estimator.critic.optimizer.zero_grad()
     trainer._compute_loss(trainer.model, batch).backward()
-    assert fingerprint(trainer.critic.head) == head
-    assert all(parameter.grad is None for parameter in trainer.critic.head.parameters())
+    assert fingerprint(trainer.estimator.critic.head) == head
+    assert all(parameter.grad is None for parameter in trainer.estimator.critic.head.parameters())
 
 
 def test_a_kl_in_the_reward_is_paid_by_every_token_and_not_by_the_loss(make_trainer):
@@ -175,7 +175,7 @@ def test_a_kl_in_the_reward_is_paid_by_every_token_and_not_by_the_loss(make_trai
             parameter.mul_(1.02)  # away from the reference
     batch = scored_batch(trainer)
     assert trainer._metrics["train"]["critic/kl"][0] != 0
-    _, logprobs_BT = trainer._hidden_states(batch)
+    _, logprobs_BT = hidden_states(batch, trainer)
     rewards_BT = -0.5 * (logprobs_BT - batch["ref_per_token_logps"])
     # Values are zero and lambda is zero, so before whitening A_t is the reward of token t alone; the last has +-1 too.
     order = rewards_BT[:, :-1].flatten().argsort()

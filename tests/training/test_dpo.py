@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.run import model_digest, resolved_arguments, train
-from atrl_bench.training.weights.credit import TokenWeights
+from atrl_bench.training.weights.credit import CreditWeights
 
 # Pairs a problem: two are enough for four updates of four, one for two.
 TWO, ONE = {"max_pairs_per_problem": 2}, {"max_pairs_per_problem": 1}
@@ -45,7 +45,7 @@ def assert_equal_weights(ours, plain):
 
 def test_with_uniform_credit_training_is_plain_trl_bit_for_bit(make_trainer):
     ours = make_trainer("dpo", pairs=ONE)
-    assert ours.token_weights is None
+    assert ours.credit is None
     plain = plain_trl(ours)
     ours.train()
     plain.train()
@@ -57,7 +57,7 @@ def test_with_uniform_credit_training_is_plain_trl_bit_for_bit(make_trainer):
 def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer):
     ours = make_trainer("dpo", pairs=ONE)
     plain = plain_trl(ours)
-    ours.token_weights = TokenWeights(CreditChoice(rule="uniform"), ours.ref_model, ours._tokenizer, 0)
+    ours.credit = CreditWeights(CreditChoice(rule="uniform"), ours.ref_model, ours._tokenizer, 0)
     ours.train()
     plain.train()
     assert losses_of(ours) == losses_of(plain)
@@ -88,7 +88,7 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
     drift(trainer)
-    weights_BT = trainer._credit(batch, trainer.token_weights)
+    weights_BT = trainer._credit(batch, trainer.credit)
     assert trainer.recipe.beta == 0.1
     loss = trainer._compute_loss(trainer.model, batch)
 
@@ -106,7 +106,7 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
 def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_trainer):
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
-    weights_BT = trainer._credit(batch, trainer.token_weights)
+    weights_BT = trainer._credit(batch, trainer.credit)
     mask_BT = batch["completion_mask"][:, -weights_BT.shape[1] :].bool()
     assert not mask_BT.all(), "the responses have different lengths or prompts"
     for weights_T, mask_T in zip(weights_BT, mask_BT, strict=True):
@@ -119,9 +119,9 @@ def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_tra
 def test_the_credit_follows_the_policy_only_where_the_recipe_says_so(make_trainer, credit_from, moves):
     trainer = make_trainer("dpo", credit="raw_attention", credit_from=credit_from)
     batch = first_batch(trainer)
-    before = trainer._credit(batch, trainer.token_weights)
+    before = trainer._credit(batch, trainer.credit)
     drift(trainer)
-    assert torch.equal(before, trainer._credit(batch, trainer.token_weights)) != moves
+    assert torch.equal(before, trainer._credit(batch, trainer.credit)) != moves
 
 
 def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(make_trainer):
@@ -131,7 +131,7 @@ def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(ma
 
     trainer = make_trainer("dpo", credit="atrl", pairs=ONE)
     batch = first_batch(trainer)
-    found, expected = (trainer._credit(fields, trainer.token_weights) for fields in (ForTheModel(batch), batch))
+    found, expected = (trainer._credit(fields, trainer.credit) for fields in (ForTheModel(batch), batch))
     assert torch.equal(found, expected)
     assert not (expected == 1).all()
 
@@ -139,10 +139,10 @@ def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(ma
 def test_adapters_leave_the_credit_of_the_start_alone(make_trainer):
     trainer = make_trainer("dpo", credit="raw_attention", pairs=ONE, finetuning="lora")
     batch = first_batch(trainer)
-    before = trainer._credit(batch, trainer.token_weights)
+    before = trainer._credit(batch, trainer.credit)
     trainer.train()
     assert trainer.ref_model is None, "one model: without its adapters it is the reference"
-    assert torch.equal(before, trainer._credit(batch, trainer.token_weights))
+    assert torch.equal(before, trainer._credit(batch, trainer.credit))
 
 
 def test_by_the_entropy_only_the_policys_own_pass_can_give_a_credit(make_trainer):

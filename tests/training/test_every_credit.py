@@ -10,8 +10,7 @@ from atrl_bench.credit import RULES
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.rollouts import trainer_class
-from atrl_bench.training.weights.credit import TokenWeights, credit_config
+from atrl_bench.training.weights.credit import CreditWeights, credit_config
 
 # Every recipe that trains on images by rollouts, and so may have any credit.
 BASES = (
@@ -54,7 +53,7 @@ def start(base_folder, data_dir, profile, tmp_path):
     processor = AutoProcessor.from_pretrained(base_folder, padding_side="left")
     data = load_training_data("geometry3k", data_dir)
     data = replace(data, problems=[replace(problem, key_steps=(("7",),)) for problem in data.problems])
-    return TrainerInputs(None, profile, tmp_path, model, processor, data, None, 0)
+    return TrainerInputs(None, profile, tmp_path, model, processor, data, 0)
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -64,9 +63,8 @@ def test_a_trainer_is_made_for_every_rule(start, base):
     for rule in RULES:
         recipe = load_recipe(base, credit=rule)
         with build(replace(start, recipe=recipe)) as trainer:
-            assert type(trainer) is trainer_class(recipe)
-            weights = trainer.token_weights
-            assert weights is None if rule == "uniform" else isinstance(weights, TokenWeights)
+            weights = trainer.credit
+            assert weights is None if rule == "uniform" else isinstance(weights, CreditWeights)
             assert weights is None or weights.rule == rule
             trainer.release()
 

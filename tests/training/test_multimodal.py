@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined, read_prompt, token_types, visual_positions, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, visual_positions, with_media
+from atrl_bench.training.rollout_state import ScoringPass
 
 
 def scored_batch(trainer, rows=(0, 2, 4, 7)):
@@ -102,7 +103,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
         messages = with_media(example["prompt"], example["images"], example["videos"])
         prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
         ids_1S = torch.tensor([prompt_ids])
-        types_1S = trainer._token_types(ids_1S)
+        types_1S = token_types(ids_1S, *trainer._media_ids)
         with torch.no_grad():
             expected_V = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, -1]
         # The image and video tokens, which may not be drawn, are not compared.
@@ -120,10 +121,10 @@ def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
         visual | ({"second_per_grid_ts": 2 * visual["second_per_grid_ts"]} if "second_per_grid_ts" in visual else {})
         for visual in batch["visuals"]
     ]
-    trainer._loss_inputs = inputs
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    with torch.no_grad():
+    training = ScoringPass("training", inputs["visuals"], loss_inputs=inputs)
+    with torch.no_grad(), trainer._carrying(passes=[training]):
         slower, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, before.shape[1])
     changed = (slower - before).abs().amax(1) > 1e-4
     assert changed.tolist() == [True] * 12 + [False] * 4  # the last four are about an image
@@ -151,7 +152,7 @@ def test_tensors_of_several_prompts_are_joined_in_their_order():
         {"pixel_values_videos": torch.full((8, 2), float(n)), "second_per_grid_ts": torch.tensor([float(n)])}
         for n in (1, 2)
     ]
-    found = joined([films[0], image, {}, films[1]], torch.device("cpu"))
+    found = joined_visuals([films[0], image, {}, films[1]], torch.device("cpu"))
     assert found["second_per_grid_ts"].tolist() == [1.0, 2.0]
     assert found["pixel_values_videos"][:, 0].tolist() == [1.0] * 8 + [2.0] * 8
     assert found["image_grid_thw"].tolist() == [[1, 2, 2]]

@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import data_digest, load_training_data
-from atrl_bench.training.pairs import Answer, Pair, given_pairs, pairs_of
+from atrl_bench.training.pairs import GradedAnswer, PreferencePair, given_pairs, pairs_of
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 
 
 def answers(row, right, wrong):
-    return [Answer(row, text, True) for text in right] + [Answer(row, text, False) for text in wrong]
+    return [GradedAnswer(row, text, True) for text in right] + [GradedAnswer(row, text, False) for text in wrong]
 
 
 def test_a_right_and_a_wrong_answer_make_a_pair_and_problems_of_one_kind_make_none():
     found, without = pairs_of(
         answers(0, ["7"], ["8"]) + answers(1, ["1", "2"], []) + answers(2, [], ["5"]) + answers(3, [], ["6"]), 4, 0
     )
-    assert found == [Pair(0, "7", "8")]
+    assert found == [PreferencePair(0, "7", "8")]
     assert without == {"all answers right": 1, "all answers wrong": 2}
 
 
 def test_equal_answers_count_once():
     found, _ = pairs_of(answers(0, ["7", "7", "7"], ["8", "8"]), 4, 0)
-    assert found == [Pair(0, "7", "8")]
+    assert found == [PreferencePair(0, "7", "8")]
 
 
 def test_at_most_so_many_pairs_a_problem_are_drawn_by_seed_and_problem():
@@ -42,7 +42,7 @@ def test_at_most_so_many_pairs_a_problem_are_drawn_by_seed_and_problem():
     assert len(pairs_of(six, 100, 0)[0]) == 6
 
 
-graded = st.builds(Answer, st.integers(0, 3), st.sampled_from("abcd"), st.booleans())
+graded = st.builds(GradedAnswer, st.integers(0, 3), st.sampled_from("abcd"), st.booleans())
 
 
 @given(st.lists(graded, max_size=24).map(lambda found: {(a.row, a.text): a for a in found}), st.integers(1, 5))
@@ -73,7 +73,7 @@ def own_file(tmp_path, data_dir):
 
 def test_a_file_of_pairs_is_data_and_its_prompts_stay_as_they_are(own_file):
     data = load_training_data(str(own_file), None)
-    assert given_pairs(data) == [Pair(place, f"It is {place}.", "") for place in range(3)]
+    assert given_pairs(data) == [PreferencePair(place, f"It is {place}.", "") for place in range(3)]
     (turn,) = data.example(1, run_seed=0)["prompt"]
     assert turn["content"] == [{"type": "image"}, {"type": "text", "text": "Read 1."}]
 

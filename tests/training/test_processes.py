@@ -101,6 +101,6 @@ def test_what_only_another_process_noted_is_logged_too_and_trls_metrics_are_left
     monkeypatch.setattr("atrl_bench.training.resumable.gather_object", lambda own: [*own, other])
     metrics = defaultdict(list, {"reward": [1.0, 2.0]})
     trainer = SimpleNamespace(_metrics={"train": metrics}, _noted=set())
-    Resumable._note(trainer, "credit/num_empty_visual", 1)
+    Resumable.note(trainer, "credit/num_empty_visual", 1)
     Resumable._share_notes(trainer)
     assert metrics == {"reward": [1.0, 2.0], "credit/num_empty_visual": [6.0], "temporal/rewarded": [0.5]}

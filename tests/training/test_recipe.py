@@ -50,6 +50,9 @@ def test_a_rule_given_by_name_keeps_the_preset_of_the_file(tmp_path):
     assert (credit.rule, credit.preset) == ("atrl", "literal")
 
 
+VPPO = {"black_probability": 0.5, "kept_fraction": 0.4, "min_scale": 0.9, "entropy_penalty": 0.06}
+
+
 def write(tmp_path, text):
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
@@ -94,8 +97,7 @@ def test_a_base_that_is_missing_or_circular_is_the_line_of_the_base(tmp_path, te
         ("grpo", {"sapo_temperature_negative": 1.0}, "does not read sapo_temperature_negative"),
         ("grpo", {"entropy_fraction": 0.2}, "needs objective 'dapo'"),
         ("ft_rl", {"kl_coef": 0.02}, "divides by the selected tokens, the KL term is of all"),
-        ("gspo", {"critic": {}}, "objective 'gspo' one ratio for all"),
-        ("gspo", {"critic": {}, "credit": "atrl"}, "objective 'gspo' one ratio for all"),
+        ("t_grpo", {"vppo": VPPO}, "vppo blackens images, temporal reorders the frames of videos"),
         ("grpo", {"overrides": {"learning_rats": 1.0}}, "no such size: learning_rats"),
     ],
 )

@@ -61,9 +61,9 @@ def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     seen = {}
     original = trainer._set_loss_inputs
 
-    def remember(inputs, logprobs_BT, weights_BT):
+    def remember(inputs, logprobs_BT, entropy_BT, weights_BT):
         before = inputs["advantages"]
-        original(inputs, logprobs_BT, weights_BT)
+        original(inputs, logprobs_BT, entropy_BT, weights_BT)
         seen.update(before=before, weights=weights_BT, after=inputs["advantages"])
 
     trainer._set_loss_inputs = remember

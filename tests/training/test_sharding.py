@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.data import Problem, TrainingData
+from atrl_bench.training.data import TrainingData, TrainingProblem
 from atrl_bench.training.sharding import layers_of_text, refuse_mixed_media, share
 
-IMAGE = Problem("1", "?", "A", images=(b"",))
-VIDEO = Problem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
+IMAGE = TrainingProblem("1", "?", "A", images=(b"",))
+VIDEO = TrainingProblem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
 BOTH = TrainingData("both", [IMAGE, VIDEO])
 
 

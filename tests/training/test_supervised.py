@@ -12,9 +12,10 @@ from torch.nn.functional import cross_entropy
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
+from atrl_bench.training.imitation import IGNORED, Imitation
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments, train
-from atrl_bench.training.supervised import IGNORED, Imitation, response_of, with_responses
+from atrl_bench.training.supervised import response_of, with_responses
 
 
 @pytest.fixture
@@ -83,13 +84,13 @@ def test_a_row_is_padded_on_the_left_without_attention_and_without_labels(data, 
 
 @pytest.fixture
 def make(tmp_path, base_folder, video_dir, small):
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     opened = []
 
     def build(**overrides):
         recipe = load_recipe("sft_video", **overrides)
-        context = _build(tmp_path / "built", recipe, small, str(base_folder), video_dir, 0)
+        context = build_trainer(load_inputs(tmp_path / "built", recipe, small, str(base_folder), video_dir, 0))
         opened.append(context)
         return context.__enter__()
 

@@ -18,9 +18,10 @@ from atrl_bench.models.local import Prompt, limit_pixels, model_inputs
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
+from atrl_bench.training.multimodal import token_types
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rewards.temporal import length_bonus, shuffled_order, shuffled_prompt, temporal_bonus
 from atrl_bench.training.run import model_digest, train
-from atrl_bench.training.temporal import length_bonus, shuffled_order, temporal_bonus
 
 SETTINGS = load_recipe("t_grpo").temporal
 
@@ -81,12 +82,6 @@ def test_the_values_are_those_of_video_r1():
     assert (sizes.num_frames, sizes.video_max_pixels) == (16, 128 * 28 * 28)
 
 
-def test_t_grpo_is_no_part_of_another_method():
-    for other in ({"vppo": load_recipe("vppo").vppo.model_dump()}, {"critic": {}}):
-        with pytest.raises(InvalidFileError, match="choose one"):
-            load_recipe("t_grpo", **other)
-
-
 def test_temporal_rewards_need_accuracies_from_zero_to_one():
     with pytest.raises(InvalidFileError, match="rewards 'typed'"):
         load_recipe("t_grpo", rewards="accuracy")
@@ -102,8 +97,9 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     trainer = make_video_trainer()
     rows = rows_about(trainer, "video", 1)
     [group] = trainer._generate_groups(rows, "0:0")
-    prompt = trainer._shuffled_prompt(group, "0:0")
-    ids, visual = trainer._read_prompts([prompt])[0], trainer._visuals_P[0]
+    prompt = shuffled_prompt(group, trainer.run_seed)
+    prompts = trainer._read([prompt], ["0:0"])
+    [ids], [visual] = prompts.token_ids_P, prompts.visuals_P
     assert ids == group.generated[0][0]
     assert set(visual) == set(group.visual) == {"pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
     assert torch.equal(visual["second_per_grid_ts"], group.visual["second_per_grid_ts"])
@@ -114,7 +110,7 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     assert sorted(frame.tobytes() for frame in shown.frames) == sorted(frame.tobytes() for frame in frames)
     ids_1S = torch.tensor([ids])
     inputs = {"input_ids": ids_1S, "attention_mask": torch.ones_like(ids_1S)}
-    inputs["mm_token_type_ids"] = trainer._token_types(ids_1S)
+    inputs["mm_token_type_ids"] = token_types(ids_1S, *trainer._media_ids)
     with torch.no_grad():
         in_order, shuffled = (trainer.model(**inputs, **seen).logits[0, -1] for seen in (group.visual, visual))
     assert (in_order - shuffled).abs().max() > 1e-4
@@ -124,8 +120,8 @@ def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trai
     trainer = make_video_trainer()
     # Every shuffled response is wrong, so order helps wherever anyone is right.
     monkeypatch.setattr(
-        trainer,
-        "_shuffled_accuracies",
+        trainer.reward_funcs[1],
+        "shuffled_accuracies",
         lambda groups, _: [torch.zeros(2) if g.inputs[0]["videos"] else None for g in groups],
     )
     about_video, about_image = rows_about(trainer, "video", 2), rows_about(trainer, "image", 2)
@@ -163,27 +159,29 @@ def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is
 
 def test_where_trl_samples_images_are_asked_too_so_that_devices_stay_in_step(make_video_trainer):
     trainer = make_video_trainer()
-    trainer._from_one_prefill = False  # as for a model that is sharded over devices
+    trainer.from_one_prefill = False  # as for a model that is sharded over devices
     trainer.model.train()
     rows = rows_about(trainer, "video", 1) + rows_about(trainer, "image", 1)
     groups = trainer._generate_groups(rows, "0:0")
     assert [len(group.generated[1]) for group in groups] == [4, 4]
-    found = trainer._shuffled_accuracies(groups, "0:0")
+    asked, respond = [], trainer.respond
+    trainer.respond = lambda messages_P, *rest: asked.append(len(messages_P)) or respond(messages_P, *rest)
+    found = trainer.reward_funcs[1].shuffled_accuracies(groups, trainer)
     assert found[0].shape == (2,)
     assert found[1] is None
-    assert len(trainer._visuals_P) == 2
+    assert asked == [2]
 
 
 def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
     trainer = make_video_trainer(credit="atrl")
     seen = []
-    original = trainer.token_weights.weights
+    original = trainer.credit.weights
 
     def remember(recording, **inputs):
         seen.append((inputs["visual_BS"], inputs["attention_mask_BS"]))
         return original(recording, **inputs)
 
-    trainer.token_weights.weights = remember
+    trainer.credit.weights = remember
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     rows = rows_about(trainer, "video", 4)

@@ -13,8 +13,9 @@ from trl import GRPOTrainer
 from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.order import problem_order, rollout_seed
 from atrl_bench.training.recipe import CreditChoice, load_recipe
-from atrl_bench.training.trainer import CreditTrainer, Group
-from atrl_bench.training.weights.credit import TokenWeights
+from atrl_bench.training.rollout_state import ResponseGroup
+from atrl_bench.training.trainer import CreditTrainer
+from atrl_bench.training.weights.credit import CreditWeights
 
 
 def weights_of(trainer):
@@ -86,7 +87,7 @@ def test_without_token_credit_training_is_plain_trl_bit_for_bit(make_trainer, na
 def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer, schedule):
     ours = make_trainer("grpo", schedule=schedule)
     plain = plain_trl(ours)
-    ours.token_weights = TokenWeights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
+    ours.credit = CreditWeights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
     ours.train()
     plain.train()
     assert losses_of(ours) == losses_of(plain)
@@ -297,18 +298,18 @@ def test_processes_that_replace_problems_draw_none_twice_and_none_that_another_h
 
         def all_wrong(rows, key, process=process):
             drawn[process] += rows if key != "0:0" else []
-            return [Group(row=row, inputs=[], generated=(), rewards_GF=torch.full((2, 1), -1.0)) for row in rows]
+            wrong = torch.full((2, 1), -1.0)
+            return [ResponseGroup(row=row, key=key, inputs=[], generated=(), rewards_GF=wrong) for row in rows]
 
         trainer = SimpleNamespace(
             _generate_groups=all_wrong,
-            _note=lambda *_: None,
+            note=lambda *_: None,
             accelerator=SimpleNamespace(process_index=process, num_processes=2),
             data=SimpleNamespace(problems=[None] * 20),
             recipe=load_recipe("dapo"),
-            reward_func_names=["accuracy"],
             run_seed=0,
         )
-        CreditTrainer._sample_groups(trainer, rows, 0)
+        CreditTrainer._sampled_and_rewarded(trainer, rows, 0)
     # Twice: two problems are missing and four are drawn instead, on each of the processes.
     assert [len(rows) for rows in drawn] == [8, 8]
     assert sorted(drawn[0] + drawn[1]) == list(range(4, 20))
@@ -326,7 +327,7 @@ def test_a_sharded_model_generates_in_slices_that_say_what_one_call_says(make_tr
     for most in (6, 16):
         monkeypatch.setattr("atrl_bench.training.trainer.sequences_at_once", lambda *_, most=most: most)
         trainer = make_trainer("grpo")
-        trainer._from_one_prefill = False  # as for a model that is sharded over devices
+        trainer.from_one_prefill = False  # as for a model that is sharded over devices
         trainer.generation_config.do_sample = False
         trainer.model.train()
         found[most] = [group.generated[1] for group in trainer._generate_groups([0, 1, 2, 3], "0:0")]
@@ -339,13 +340,13 @@ def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_t
     seen = []
     for told in (True, False):
         trainer = make_trainer("grpo", credit="atrl")
-        original = trainer.token_weights.weights
+        original = trainer.credit.weights
 
         def remember(recording, original=original, **inputs):
             seen.append(inputs["visual_BS"])
             return original(recording, **inputs)
 
-        trainer.token_weights.weights = remember
+        trainer.credit.weights = remember
         if not told:  # as LLaVA's and InternVL's; the model here needs them, so they are taken away after its pass
             monkeypatch.setattr("atrl_bench.training.trainer.parts_of", without_kinds)
         scored_batch(trainer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from PIL import Image
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.vppo import _black_patch, blackened, most_dependent, token_dependency, trajectory_scale
+from atrl_bench.training.weights.dependency import (
+    _black_patch,
+    blackened,
+    most_dependent,
+    note_anchors,
+    token_dependency,
+    trajectory_scale,
+)
 
 
 def test_the_dependency_is_the_k3_estimate_from_the_sampled_token():
@@ -131,20 +139,15 @@ def test_three_updates_leave_the_size_of_an_update_as_it_is(profile):
     assert 3 * sizes.num_rollouts <= 4 * usual.num_rollouts < 3 * (sizes.num_rollouts + 1)
 
 
-def test_tokens_are_picked_where_a_response_has_a_ratio_for_each_only():
-    with pytest.raises(InvalidFileError, match="vppo picks tokens"):
-        load_recipe("gspo", vppo=load_recipe("vppo").vppo)
-
-
 def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, profile):
     from atrl_bench.mini import write_world
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     world = write_world(tmp_path / "world", load_profile("smoke"), ["video_r1"])
     recipe = load_recipe("vppo", data="video_r1")
     with (
         pytest.raises(InvalidFileError, match="has vppo, and video_r1 has videos"),
-        _build(tmp_path / "run", recipe, profile, str(base_folder), world, 0),
+        build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), world, 0)),
     ):
         pass
 
@@ -153,7 +156,7 @@ def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, pr
 def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_one(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, **WITHOUT_REFILLING)
     batch = scored_batch(trainer)
-    scale_BT, mask_BT = batch["token_scale"], batch["completion_mask"]
+    scale_BT, mask_BT = batch["token_weights"], batch["completion_mask"]
     lengths = mask_BT.sum(1).tolist()
     assert (scale_BT > 0).sum(1).tolist() == [-(-4 * length // 10) for length in lengths]
     assert scale_BT.max(1).values.mean().item() == pytest.approx(1.0, abs=1e-6)
@@ -169,16 +172,18 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    trainer._transcriptions_B = ["3 4"]
-    trainer._note_anchors(is_anchor, batch)
-    trainer._note_anchors(-is_anchor, batch)
+    groups = [SimpleNamespace(inputs=[{"transcription": "3 4"}])]
+    note_anchors(is_anchor, batch, groups, trainer)
+    note_anchors(-is_anchor, batch, groups, trainer)
     assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]
 
 
 def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
-    seen, original = [], trainer._score
-    monkeypatch.setattr(trainer, "_score", lambda batch, pixels: seen.append(pixels) or original(batch, pixels))
+    seen, original = [], trainer.score
+    monkeypatch.setattr(
+        trainer, "score", lambda batch, name: seen.append(batch["pixel_values"]) or original(batch, name)
+    )
     scored_batch(trainer)
     first, second = seen[-1].view(24, -1, seen[-1].shape[1])[:2]  # two responses to the first problem
     assert not torch.equal(first, second)
@@ -191,7 +196,7 @@ def test_the_loss_is_masked_scaled_and_penalised_and_nothing_else(make_trainer):
     tokens, steps = batch["num_items_in_batch"], trainer.args.steps_per_generation
     # The old policy is this one, so every ratio is one: the policy term is minus the sum of the scales over the tokens
     # of an update, and the penalty 0.06 times the mean of minus the log-probabilities.
-    expected = -batch["token_scale"].sum() - 0.06 * (batch["old_per_token_logps"] * batch["completion_mask"]).sum()
+    expected = -batch["token_weights"].sum() - 0.06 * (batch["old_per_token_logps"] * batch["completion_mask"]).sum()
     found = trainer._compute_loss(trainer.model, batch)
     assert found.item() == pytest.approx((expected / (tokens / steps)).item(), rel=1e-4)
 
@@ -215,13 +220,13 @@ def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule, monkeypatch)
     batch = scored_batch(trainer)
     seen, original = {}, trainer._set_loss_inputs
 
-    def remember(inputs, logprobs, weights):
-        original(inputs, logprobs, weights)
+    def remember(inputs, *arguments):
+        original(inputs, *arguments)
         seen.update(inputs)
 
     monkeypatch.setattr(trainer, "_set_loss_inputs", remember)
     trainer._compute_loss(trainer.model, batch)
-    kept = batch["token_scale"] > 0
+    kept = batch["token_weights"] > 0
     assert (seen["advantages"][~kept] == 0).all()
     # A response's kept tokens have one scale, so where they differ it is the credit that tells them apart.
     spread = [row[mask].unique().numel() for row, mask in zip(seen["advantages"], kept, strict=True)]
@@ -239,4 +244,4 @@ def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
 
 def test_a_rollout_that_is_made_again_has_the_same_scale_for_every_token(make_trainer):
     first, second = (scored_batch(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
-    assert torch.equal(first["token_scale"], second["token_scale"])
+    assert torch.equal(first["token_weights"], second["token_weights"])

@@ -108,14 +108,14 @@ def _record(tally: Tally, train: str, task: str, num_unreadable: int, key: str) 
 
 
 def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    from atrl_bench.training.data import TRAINING_SETS, Problem, stream_problems
+    from atrl_bench.training.data import TRAINING_SETS, TrainingProblem, stream_problems
 
     if train not in TRAINING_SETS:
         from atrl_bench.evaluation.tasks import find_task
 
         return _task_items(find_task(train), run_dir)
 
-    def read(problem: Problem) -> tuple[Item, int]:
+    def read(problem: TrainingProblem) -> tuple[Item, int]:
         from atrl_bench.evaluation.hooks import open_image
 
         openers = [lambda image=image: [open_image(image)] for image in problem.cells()]

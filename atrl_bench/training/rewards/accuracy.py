@@ -8,9 +8,7 @@ from typing import Any
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
-from atrl_bench.training.arguments import overlong_cache
-
-Reward = Callable[..., list[float]]
+from atrl_bench.training.rewards import Reward
 
 
 class AccuracyReward:
@@ -41,6 +39,11 @@ class AccuracyReward:
             for state in ("unparseable", "timed out"):
                 log_metric(f"grading/{state}", states[state] / len(verdicts))
         return [1.0 if verdict.state == "correct" else -1.0 for verdict in verdicts]
+
+
+def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
+    """Return the length of the stretch before the limit over which the punishment grows, in tokens."""
+    return max(1, int(cache_fraction * max_response_tokens))
 
 
 def overlong_reward(max_response_tokens: int, cache_fraction: float) -> Reward:

@@ -48,17 +48,17 @@ OFFICIAL = SectionMarks()
 
 def numbered_steps(chain: str, marks: SectionMarks = OFFICIAL) -> list[tuple[int, str]]:
     """Return number and text of each step, in the order in which they stand."""
-    found = list(marks.steps().finditer(chain))
-    ends = [match.start() for match in found[1:]] + [len(chain)]
-    texts = [chain[match.end() : end] for match, end in zip(found, ends, strict=False)]
-    return [(int(match[1]), text.partition(marks.answer)[0].strip()) for match, text in zip(found, texts, strict=True)]
+    starts = list(marks.steps().finditer(chain))
+    ends = [match.start() for match in starts[1:]] + [len(chain)]
+    texts = [chain[match.end() : end] for match, end in zip(starts, ends, strict=False)]
+    return [(int(match[1]), text.partition(marks.answer)[0].strip()) for match, text in zip(starts, texts, strict=True)]
 
 
 def key_step_share(chain: str, key_steps: Sequence[KeyStep], marks: SectionMarks = OFFICIAL) -> float:
     """Return the share of the key steps that the steps of the chain mention; 0 where a problem has none."""
-    said = " ".join(text for _, text in numbered_steps(chain, marks)).lower()
+    steps = " ".join(text for _, text in numbered_steps(chain, marks)).lower()
     groups = [[name.lower() for name in group if name.strip()] for group in key_steps]
-    return sum(any(name in said for name in group) for group in groups) / len(groups) if groups else 0.0
+    return sum(any(name in steps for name in group) for group in groups) / len(groups) if groups else 0.0
 
 
 def is_valid(chain: str, marks: SectionMarks = OFFICIAL) -> bool:
@@ -101,15 +101,15 @@ def key_step_file(name: str) -> str:
 
 def read_key_step_file(path: Path) -> dict[str, tuple[KeyStep, ...]]:
     """Return the key steps of each problem in the file; a line that a kill has cut short is not one."""
-    found = {}
+    key_steps = {}
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            found[str(row["problem_id"])] = read_key_steps(row["key_steps"])
-    return found
+            key_steps[str(row["problem_id"])] = read_key_steps(row["key_steps"])
+    return key_steps
 
 
 def key_step_match(

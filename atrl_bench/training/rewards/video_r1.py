@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
 
+from rapidfuzz.distance import LCSseq, Levenshtein
+
 from atrl_bench.grading.extraction import extract_answer, sole_number
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
@@ -54,11 +56,11 @@ class TypedReward:
             COMPARED[sort](extract_answer(text, words=sort in IN_WORDS).text or "", gold) if sort in COMPARED else 0.0
             for text, gold, sort in zip(responses, answer, kind, strict=True)
         ]
-        graded = [place for place, sort in enumerate(kind) if sort not in COMPARED]
-        golds = [Gold(answer[place], choices=tuple(choices[place])) for place in graded]
-        verdicts = self._pool.grade_many([(responses[p], gold) for p, gold in zip(graded, golds, strict=True)])
-        for place, verdict in zip(graded, verdicts, strict=True):
-            rewards[place] = float(verdict.state == "correct")
+        graded = [index for index, sort in enumerate(kind) if sort not in COMPARED]
+        golds = [Gold(answer[index], choices=tuple(choices[index])) for index in graded]
+        verdicts = self._pool.grade_many([(responses[i], gold) for i, gold in zip(graded, golds, strict=True)])
+        for index, verdict in zip(graded, verdicts, strict=True):
+            rewards[index] = float(verdict.state == "correct")
         if log_metric is not None:
             for sort in sorted(set(kind)):
                 of_sort = [reward for reward, other in zip(rewards, kind, strict=True) if other == sort]
@@ -104,14 +106,14 @@ def regression(answer: str, gold: str) -> float:
 
 def ocr(answer: str, gold: str) -> float:
     """Return 1 - WER, at least 0: WER = (words replaced + left out + put in) / words of the gold."""
-    wanted = _words(gold)
-    return max(0.0, 1 - word_distance(_words(answer), wanted) / len(wanted)) if wanted else float(not _words(answer))
+    words, wanted = _words(answer), _words(gold)
+    return max(0.0, 1 - Levenshtein.distance(words, wanted) / len(wanted)) if wanted else float(not words)
 
 
 def free_form(answer: str, gold: str) -> float:
     """Return the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L (Lin, 2004), over lower-case words."""
     left, right = _tokens(answer), _tokens(gold)
-    longest = longest_common_subsequence(left, right)
+    longest = LCSseq.similarity(left, right)
     scores = [_overlap_f1(_grams(left, n), _grams(right, n)) for n in (1, 2)]
     return (sum(scores) + _f1(longest, len(left), len(right))) / 3
 
@@ -129,8 +131,8 @@ def _number(text: str) -> str | None:
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.strip().strip("$"))
     if _NUMBER.fullmatch(text):
         return text
-    found = sole_number(text)
-    return found if found and _NUMBER.fullmatch(found) else None
+    number = sole_number(text)
+    return number if number and _NUMBER.fullmatch(number) else None
 
 
 def _rounded(number: str) -> Decimal | None:
@@ -146,28 +148,6 @@ def _words(text: str) -> list[str]:
 
 def _tokens(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())[:MAX_WORDS]
-
-
-def word_distance(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many words have to be replaced, left out or put in to make one text of the other."""
-    above = list(range(len(right) + 1))
-    for row, word in enumerate(left, start=1):
-        current = [row]
-        for column, other in enumerate(right, start=1):
-            current.append(min(above[column - 1] + (word != other), above[column] + 1, current[-1] + 1))
-        above = current
-    return above[-1]
-
-
-def longest_common_subsequence(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the length of the longest sequence of words that both texts have in this order."""
-    above = [0] * (len(right) + 1)
-    for word in left:
-        current = [0]
-        for column, other in enumerate(right, start=1):
-            current.append(above[column - 1] + 1 if word == other else max(above[column], current[-1]))
-        above = current
-    return above[-1]
 
 
 def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:

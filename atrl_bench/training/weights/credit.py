@@ -9,7 +9,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,27 +41,20 @@ def credit_config(choice: CreditChoice) -> CreditConfig:
         ) from None
 
 
-class TokenWeights:
+class CreditWeights:
     """Records the attention rows of scoring passes and turns them into token weights."""
 
     def __init__(self, choice: CreditChoice, model: nn.Module, tokenizer: Any, run_seed: int) -> None:
         self.config = credit_config(choice)
         self.rule = choice.rule
         self.needs_entropy = choice.rule == "high_entropy"
-        self._capture = install_row_capture(model, self.config.num_layers)
-        self._tokenizer = tokenizer
+        self.graph_seconds = 0.0  # of all token graphs so far
+        self.capture = install_row_capture(model, self.config.num_layers)
+        # Token by token, special tokens too: texts and weights stay aligned.
+        self._text = cache(lambda token: tokenizer.decode([token]))
         self._run_seed = run_seed
-        self._text_of: dict[int, str] = {}
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
-
-    def record(self, num_response_tokens: int) -> AbstractContextManager[Recording]:
-        """Return a context in which forward passes leave their rows in a Recording."""
-        return self._capture.record(num_response_tokens)
-
-    def remove(self) -> None:
-        """Give the model its own attention function back."""
-        self._capture.remove()
 
     def weights(
         self,
@@ -97,6 +90,7 @@ class TokenWeights:
             seed = zlib.crc32(str((self._run_seed, token_ids)).encode())
             credit = token_credit(attention, self.rule, self.config, seed)
             weights_BT[b, row_T] = credit.credit_T
+            self.graph_seconds += credit.graph_seconds
             for name, value in credit.diagnostics.items():
                 self._note(name, value)
             if transcriptions[b]:
@@ -119,9 +113,3 @@ class TokenWeights:
         if not math.isnan(value):
             self._totals[name] += value
             self._counts[name] += 1
-
-    def _text(self, token: int) -> str:
-        # Token by token, special tokens too: texts and weights stay aligned.
-        if token not in self._text_of:
-            self._text_of[token] = self._tokenizer.decode([token])
-        return self._text_of[token]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.training.arguments import overlong_cache
-from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_reward
+from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_cache, overlong_reward
 
 
 def test_accuracy_is_one_for_a_correct_box_and_minus_one_for_everything_else():

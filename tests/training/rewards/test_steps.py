@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.data import load_training_data
@@ -179,10 +179,10 @@ def test_extracted_key_steps_beside_a_table_are_those_of_its_problems(data_dir, 
 
 
 def test_step_grpo_trains_on_the_sum_of_the_three_rewards(tmp_path, base_folder, chains, profile, coin_grader):
-    from atrl_bench.training.run import _build
+    from atrl_bench.training.run import build_trainer, load_inputs
 
     recipe = load_recipe("step_grpo")
-    with _build(tmp_path / "run", recipe, profile, str(base_folder), chains, 0) as trainer:
+    with build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), chains, 0)) as trainer:
         assert trainer.reward_func_names == ["accuracy", "key_step_match", "chain_validity"]
         valid = iter([1.0, 0.0] * 100)
         trainer.reward_funcs[2] = lambda completions, **_: [next(valid) for _ in completions]
@@ -193,11 +193,6 @@ def test_step_grpo_trains_on_the_sum_of_the_three_rewards(tmp_path, base_folder,
         assert first["rewards/chain_validity/mean"] == 0.5
         assert first["reward"] == pytest.approx(0.5 * first["rewards/accuracy/mean"] + 0.5)
         assert torch.isfinite(torch.tensor(first["loss"]))
-
-
-def test_the_two_step_rewards_are_not_mixed_with_those_of_another_method():
-    with pytest.raises(InvalidFileError, match="not against T-GRPO's rewards"):
-        load_recipe("step_grpo", rewards="typed")
 
 
 def test_after_the_warm_up_it_is_the_same_recipe_from_another_start():

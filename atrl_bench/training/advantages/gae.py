@@ -9,33 +9,23 @@ Shapes: B responses, T response tokens, H hidden features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from trl.models.utils import disable_gradient_checkpointing
 
-from atrl_bench.errors import InvalidFileError
 from atrl_bench.training import recipe as recipes
-from atrl_bench.training.trainer import CreditTrainer, Group
+from atrl_bench.training.advantages import AdvantageEstimator
+
+if TYPE_CHECKING:
+    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.trainer import CreditTrainer
 
 ROWS_AT_ONCE = 32  # responses whose features are on the device together
 FILE_NAME = "critic.safetensors"
-MULTIMODAL_FIELDS = (
-    "pixel_values",
-    "image_grid_thw",
-    "num_images",
-    "pixel_attention_mask",
-    "spatial_shapes",
-    "num_tiles",
-    "image_sizes",
-    "token_type_ids",
-    "mm_token_type_ids",
-    "image_position_ids",
-)
 
 Total = Callable[[Tensor], Tensor]  # the sum of a tensor over all processes
 
@@ -150,109 +140,65 @@ class Critic:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
 
-class CriticTrainer(CreditTrainer):
-    """CreditTrainer with the advantages of a learned value function in place of those of the group.
+class GeneralisedAdvantages(AdvantageEstimator):
+    """The advantages of a learned value function, whitened, in place of those of the group.
 
     The hidden states come from one more scoring pass over each rollout, before its first update.
     """
 
-    def __init__(self, *, recipe: recipes.RolloutRecipe, run_seed: int, **options: Any) -> None:
-        super().__init__(recipe=recipe, run_seed=run_seed, **options)
-        assert recipe.critic is not None
-        if any(problem.videos for problem in self.data.problems):
-            raise InvalidFileError(
-                f"Recipe {recipe.name} has a critic, and {recipe.data} has videos.",
-                why="The critic's scoring pass is TRL's, which knows images alone.",
-                next_step="take a training set of images, or leave `critic` out",
-            )
-        hidden_size = self.model.config.get_text_config().hidden_size
-        self.critic = Critic(recipe.critic, hidden_size, run_seed=run_seed, device=self.accelerator.device)
+    critic: Critic
+    every_group = True  # a group that is all right or all wrong has advantages here
 
-    def _needs_credit(self, group: Group) -> bool:
-        """Return true: a group that is all right or all wrong has advantages here."""
-        return True
+    def __init__(self, critic: Critic) -> None:
+        self.critic = critic
+        self.kl_in_reward = critic.settings.kl_in_reward
 
-    def _advantages(self, batch: dict[str, Any], groups: Sequence[Group]) -> Tensor:
+    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
         """Return whitened advantages_BT, and let the critic learn from the rollout."""
         settings, mask_BT = self.critic.settings, batch["completion_mask"].float()
-        with self.clock.phase("critic"):
-            features_BTH, logprobs_BT = self._hidden_states(batch)
+
+        def mean(values_BT: Tensor) -> float:
+            return (trainer.total((values_BT * mask_BT).sum()) / trainer.total(mask_BT.sum())).item()
+
+        with trainer.clock.phase("critic"):
+            features_BTH, logprobs_BT = hidden_states(batch, trainer)
             values_BT = self.critic.values(features_BTH) * mask_BT
-            rewards_B = torch.tensor([reward for group in groups for reward in self._total_rewards(group)])
-            rewards_BT = _at_last_token(rewards_B.to(mask_BT), mask_BT)
+            rewards_B = torch.tensor([reward for group in groups for reward in trainer.total_rewards(group)])
+            rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
+            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:
                 difference_BT = (logprobs_BT - batch["ref_per_token_logps"]) * mask_BT
-                rewards_BT = rewards_BT - self.recipe.kl_coef * difference_BT
-                self._note("critic/kl", self._mean(difference_BT, mask_BT))
+                rewards_BT = rewards_BT - trainer.recipe.kl_coef * difference_BT
+                trainer.note("critic/kl", mean(difference_BT))
             advantages_BT = generalised_advantages(
                 rewards_BT, values_BT, mask_BT, discount=settings.discount, gae_lambda=settings.gae_lambda
             )
             returns_BT = advantages_BT + values_BT
-            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, self._total)
-        self._note("critic/loss", losses[0])
-        self._note("critic/loss_after", losses[-1])
-        self._note("critic/value", self._mean(values_BT, mask_BT))
-        self._note("critic/return", self._mean(returns_BT, mask_BT))
-        unexplained = self._mean(advantages_BT.square(), mask_BT) - self._mean(advantages_BT, mask_BT) ** 2
-        variance = self._mean(returns_BT.square(), mask_BT) - self._mean(returns_BT, mask_BT) ** 2
-        self._note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
-        return whitened(advantages_BT, mask_BT, self._total)
-
-    def _hidden_states(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return the hidden state that each response token was drawn from, on the CPU, and its log-probability."""
-        num_tokens = batch["completion_ids"].shape[1]
-        model = self.accelerator.unwrap_model(self.model)
-        decoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
-        states: list[Tensor] = []
-
-        def keep(_module: nn.Module, _arguments: Any, output: Any) -> None:
-            states.append(output.last_hidden_state[:, -num_tokens - 1 : -1].cpu())
-
-        handle = decoder.register_forward_hook(keep)
-        try:
-            with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-                # TRL's own pass, in the order of the rows: what is kept needs no sorting back.
-                logprobs_BT, _, _ = super(CreditTrainer, self)._get_per_token_logps_and_entropies(
-                    self.model,
-                    torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                    torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                    num_tokens,
-                    self.args.per_device_train_batch_size,
-                    **{name: batch[name] for name in MULTIMODAL_FIELDS if name in batch},
-                )
-        finally:
-            handle.remove()
-        return torch.cat(states), logprobs_BT
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        if not self.critic.settings.kl_in_reward:
-            return super()._compute_loss(model, inputs)
-        self.beta = 0.0  # the rewards have paid for it already
-        try:
-            return super()._compute_loss(model, inputs)
-        finally:
-            self.beta = self.recipe.kl_coef
-
-    def _total(self, tensor: Tensor) -> Tensor:
-        summed: Tensor = self.accelerator.reduce(tensor, reduction="sum")
-        return summed
-
-    def _mean(self, values_BT: Tensor, mask_BT: Tensor) -> float:
-        return (self._total((values_BT * mask_BT).sum()) / self._total(mask_BT.sum())).item()
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            self.critic.save(Path(output_dir))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self.critic.load(Path(checkpoint))
+            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, trainer.total)
+        trainer.note("critic/loss", losses[0])
+        trainer.note("critic/loss_after", losses[-1])
+        trainer.note("critic/value", mean(values_BT))
+        trainer.note("critic/return", mean(returns_BT))
+        unexplained = mean(advantages_BT.square()) - mean(advantages_BT) ** 2
+        variance = mean(returns_BT.square()) - mean(returns_BT) ** 2
+        trainer.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
+        return whitened(advantages_BT, mask_BT, trainer.total)
 
 
-def _at_last_token(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return rewards_BT: each response's reward at its last token, zero before."""
-    rewards_BT = torch.zeros_like(mask_BT)
-    rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B
-    return rewards_BT
+def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Tensor, Tensor]:
+    """Return the hidden state that each response token was drawn from, on the CPU, and its log-probability."""
+    num_tokens = batch["completion_ids"].shape[1]
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    decoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
+    states: list[Tensor] = []
+
+    def keep(_module: nn.Module, _arguments: Any, output: Any) -> None:
+        states.append(output.last_hidden_state[:, -num_tokens - 1 : -1].cpu())
+
+    handle = decoder.register_forward_hook(keep)
+    try:
+        # In the order of the rows and at their full length: what is kept needs no sorting back.
+        logprobs_BT = trainer.score(batch, "critic", trim=False)
+    finally:
+        handle.remove()
+    return torch.cat(states), logprobs_BT

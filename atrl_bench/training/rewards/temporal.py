@@ -1,0 +1,134 @@
+"""T-GRPO's rewards (arXiv 2503.21776): right answers earn more where seeing the frames in order makes them right.
+
+Each question about a video is answered G times from its frames in order and a share of G times from the same frames in
+a random order. Where the first group is right at least mu times as often as the second, each right response of the
+first earns alpha more. The second group is never trained on. Questions about images are plain GRPO. A second reward is
+for the length of a right response.
+
+Where this differs from the official code (tulerfeng/Video-R1, 59d65c3):
+1. Every pass sees the frames' moments and the padding mask; there the scoring pass drops both.
+2. A video that cannot be decoded gives way to the next problem; there the question is asked without it.
+3. Rewards are typed problem by problem; there a batch is taken to be of one type.
+4. The order of the frames is drawn from (run seed, rollout, problem), so a resumed run shuffles alike.
+
+Shapes: G responses in order, H on shuffled frames, P problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atrl_bench.training.multimodal import with_media
+from atrl_bench.training.order import generator
+from atrl_bench.training.recipe import Temporal
+from atrl_bench.training.rewards import GroupReward, Reward
+
+if TYPE_CHECKING:
+    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.trainer import CreditTrainer
+
+
+def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Temporal) -> Tensor:
+    """Return alpha for each right response in order if p >= mu p_shuffled, else nothing.
+
+    p is the mean accuracy reward, which may be a fraction (equation 1 of the paper, with the mu = 0.8 of its code).
+    Where neither group is ever right p = p_shuffled = 0: there is no right response to reward.
+    """
+    helps = accuracy_G.mean() >= settings.tolerance * shuffled_accuracy_H.mean()
+    return settings.bonus * (helps & (accuracy_G > settings.right_above)).float()
+
+
+def length_bonus(
+    accuracy_G: Tensor, lengths_G: Tensor, rewarded_lengths: tuple[int, int], settings: Temporal
+) -> Tensor:
+    """Return omega for each right response whose length is rewarded, if at least two of the group are right."""
+    right_G = accuracy_G > settings.right_above
+    shortest, longest = rewarded_lengths
+    in_range_G = (lengths_G >= shortest) & (lengths_G <= longest)
+    return settings.length_bonus * (right_G & in_range_G & (right_G.sum() >= 2)).float()
+
+
+def shuffled_order(num_frames: int, run_seed: int, key: str) -> list[int]:
+    """Return a random order of the frames that is not their own, where there are two to exchange."""
+    rng = generator("frames", run_seed, key)
+    order = rng.permutation(num_frames)
+    while num_frames > 1 and np.array_equal(order, np.arange(num_frames)):
+        order = rng.permutation(num_frames)
+    return order.tolist()
+
+
+class TemporalReward(GroupReward):
+    """The bonus for the order of the frames."""
+
+    __name__ = "temporal"
+
+    def __init__(self, settings: Temporal, accuracy: Reward) -> None:
+        self._settings, self._accuracy = settings, accuracy
+
+    def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
+        """Return the bonus of each response: zeros for a group about an image."""
+        shuffled_P = self.shuffled_accuracies(groups, trainer)
+        rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
+        in_order, shuffled, rewarded = [], [], []
+        for index, (group, shuffled_H) in enumerate(zip(groups, shuffled_P, strict=True)):
+            if shuffled_H is not None:
+                rewards_P[index] = temporal_bonus(group.accuracies, shuffled_H, self._settings)
+                in_order.append(group.accuracies.mean().item())
+                shuffled.append(shuffled_H.mean().item())
+                rewarded.append(float(rewards_P[index].any()))
+        if shuffled:
+            trainer.note("temporal/accuracy_in_order", float(np.mean(in_order)))
+            trainer.note("temporal/accuracy_shuffled", float(np.mean(shuffled)))
+            trainer.note("temporal/rewarded", float(np.mean(rewarded)))
+        return rewards_P
+
+    def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor | None]:
+        """Return the accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
+        # Devices that share a model generate together, so each of them answers for all its groups, of images too.
+        again = [group for group in groups if group.about_video or not trainer.from_one_prefill]
+        if not again:
+            return [None] * len(groups)
+        size = self._settings.num_shuffled(trainer.num_generations)
+        with trainer.clock.phase("generation_shuffled"):
+            prompts = [shuffled_prompt(group, trainer.run_seed) for group in again]
+            completions = trainer.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
+        inputs = [group.inputs[0] for group in again for _ in range(size)]
+        columns = {name: [example[name] for example in inputs] for name in ("answer", "kind", "choices")}
+        with trainer.clock.phase("reward"):
+            rewards = torch.tensor(
+                self._accuracy(completions=completions, **columns), device=groups[0].rewards_GF.device
+            )
+        rewards_of = {group.key: rewards_H for group, rewards_H in zip(again, rewards.split(size), strict=True)}
+        return [rewards_of[group.key] if group.about_video else None for group in groups]
+
+
+class LengthReward(GroupReward):
+    """The bonus for the length of a right response."""
+
+    __name__ = "length"
+
+    def __init__(self, settings: Temporal, rewarded_lengths: tuple[int, int]) -> None:
+        self._settings, self._rewarded_lengths = settings, rewarded_lengths
+
+    def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
+        """Return the bonus of each response."""
+        rewards_P = []
+        for group in groups:
+            lengths_G = torch.tensor([len(ids) for ids in group.generated[1] or ()], device=group.rewards_GF.device)
+            rewards_P.append(length_bonus(group.accuracies, lengths_G, self._rewarded_lengths, self._settings))
+        return rewards_P
+
+
+def shuffled_prompt(group: ResponseGroup, run_seed: int) -> list[dict[str, Any]]:
+    """Return the group's prompt with the frames of each video in a random order."""
+    example = group.inputs[0]
+    videos = [
+        video.reordered(shuffled_order(len(video.frames), run_seed, f"{group.key}:{index}"))
+        for index, video in enumerate(example["videos"])
+    ]
+    return with_media(example["prompt"], example["images"], videos)

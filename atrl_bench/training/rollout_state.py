@@ -1,0 +1,68 @@
+"""What travels between the methods of TRL's trainer while a rollout is made and trained on.
+
+TRL's methods call one another with arguments of their own. Whatever ours need beside them is in one `RolloutState`,
+which is set around each call of a TRL method and gone after it.
+
+Shapes: B responses, T response tokens, G responses to a problem, F rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from atrl_bench.training.group_sampling import PromptBatch
+from atrl_bench.training.multimodal import Visual
+
+# TRL makes the first two while it scores a rollout and the last in each loss; the others are asked for by ours.
+PassName = Literal["old policy", "reference", "critic", "dependency", "training"]
+
+
+@dataclass
+class ResponseGroup:
+    """The G responses to one problem, as TRL's `_generate` returns them, with their rewards."""
+
+    row: int
+    key: str  # what names its random numbers
+    inputs: list[dict[str, Any]]
+    generated: tuple[list[Any] | None, ...]
+    rewards_GF: Tensor
+    visual: Visual | None = None  # the prompt's images and videos, in a run that has videos
+
+    @property
+    def accuracies(self) -> Tensor:
+        """The accuracy reward of each response, which is the first reward of every recipe."""
+        return self.rewards_GF[:, 0]
+
+    @property
+    def about_video(self) -> bool:
+        """Whether the problem shows a video."""
+        return bool(self.inputs[0]["videos"])
+
+
+@dataclass
+class ScoringPass:
+    """A pass of a model over responses: which one it is, what it needs beside TRL's arguments, and what it leaves."""
+
+    name: PassName
+    visuals_B: Sequence[Visual] = ()  # what each response's prompt shows, in a run that has videos
+    # Whose attention rows become credit, and what those responses transcribe. None: no rows are recorded.
+    needed_B: Sequence[bool] | None = None
+    transcriptions_B: Sequence[str | None] = ()
+    trim: bool = True  # rows may be put in another order and cut to their length
+    loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
+
+    logprobs_BT: Tensor | None = None
+    credit_BT: Tensor | None = None
+
+
+@dataclass
+class RolloutState:
+    """What a call of a TRL method finds when it comes back to ours."""
+
+    prompts: PromptBatch | None = None  # about to be answered
+    groups: Sequence[ResponseGroup] = ()  # answered and rewarded
+    passes: list[ScoringPass] = field(default_factory=list)  # about to be made, in TRL's order

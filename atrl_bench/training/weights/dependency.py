@@ -1,0 +1,152 @@
+"""VPPO (arXiv 2510.09285): learn from the tokens that depend on the image, more from responses that do so throughout.
+
+A second scoring pass sees the images with half of their patches black. How much a token's log-probability moves is its
+dependency on the image. It decides two things before the loss: which tokens keep their advantage, and by how much a
+whole response's is scaled. The clipped objective is homogeneous in the advantage, so both are factors of it and the KL
+and entropy terms never see them.
+
+Where this differs from the official code (huaixuheqing/VPPO-RL, 37eedc0):
+1. The blackened patches are the vision encoder's own; there they are squares of 14 pixels of an image that is still to
+   be rounded to the encoder's grid, so a black square may lie across two patches.
+2. The scale is normalised over the rollout, across processes; there over the part of it that is on one device, with the
+   mean made one in each micro-batch.
+3. What is black is drawn from (run seed, rollout), so a resumed run sees the same patches; there it is unseeded.
+
+Shapes: B responses, T response tokens, N patches of all images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import gather
+from torch import Tensor
+
+from atrl_bench.credit import anchor_auc, transcribed_tokens
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.training.data import TrainingData
+from atrl_bench.training.order import rollout_seed
+from atrl_bench.training.recipe import VPPO
+
+if TYPE_CHECKING:
+    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.trainer import CreditTrainer
+
+MAX_LOG_RATIO = 20.0
+MAX_DEPENDENCY = 10.0
+
+
+def blackened(pixels_N: Tensor, black: Tensor, probability: float, rng: torch.Generator) -> Tensor:
+    """Return the patches with each one `black`, as the processor writes a black patch, with this probability.
+
+    A processor that makes one row of a patch maps each pixel by itself, so the row of a black picture is what a picture
+    blackened there would have become. It is not zero, which is the mean colour.
+    """
+    is_black_N = torch.rand(len(pixels_N), generator=rng) < probability
+    return torch.where(is_black_N[:, None].to(pixels_N.device), black.to(pixels_N), pixels_N)
+
+
+def token_dependency(blackened_logprobs_BT: Tensor, logprobs_BT: Tensor) -> Tensor:
+    """Return S_t = exp(d) - d - 1 with d = log pi(y_t | blackened image) - log pi(y_t | image).
+
+    The k3 estimate, from the one sampled token, of the KL divergence the paper defines; d is held within 20 of zero and
+    S within 10, as in the official code.
+    """
+    d_BT = (blackened_logprobs_BT.float() - logprobs_BT.float()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (d_BT.exp() - d_BT - 1).clamp(0.0, MAX_DEPENDENCY)
+
+
+def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> Tensor:
+    """Return which tokens learn: of a response's T tokens the ceil(fraction T) most dependent, early ones first."""
+    # In double precision and a hair lower: 0.4 * 5 is two tokens and not three.
+    num_kept_B = (mask_BT.sum(1).double() * fraction - 1e-9).ceil()
+    order_BT = dependency_BT.masked_fill(mask_BT == 0, -1.0).argsort(dim=1, descending=True, stable=True)
+    rank_BT = order_BT.argsort(dim=1)
+    return (rank_BT < num_kept_B[:, None]) & mask_BT.bool()
+
+
+def trajectory_scale(score_B: Tensor, min_scale: float) -> Tensor:
+    """Return the factor of each response's advantage, with mean one.
+
+    scale = min_scale + s (max_scale - min_scale) with the scores s scaled to [0, 1] and max_scale = min_scale +
+    (1 - min_scale) / mean(s). Equal scores get one each.
+    """
+    spread = score_B.max() - score_B.min()
+    if spread <= 1e-6:
+        return torch.ones_like(score_B)
+    scaled_B = (score_B - score_B.min()) / spread
+    return min_scale + scaled_B * (1 - min_scale) / scaled_B.mean()
+
+
+class DependencyWeights:
+    """A mask and a scale of each advantage, by the tokens' dependency on the image."""
+
+    def __init__(self, settings: VPPO, image_processor: Any) -> None:
+        self._settings = settings
+        self._black = _black_patch(image_processor)
+
+    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+        """Return weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
+        process = trainer.accelerator.process_index
+        rng = torch.Generator().manual_seed(rollout_seed(trainer.run_seed, trainer.rollout) + process)
+        mask_BT, logprobs_BT = batch["completion_mask"], batch.get("old_per_token_logps")
+        with trainer.clock.phase("dependency"):
+            if logprobs_BT is None:  # one update a rollout: TRL has no use for them
+                logprobs_BT = trainer.score(batch, "dependency")
+            pixels = blackened(batch["pixel_values"], self._black, self._settings.black_probability, rng)
+            blackened_logprobs_BT = trainer.score({**batch, "pixel_values": pixels}, "dependency")
+            dependency_BT = token_dependency(blackened_logprobs_BT, logprobs_BT) * mask_BT
+        kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
+        score_B = gather(dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1))
+        scale_B = trajectory_scale(score_B, self._settings.min_scale)
+        trainer.note("vppo/dependency", score_B.mean().item())
+        trainer.note("vppo/max_scale", scale_B.max().item())
+        if (total := dependency_BT.sum()) > 0:
+            trainer.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
+        note_anchors(dependency_BT, batch, groups, trainer)
+        return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
+
+
+def note_anchors(
+    dependency_BT: Tensor, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer
+) -> None:
+    """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
+    areas, masks_BT = [], batch["completion_mask"].bool()
+    for b, example in enumerate(example for group in groups for example in group.inputs):
+        if example["transcription"]:
+            token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
+            texts = [trainer.processing_class.tokenizer.decode([token]) for token in token_ids]
+            is_anchor_T = transcribed_tokens(texts, example["transcription"])
+            areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), is_anchor_T))
+    defined = [area for area in areas if not math.isnan(area)]
+    if defined:
+        trainer.note("vppo/anchor_auc", sum(defined) / len(defined))
+
+
+def refuse_videos(recipe_name: str, data: TrainingData) -> None:
+    """Raise if the data has videos."""
+    if data.has_videos:
+        raise InvalidFileError(
+            f"Recipe {recipe_name} has vppo, and {data.name} has videos.",
+            why="A video is not blackened, in the official code either: its tokens would depend on nothing.",
+            next_step="set data to a training set of images",
+        )
+
+
+def _black_patch(image_processor: Any) -> Tensor:
+    """Return the row that the image processor makes of a patch of a black picture."""
+    from PIL import Image
+
+    side = 4 * getattr(image_processor, "patch_size", 14)
+    processed = image_processor(images=[Image.new("RGB", (side, side))], return_tensors="pt")
+    pixels_N = processed["pixel_values"]
+    if "image_grid_thw" not in processed or pixels_N.ndim != 2 or not bool((pixels_N == pixels_N[0]).all()):
+        raise InvalidFileError(
+            f"VPPO cannot blacken the patches of a {type(image_processor).__name__}.",
+            why="It needs a processor that makes one row of each patch, as Qwen's do.",
+            next_step="train another recipe, or another model",
+        )
+    return pixels_N[0]

@@ -1,0 +1,127 @@
+"""Rewards, advantages and token weights of several methods in one recipe, each in a real training of a few updates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.advantages.gae import hidden_states
+from atrl_bench.training.arguments import trl_arguments
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.trainer import per_token
+
+VPPO = load_recipe("vppo").vppo.model_dump()
+REFILLING = load_recipe("dapo").dynamic_sampling.model_dump()
+
+
+def trained(trainer):
+    """Train, and return the names of all metrics; the weights have to move and stay finite."""
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    trainer.train()
+    assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
+    assert all(torch.isfinite(value).all() for value in trainer.model.parameters())
+    lines = [line for line in trainer.state.log_history if "loss" in line]
+    assert len(lines) >= 2
+    assert all(math.isfinite(line["loss"]) and line["skipped_updates"] == 0 for line in lines)
+    return {name for line in lines for name in line}
+
+
+def scored_batch(trainer):
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
+    return trainer._generate_and_score_completions(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "logged"),
+    [
+        ("vppo", {"critic": {}, "dynamic_sampling": None}, {"vppo/dependency", "critic/loss"}),
+        ("actor_critic", {"vppo": VPPO, "credit": "atrl"}, {"vppo/dependency", "critic/loss", "credit/entropy"}),
+        ("gspo", {"critic": {}}, {"critic/loss"}),
+        ("gspo", {"vppo": VPPO}, {"vppo/dependency"}),
+        ("dapo", {"critic": {}, "vppo": VPPO}, {"critic/loss", "dynamic_sampling/num_generations"}),
+    ],
+)
+def test_critic_vppo_and_credit_go_with_each_other_and_with_any_objective(make_trainer, name, fields, logged):
+    assert logged <= trained(make_trainer(name, **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "logged"),
+    [
+        ({"dynamic_sampling": REFILLING}, {"temporal/accuracy_in_order", "dynamic_sampling/num_generations"}),
+        ({"critic": {}, "credit": "atrl"}, {"temporal/accuracy_in_order", "critic/loss", "credit/entropy"}),
+        ({"critic": {"kl_in_reward": True}, "temporal": None}, {"critic/kl"}),
+        ({"step_rewards": {"key_steps": 0, "validity": 1}}, {"rewards/length/mean", "rewards/chain_validity/mean"}),
+    ],
+)
+def test_t_grpos_rewards_go_with_dynamic_sampling_a_critic_and_the_rewards_of_stepgrpo(
+    make_video_trainer, fields, logged
+):
+    assert logged <= trained(make_video_trainer(**fields))
+
+
+def test_the_parts_of_a_combination_are_what_they_are_alone(make_trainer):
+    fields = {"dynamic_sampling": None}
+    both = scored_batch(make_trainer("vppo", critic={}, **fields))
+    critic = scored_batch(make_trainer("vppo", critic={}, vppo=None, **fields))
+    vppo = scored_batch(make_trainer("vppo", **fields))
+    assert torch.equal(both["advantages"], critic["advantages"])
+    assert torch.equal(both["token_weights"], vppo["token_weights"])
+    assert "token_weights" not in critic
+
+
+def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer, monkeypatch):
+    trainer = make_trainer("vppo", credit="atrl", critic={}, dynamic_sampling=None)
+    trainer.weightings.append(lambda batch, groups, trainer: torch.full(batch["completion_mask"].shape, 0.5))
+    batch = scored_batch(trainer)
+    seen, original = {}, trainer._set_loss_inputs
+    monkeypatch.setattr(
+        trainer, "_set_loss_inputs", lambda inputs, *rest: (original(inputs, *rest), seen.update(inputs))
+    )
+    trainer._compute_loss(trainer.model, batch)
+    assert set(batch["token_weights"].unique().tolist()) > {0.0}
+    assert torch.equal(seen["advantages"], per_token(batch["advantages"]) * batch["token_weights"])
+    kept = batch["token_weights"] > 0
+    scale_B = batch["token_weights"].max(1).values
+    assert scale_B.mean().item() == pytest.approx(0.5), "VPPO's scales have mean one, and the other weight is a half"
+    assert torch.equal(batch["token_weights"], kept * scale_B[:, None])
+
+
+def test_gspo_has_its_token_form_wherever_tokens_have_advantages_of_their_own():
+    paper = load_profile("paper")
+    levels = {}
+    for name, fields in (
+        ("plain", {}),
+        ("critic", {"critic": {}}),
+        ("vppo", {"vppo": VPPO}),
+        ("credit", {"credit": "atrl"}),
+    ):
+        recipe = load_recipe("gspo", **fields)
+        levels[name] = trl_arguments(recipe, paper, rollouts=1)["importance_sampling_level"]
+    assert levels == {"plain": "sequence", "critic": "token", "vppo": "token", "credit": "token"}
+
+
+def test_beside_typed_rewards_the_step_rewards_are_weighed_against_a_right_answer_of_one():
+    recipe = load_recipe("t_grpo", step_rewards={"key_steps": 0.1, "validity": 1}, format_reward=1)
+    # Accuracy from 0 to 1, the format, the two bonuses of T-GRPO, key steps, validity.
+    assert trl_arguments(recipe, load_profile("paper"), rollouts=1)["reward_weights"] == [1, 1, 1, 1, 0.1, 1]
+
+
+def test_the_critic_reads_the_video_of_each_response(make_video_trainer):
+    trainer = make_video_trainer(critic={})
+    batch = scored_batch(trainer)
+    features_BTH, logprobs_BT = hidden_states(batch, trainer)
+    assert features_BTH.shape[:2] == batch["completion_mask"].shape
+    mask = batch["completion_mask"].bool()
+    assert torch.allclose(logprobs_BT[mask], batch["old_per_token_logps"][mask], atol=2e-5)
+    films = [{name: torch.flip(value, [0]) for name, value in visual.items()} for visual in batch["visuals"]]
+    other_BTH, _ = hidden_states({**batch, "visuals": films}, trainer)
+    about_video = torch.tensor(["pixel_values_videos" in visual for visual in batch["visuals"]])
+    assert about_video.any()
+    changed_B = (other_BTH - features_BTH).abs().amax((1, 2)) > 1e-4
+    assert changed_B[about_video].all()
