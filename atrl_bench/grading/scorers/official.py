@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atrl_bench.grading.scorers import Scored
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
 

@@ -27,7 +27,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.scorers import Scored
 from atrl_bench.grading.scorers.charts.description import Description, InvalidDescriptionError, read_description
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
@@ -99,12 +98,6 @@ def draw_many(programs: Sequence[str]) -> list[Drawing]:
     with ThreadPoolExecutor(min(MAX_PARALLEL, os.cpu_count() or 1)) as threads:
         drawn = dict(zip(different, threads.map(draw, different), strict=True))
     return [drawn[program] for program in programs]
-
-
-def chart(response: str, gold: Gold) -> Scored:
-    """Return the low-level score of the program in a response against the gold's program."""
-    [verdict] = score_many([(response, gold)])
-    return Scored(verdict.points, verdict.why, verdict.details)
 
 
 def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from atrl_bench.grading.scorers import Scored
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.grading.scorers.mega import (
     geometry,
     numeric,

@@ -6,10 +6,11 @@ import math
 import re
 from typing import Any
 
-from atrl_bench.grading.answer_parser import Group, Quantity, UnreadableError, read
+from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.scorers.mega.literals import as_text, try_literal
 from atrl_bench.grading.scorers.mega.sequences import items_of
 from atrl_bench.grading.scorers.mega.strings import simple
+from atrl_bench.grading.sympy_worker import compare_formulas
 
 CLOSE = 0.01  # relative error that passes in `general_match`
 MAX_ERROR = 0.1  # from which on `normalized_rmse` gives nothing
@@ -18,17 +19,14 @@ MAX_FORMULA_CHARS = 2000
 
 
 def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever `values` reads as a quantity."""
+    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever the answer parser reads as a quantity."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
         literal = try_literal(value.strip())
         if isinstance(literal, (int, float)) and not isinstance(literal, bool):
             return _finite(literal)
-        try:
-            value = read(value)
-        except UnreadableError:
-            return None
+        value = parse(value).value
     if isinstance(value, Quantity):
         return _finite(value, 100.0 if value.percent else 1.0)
     return _finite(value) if isinstance(value, (int, float)) else None
@@ -45,7 +43,7 @@ def _finite(value: Any, divisor: float = 1.0) -> float | None:
 def general_match(answer: Any, gold: Any) -> float:
     """Return 1 for a number within one percent of the gold, or the same numbers in any order, or the same text.
 
-    The official script evaluates the answer as a program for that; here the exact reader of `values` does it.
+    The official script evaluates the answer as a program for that; here the answer parser reads it.
     """
     if simple(answer, gold):
         return 1.0
@@ -75,11 +73,8 @@ def _numbers(value: Any) -> list[float] | None:
         return [number]
     parts: Any = value
     if isinstance(value, str):
-        try:
-            group = read(value)
-        except UnreadableError:
-            return None
-        parts = group.items if isinstance(group, Group) else None
+        several = parse(value).value
+        parts = several.items if isinstance(several, Bracketed) else None
     if not isinstance(parts, (list, tuple)) or not parts:
         return None
     numbers = [number_of(part) for part in parts]
@@ -128,9 +123,7 @@ def formula(answer: Any, gold: Any) -> float:
         return 1.0
     if max(len(answer), len(gold)) > MAX_FORMULA_CHARS or not answer.strip() or not gold.strip():
         return 0.0
-    from atrl_bench.grading.sympy_worker import compare
-
-    return float(compare(_layout_free(gold), _layout_free(answer)) == "equal")
+    return float(compare_formulas(_layout_free(gold), _layout_free(answer)) == "equal")
 
 
 def formulas_in_text(answer: Any, gold: Any) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.scorers.mega.literals import as_text
 from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.sandbox import Limits, run_program
 
 SECONDS = 2.0  # for a test case, as officially
 MAX_CASES = 20
@@ -38,8 +39,6 @@ def passes_tests(answer: Any, context: Mapping[str, Any]) -> float:
 
 
 def _prints(program: str, case: Mapping[str, Any]) -> bool:
-    from atrl_bench.sandbox import Limits, run_program
-
     lines = case["input"]
     given = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
     try:
