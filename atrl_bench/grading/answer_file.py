@@ -12,7 +12,7 @@ from typing import Any
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.scorers import METRICS, find_metric
+from atrl_bench.grading.scorers.registry import METRICS, find_metric
 from atrl_bench.results.records import Gold, Verdict
 
 BATCH_SIZE = 1000
