@@ -81,11 +81,12 @@ def _score(response: str, gold: Gold) -> Verdict | PendingScore:
     metric = find_metric(gold.metric)
     if isinstance(metric, ProgramMetric):
         return PendingScore(gold, response, metric)
-    answer: str | None = response
+    answer = response
     if metric.reads != "response":
-        answer = extract_answer(response, words=metric.reads == "words").text
-        if answer is None or len(answer) > MAX_ANSWER_CHARS:
-            return _no_answer(answer, gold.metric)
+        text = extract_answer(response, words=metric.reads == "words").text
+        if text is None or len(text) > MAX_ANSWER_CHARS:
+            return _no_answer(text, gold.metric)
+        answer = text
     if metric.is_slow:
         return PendingScore(gold, answer, metric)
     return _scored(gold, answer, metric.score(answer, gold))

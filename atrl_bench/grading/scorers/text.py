@@ -14,6 +14,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from rapidfuzz.distance import Levenshtein
+
 from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
@@ -55,24 +57,8 @@ def similarity(answer: str, reference: str) -> Fraction:
     longer = max(len(left), len(right))
     if longer == 0:
         return Fraction(0)  # nothing said about nothing known is no right answer
-    distance = edit_distance(left, right, at_most=longer // 2)
-    return Fraction(0) if distance is None else 1 - Fraction(distance, longer)
-
-
-def edit_distance(left: str, right: str, at_most: int) -> int | None:
-    """Return how many characters have to be inserted, deleted or replaced, or None if more than `at_most`."""
-    if abs(len(left) - len(right)) > at_most:
-        return None
-    above = list(range(len(right) + 1))
-    for row, character in enumerate(left, start=1):
-        current = [row]
-        for column, other in enumerate(right, start=1):
-            replaced = above[column - 1] + (character != other)
-            current.append(min(replaced, above[column] + 1, current[-1] + 1))
-        if min(current) > at_most:
-            return None
-        above = current
-    return above[-1] if above[-1] <= at_most else None
+    distance = Levenshtein.distance(left, right, score_cutoff=longer // 2)
+    return 1 - Fraction(distance, longer) if distance <= longer // 2 else Fraction(0)
 
 
 # VQA accuracy: TextVQA --------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
 
+from rapidfuzz.distance import LCSseq, Levenshtein
+
 from atrl_bench.grading.extraction import extract_answer, sole_number
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
@@ -105,13 +107,17 @@ def regression(answer: str, gold: str) -> float:
 def ocr(answer: str, gold: str) -> float:
     """Return 1 - WER, at least 0: WER = (words replaced + left out + put in) / words of the gold."""
     wanted = _words(gold)
-    return max(0.0, 1 - word_distance(_words(answer), wanted) / len(wanted)) if wanted else float(not _words(answer))
+    return (
+        max(0.0, 1 - Levenshtein.distance(_words(answer), wanted) / len(wanted))
+        if wanted
+        else float(not _words(answer))
+    )
 
 
 def free_form(answer: str, gold: str) -> float:
     """Return the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L (Lin, 2004), over lower-case words."""
     left, right = _tokens(answer), _tokens(gold)
-    longest = longest_common_subsequence(left, right)
+    longest = LCSseq.similarity(left, right)
     scores = [_overlap_f1(_grams(left, n), _grams(right, n)) for n in (1, 2)]
     return (sum(scores) + _f1(longest, len(left), len(right))) / 3
 
@@ -146,28 +152,6 @@ def _words(text: str) -> list[str]:
 
 def _tokens(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())[:MAX_WORDS]
-
-
-def word_distance(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many words have to be replaced, left out or put in to make one text of the other."""
-    above = list(range(len(right) + 1))
-    for row, word in enumerate(left, start=1):
-        current = [row]
-        for column, other in enumerate(right, start=1):
-            current.append(min(above[column - 1] + (word != other), above[column] + 1, current[-1] + 1))
-        above = current
-    return above[-1]
-
-
-def longest_common_subsequence(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the length of the longest sequence of words that both texts have in this order."""
-    above = [0] * (len(right) + 1)
-    for word in left:
-        current = [0]
-        for column, other in enumerate(right, start=1):
-            current.append(above[column - 1] + 1 if word == other else max(above[column], current[-1]))
-        above = current
-    return above[-1]
 
 
 def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:

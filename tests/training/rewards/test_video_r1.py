@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.rewards.video_r1 import (
@@ -12,11 +13,9 @@ from atrl_bench.training.rewards.video_r1 import (
     FormatReward,
     TypedReward,
     free_form,
-    longest_common_subsequence,
     numerical,
     ocr,
     regression,
-    word_distance,
 )
 
 
@@ -85,10 +84,10 @@ words = st.lists(st.sampled_from("abc"), max_size=6)
 @given(left=words, right=words)
 def test_distance_and_common_subsequence_bound_each_other(left, right):
     # A word that is in both stays; every other one of the longer text is replaced or left out.
-    shared = longest_common_subsequence(left, right)
-    distance = word_distance(left, right)
+    shared = LCSseq.similarity(left, right)
+    distance = Levenshtein.distance(left, right)
     assert max(len(left), len(right)) - shared <= distance <= len(left) + len(right) - 2 * shared
-    assert distance == word_distance(right, left)
+    assert distance == Levenshtein.distance(right, left)
 
 
 @given(answer=st.text(max_size=30), gold=st.text(max_size=30))
