@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from atrl_bench.grading.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
 
 pytest_plugins = ["table_fixtures"]

@@ -242,7 +242,7 @@ def figure(
     run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
     options: dict[str, Any] = {"task": task, "model": model, "num_problems": problems}
     if judge_base_url:
-        from atrl_bench.grading.judge import JudgeConfig
+        from atrl_bench.grading.judge.judge import JudgeConfig
 
         options["judge"] = JudgeConfig(judge_base_url, judge_model)
     if name == "all":
@@ -297,7 +297,7 @@ def judge(
     """
     from atrl_bench.experiments import judge_choice
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
     if rules and base_url:
         raise typer.BadParameter("give a URL or --none, not both")
@@ -449,7 +449,7 @@ def evaluate(
     """
     from atrl_bench.evaluation.processes import launched
     from atrl_bench.experiments import evaluate_command
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
     _allow_code(allow_code)

@@ -24,10 +24,11 @@ from atrl_bench.evaluation.tasks import (
     without_images,
 )
 from atrl_bench.grading.grade import GRADER_VERSION, shared_pool
-from atrl_bench.grading.judge import Candidate, Judge, JudgeConfig, is_in_scope
 from atrl_bench.grading.judge.agreement import combined, opinion_places
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION, with_opinions
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig, is_in_scope
+from atrl_bench.grading.judge.prompt import Candidate
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompts import PROMPT_VERSION

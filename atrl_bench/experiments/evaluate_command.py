@@ -17,7 +17,7 @@ from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.tasks import Suite, Task
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
 

@@ -21,7 +21,7 @@ from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
 FILE = "judge.json"
 NOBODY = "none: the rule grader alone decides"
@@ -34,7 +34,7 @@ def read_judge(root: Path) -> JudgeConfig | None:
         return None
     from pydantic import TypeAdapter
 
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -56,8 +56,8 @@ def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> dict[str, Any]:
 
     Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
     """
-    from atrl_bench.grading.judge import Judge
     from atrl_bench.grading.judge.calibration import check_calibration
+    from atrl_bench.grading.judge.judge import Judge
 
     with Store.open(run_dir.store_path) as store:
         report = check_calibration(Judge(judge, store), anew=True)

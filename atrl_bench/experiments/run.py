@@ -29,7 +29,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
     from atrl_bench.report.build import Table
     from atrl_bench.training.recipe import Recipe

@@ -1,4 +1,4 @@
-"""Which option an answer names: by its letter (`C`, `(C)`, `C. 12`, `Option C because`), or by the option's own text."""
+"""Which option an answer names: by its letter (`C`, `(C)`, `C. 12`, `Option C because`) or by the option's own text."""
 
 from __future__ import annotations
 

@@ -82,7 +82,9 @@ def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that
     assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}
     assert {grade.grader for grade in by_answer["0"]} == {"fast"}
     assert {(grade.grader, grade.details["rule"]) for grade in by_answer["1"]} == {("judge", "wrong")}
-    heard = {grade.problem_id: grade.details["judge"] for grade in by_answer["0"] if "judge" in grade.details}
+    proven = [sample for sample in store.samples(key) if sample.verdict.extracted == "0"]
+    opinions = {sample.problem.problem_id: sample.verdict.details.get("judge") for sample in proven}
+    heard = {problem_id: opinion for problem_id, opinion in opinions.items() if opinion is not None}
     places = opinion_places(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
     assert heard == {problem_id: "wrong" for problem_id, repeat in places if repeat == 0} != {}
     # Every answer but the proven ones, a few of these, and the canaries: each once.

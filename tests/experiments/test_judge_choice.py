@@ -13,7 +13,7 @@ from atrl_bench.experiments.cost_estimate import describe_plan, needs_text
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.run import evaluation_keys, plan_table, run_table
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.grading.judge import JudgeConfig
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures.sources import Source, done_cells

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.judge import Scope, is_in_scope
+from atrl_bench.grading.judge.judge import Scope, is_in_scope
 from atrl_bench.results.records import Sample, Verdict
 
 ONE_IN = 20

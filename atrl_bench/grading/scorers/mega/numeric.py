@@ -19,7 +19,7 @@ MAX_FORMULA_CHARS = 2000
 
 
 def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever the answer parser reads as a quantity."""
+    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever our grammar reads as a quantity."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
