@@ -702,7 +702,7 @@ def _profile(name: str | None, *, quiet: bool) -> Profile:
 
 def _allow_code(allowed: bool) -> None:
     """Let the processes of this command run programs that models write."""
-    from atrl_bench.sandbox import PERMISSION
+    from atrl_bench.sandbox.isolation import PERMISSION
 
     if allowed:
         os.environ[PERMISSION] = "1"

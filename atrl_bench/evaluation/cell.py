@@ -36,7 +36,7 @@ from atrl_bench.models.served import EndpointModel, ServedModel
 from atrl_bench.profiles import EvaluationSizes, Profile
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
+from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.loop import Backend

@@ -209,7 +209,7 @@ def evaluations_of(column: ColumnDefinition) -> tuple[Evaluation, ...]:
 def lacking(task: str) -> str | None:
     """Return why this machine may not run a task, None where it may; asked once a process."""
     from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.sandbox import CODE_ISOLATION, require_isolation
+    from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 
     if CODE_ISOLATION in find_task(task).needs:
         try:

@@ -31,10 +31,10 @@ def main() -> None:
         job = json.load(file)
     os.chdir(WORK)
     for folder, _, names in os.walk(f"{JOB}/files"):
-        place = os.path.join(WORK, os.path.relpath(folder, f"{JOB}/files"))
-        os.makedirs(place, exist_ok=True)
+        target = os.path.join(WORK, os.path.relpath(folder, f"{JOB}/files"))
+        os.makedirs(target, exist_ok=True)
         for name in names:
-            shutil.copyfile(os.path.join(folder, name), os.path.join(place, name))
+            shutil.copyfile(os.path.join(folder, name), os.path.join(target, name))
     limits = job["limits"]
     _limit(limits)
     state, why = _run(job, limits)
@@ -68,7 +68,7 @@ def _limit(limits: dict) -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
-# System calls -----------------------------------------------------------------------------------------------------
+# System calls ---------------------------------------------------------------------------------------------------------
 
 # New namespaces would give the program mounts, and so memory that no limit here counts; so would shared memory. The
 # others are not needed to draw a chart and have let programs out before.
@@ -122,7 +122,7 @@ def _forbid_calls() -> None:
         raise SystemExit(f"the kernel takes no filter of system calls: {os.strerror(ctypes.get_errno())}")
 
 
-# The program ------------------------------------------------------------------------------------------------------
+# The program ----------------------------------------------------------------------------------------------------------
 
 
 def _run(job: dict, limits: dict) -> tuple[str, str]:

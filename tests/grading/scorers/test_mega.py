@@ -311,7 +311,7 @@ def test_a_program_does_not_run_without_permission(monkeypatch) -> None:
 
 def test_a_program_is_worth_the_share_of_its_tests(monkeypatch) -> None:
     from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.sandbox import available_backend
+    from atrl_bench.sandbox.isolation import available_backend
 
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
     try:

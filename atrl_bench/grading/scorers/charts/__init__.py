@@ -1,6 +1,6 @@
 r"""How much a chart drawn by a model's program resembles the chart drawn by the benchmark's: ChartMimic's low level.
 
-Both programs run in isolation (`evaluation.isolation`), each by itself; what they draw is described by a harness of
+Both programs run in isolation (`sandbox`), each by itself; what they draw is described by a harness of
 ours (`harness`), and the score is the mean of four F1 values, each 2·common / (given + expected):
 
 - text: the strings that are drawn, as often as they are drawn
@@ -31,7 +31,8 @@ from atrl_bench.grading.scorers.charts.description import Description, InvalidDe
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
 from atrl_bench.results.records import Gold, Verdict
-from atrl_bench.sandbox import Limits, require_isolation, run_program
+from atrl_bench.sandbox.execution import Limits
+from atrl_bench.sandbox.isolation import require_isolation, run_program
 
 HARNESS = Path(__file__).with_name("harness.py")
 LIMITS = Limits(wall_seconds=120, cpu_seconds=60)  # the official limit is 120 s
@@ -55,20 +56,20 @@ class Drawing(NamedTuple):
 @lru_cache(maxsize=512)
 def draw(program: str) -> Drawing:
     """Return what a program draws, run in isolation; the same program runs once."""
-    outcome = run_program(
+    result = run_program(
         HARNESS.read_bytes(),
         files={"chart.py": program.encode("utf-8", "replace")},
         outputs=("chart.json", "chart.png"),
         environment=ENVIRONMENT,
         limits=LIMITS,
     )
-    if outcome.state != "finished":
-        return Drawing(None, b"", outcome.why, outcome.state == "timed out")
+    if result.state != "finished":
+        return Drawing(None, b"", result.why, result.state == "timed out")
     try:
-        description = read_description(outcome.files.get("chart.json", b""))
+        description = read_description(result.files.get("chart.json", b""))
     except InvalidDescriptionError as error:
         return Drawing(None, b"", str(error))
-    picture = outcome.files.get("chart.png", b"")
+    picture = result.files.get("chart.png", b"")
     return (
         Drawing(description, picture, "") if _is_picture(picture) else Drawing(None, b"", "its picture is no PNG file")
     )

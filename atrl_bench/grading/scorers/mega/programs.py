@@ -8,7 +8,8 @@ from typing import Any
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.scorers.mega.literals import as_text
 from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
-from atrl_bench.sandbox import Limits, run_program
+from atrl_bench.sandbox.execution import Limits
+from atrl_bench.sandbox.isolation import run_program
 
 SECONDS = 2.0  # for a test case, as officially
 MAX_CASES = 20
@@ -42,7 +43,7 @@ def _prints(program: str, case: Mapping[str, Any]) -> bool:
     lines = case["input"]
     given = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
     try:
-        outcome = run_program(
+        result = run_program(
             _RUNNER,
             files={"answer.py": program.encode("utf-8", "replace"), "input.txt": given.encode()},
             outputs=["output.txt"],
@@ -52,5 +53,5 @@ def _prints(program: str, case: Mapping[str, Any]) -> bool:
         )
     except AtrlBenchError as error:
         raise CannotScoreError(error.what) from error
-    printed = outcome.files.get("output.txt", b"").decode("utf-8", "replace")
-    return outcome.state == "finished" and printed.rstrip() == as_text(case["expected"]).rstrip()
+    printed = result.files.get("output.txt", b"").decode("utf-8", "replace")
+    return result.state == "finished" and printed.rstrip() == as_text(case["expected"]).rstrip()
