@@ -131,7 +131,7 @@ def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
     return value
 
 
-# Values ---------------------------------------------------------------------------------------------------------------
+# Values -----------------------------------------------------------------------------------------------------------
 
 
 def _equal(gold: Value, answer: Value, rules: Gold) -> bool:

@@ -55,7 +55,7 @@ def extract_answer(response: str, *, num_choices: int = 0, words: bool = False) 
     return Extracted(number, "none" if number is None else "number")
 
 
-# Boxes ----------------------------------------------------------------------------------------------------------------
+# Boxes ------------------------------------------------------------------------------------------------------------
 
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}(?P<open>\{)|\\[{}\\]|[{}]")
 
@@ -82,7 +82,7 @@ def last_boxed(text: str) -> str | None:
     return text[best[0] : best[1]].strip() if best else None
 
 
-# Fallbacks ------------------------------------------------------------------------------------------------------------
+# Fallbacks --------------------------------------------------------------------------------------------------------
 
 _TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.S | re.I)
 _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)

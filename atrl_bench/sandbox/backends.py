@@ -57,7 +57,7 @@ def _hidden() -> list[Path]:
     return [path for path in map(Path, HIDDEN) if path.is_dir()]
 
 
-# bubblewrap -----------------------------------------------------------------------------------------------------------
+# bubblewrap -------------------------------------------------------------------------------------------------------
 
 
 def _bubblewrap(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:
@@ -74,7 +74,7 @@ def _bubblewrap(folder: Path, program: Sequence[str], folder_bytes: int, user: i
     return [*command, "--remount-ro", "/", "--chdir", WORK, "--", *program]
 
 
-# unshare of util-linux ------------------------------------------------------------------------------------------------
+# unshare of util-linux --------------------------------------------------------------------------------------------
 
 
 def _unshare(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:

@@ -68,7 +68,7 @@ def _limit(limits: dict) -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
-# System calls ---------------------------------------------------------------------------------------------------------
+# System calls -----------------------------------------------------------------------------------------------------
 
 # New namespaces would give the program mounts, and so memory that no limit here counts; so would shared memory. The
 # others are not needed to draw a chart and have let programs out before.
@@ -122,7 +122,7 @@ def _forbid_calls() -> None:
         raise SystemExit(f"the kernel takes no filter of system calls: {os.strerror(ctypes.get_errno())}")
 
 
-# The program ----------------------------------------------------------------------------------------------------------
+# The program ------------------------------------------------------------------------------------------------------
 
 
 def _run(job: dict, limits: dict) -> tuple[str, str]:

@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
     extracted: str
 
 
-# The question ---------------------------------------------------------------------------------------------------------
+# The question -----------------------------------------------------------------------------------------------------
 
 _INSTRUCTIONS = """\
 You compare a candidate answer with the reference answer to a question.
@@ -79,7 +79,7 @@ def _reference(gold: Gold) -> str:
     return text
 
 
-# The reply ------------------------------------------------------------------------------------------------------------
+# The reply --------------------------------------------------------------------------------------------------------
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
 _VERDICT_LINE = re.compile(

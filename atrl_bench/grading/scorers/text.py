@@ -34,7 +34,7 @@ def plain(text: str) -> str:
     return text[1:-1].strip() if re.fullmatch(r"\$[^$]+\$", text) else text
 
 
-# ANLS: InfoVQA --------------------------------------------------------------------------------------------------------
+# ANLS: InfoVQA ----------------------------------------------------------------------------------------------------
 
 
 def anls(answer: str, gold: Gold) -> Scored:
@@ -61,7 +61,7 @@ def similarity(answer: str, reference: str) -> Fraction:
     return 1 - Fraction(distance, longer) if distance <= longer // 2 else Fraction(0)
 
 
-# VQA accuracy: TextVQA ------------------------------------------------------------------------------------------------
+# VQA accuracy: TextVQA --------------------------------------------------------------------------------------------
 
 
 def vqa(answer: str, gold: Gold) -> Scored:
@@ -120,7 +120,7 @@ def majority(answers: Sequence[str]) -> str:
     return max(answers, key=lambda answer: (forms.count(normalised(answer)), answers.count(answer)))
 
 
-# Relaxed accuracy: ChartQAPro -----------------------------------------------------------------------------------------
+# Relaxed accuracy: ChartQAPro -------------------------------------------------------------------------------------
 
 
 def relaxed(answer: str, gold: Gold) -> Scored:

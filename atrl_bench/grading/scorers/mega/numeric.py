@@ -112,7 +112,7 @@ def angles(answer: Any, gold: Any) -> float:
     return 1.0 - min(sum(errors) / len(errors), MAX_ANGLE_ERROR) / MAX_ANGLE_ERROR
 
 
-# Formulas -------------------------------------------------------------------------------------------------------------
+# Formulas ---------------------------------------------------------------------------------------------------------
 
 
 def formula(answer: Any, gold: Any) -> float:

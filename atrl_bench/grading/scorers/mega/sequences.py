@@ -59,7 +59,7 @@ def _share(part: Set[Any], whole: Set[Any]) -> float:
     return len(part) / len(whole) if whole else 1.0
 
 
-# Sets -----------------------------------------------------------------------------------------------------------------
+# Sets -------------------------------------------------------------------------------------------------------------
 
 
 def set_equality(answer: Any, gold: Any) -> float:
@@ -111,7 +111,7 @@ def jaccard_of_chess_moves(answer: Any, gold: Any) -> float:
     return _share(given & right, given | right)
 
 
-# Sequences ------------------------------------------------------------------------------------------------------------
+# Sequences --------------------------------------------------------------------------------------------------------
 
 
 def sequence_equality(answer: Any, gold: Any) -> float:
@@ -145,7 +145,7 @@ def common_prefix(answer: Any, gold: Any) -> float:
     return same / len(right)
 
 
-# Dicts ----------------------------------------------------------------------------------------------------------------
+# Dicts ------------------------------------------------------------------------------------------------------------
 
 
 def dict_equality(answer: Any, gold: Any) -> float:
