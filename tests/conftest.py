@@ -144,7 +144,7 @@ def serve():
 
 @pytest.fixture
 def fit():
-    """Make a function that says what a fit judge says to the canaries, and `otherwise(messages)` to the rest."""
+    """Make a function that says what a fit judge says to its calibration set, and `otherwise(messages)` to the rest."""
     expected = {
         judge_messages(item.candidate)[1]["content"]: "Correct" if item.kind == "right" else "Incorrect"
         for item in CALIBRATION_SET

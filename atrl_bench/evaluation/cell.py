@@ -24,7 +24,7 @@ from atrl_bench.evaluation.tasks import (
     without_images,
 )
 from atrl_bench.grading.grade import GRADER_VERSION, shared_pool
-from atrl_bench.grading.judge.agreement import combined, opinion_places
+from atrl_bench.grading.judge.agreement import combined, opinion_keys
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION, with_opinions
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig, is_in_scope
@@ -288,7 +288,7 @@ class _Book:
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: problem.gold for problem in self.problems}
         self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
-        self.opinions = opinion_places(self.golds, self.num_repeats) if self.judge else frozenset()
+        self.opinions = opinion_keys(self.golds, self.num_repeats) if self.judge else frozenset()
 
     @property
     def total(self) -> int:
