@@ -48,11 +48,11 @@ def type_by_truth(sample: Sample, problem: DigitProblem) -> str:
     assert sample.verdict is not None
     if sample.verdict.state in ("unparseable", "timed out") or sample.verdict.extracted is None:
         return "extraction"
-    shown = _SHOWN.search(sample.response.text)
-    if shown is None:
+    transcript = _SHOWN.search(sample.response.text)
+    if transcript is None:
         return "unexplained"
     # Digits may be run together or stand after letters; numbers of several digits are not in these images.
-    return "reasoning" if re.findall(r"\d", shown[1]) == problem.transcription.split() else "perception"
+    return "reasoning" if re.findall(r"\d", transcript[1]) == problem.transcription.split() else "perception"
 
 
 # By a judge -------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def read_judge(root: Path) -> JudgeConfig | None:
 
 
 def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> dict[str, Any]:
-    """Return how this judge does on its calibration set, after writing down that the folder is judged by it from now on.
+    """Return how this judge does on its calibration set, after writing down that it judges the folder from now on.
 
     Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
     """

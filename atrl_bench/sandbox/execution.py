@@ -91,13 +91,13 @@ def _folder(contents: Mapping[str, bytes]) -> Iterator[Path]:
         yield folder
 
 
-def _read_reply(output: bytes, wanted: Sequence[str], complaint: str) -> SandboxResult:
+def _read_reply(output: bytes, outputs: Sequence[str], complaint: str) -> SandboxResult:
     """Return the result that the inside reports. The program may have tampered with it: it is data, like its files."""
     try:
         reply = json.loads(output)
         state, why = reply["state"], str(reply["why"])[:500]
         files = {
-            name: base64.b64decode(reply["files"][name], validate=True) for name in wanted if name in reply["files"]
+            name: base64.b64decode(reply["files"][name], validate=True) for name in outputs if name in reply["files"]
         }
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
         return SandboxResult("failed", f"the sandbox gave no report: {complaint}".strip(": "), {})

@@ -104,9 +104,9 @@ def draw_many(programs: Sequence[str]) -> list[Drawing]:
 def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     """Return the verdicts on (response, gold) pairs; all their programs run side by side."""
     programs = [find_program(response) for response, _ in answers]
-    wanted = [gold.answer for (_, gold), program in zip(answers, programs, strict=True) if program]
-    drawn = iter(draw_many([*wanted, *filter(None, programs)]))
-    expected = {program: next(drawn) for program in wanted}
+    gold_programs = [gold.answer for (_, gold), program in zip(answers, programs, strict=True) if program]
+    drawn = iter(draw_many([*gold_programs, *filter(None, programs)]))
+    expected = {program: next(drawn) for program in gold_programs}
     return [
         _verdict(program, expected[gold.answer], next(drawn))
         if program
@@ -115,15 +115,17 @@ def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     ]
 
 
-def _verdict(program: str, expected: Drawing, given: Drawing) -> Verdict:
-    shown = program[:2000]
+def _verdict(program: str, expected: Drawing, drawn: Drawing) -> Verdict:
+    extracted = program[:2000]
     if expected.description is None:
         # Nothing the model wrote could score here, so this is no wrong answer.
-        return Verdict("unparseable", shown, "chart", f"the gold's program does not run: {expected.why}", 0.0, NO_PARTS)
-    if given.description is None:
-        state: Any = "timed out" if given.timed_out else "wrong"
-        return Verdict(state, shown, "chart", f"the program does not run: {given.why}", 0.0, NO_PARTS)
-    parts = similarities(given.description, expected.description)
+        return Verdict(
+            "unparseable", extracted, "chart", f"the gold's program does not run: {expected.why}", 0.0, NO_PARTS
+        )
+    if drawn.description is None:
+        state: Any = "timed out" if drawn.timed_out else "wrong"
+        return Verdict(state, extracted, "chart", f"the program does not run: {drawn.why}", 0.0, NO_PARTS)
+    parts = similarities(drawn.description, expected.description)
     score = sum(parts.values()) / len(parts)
     why = ", ".join(f"{part} {value:.2f}" for part, value in parts.items())
-    return Verdict("correct" if score >= 1 else "wrong", shown, "chart", why, score, {"executed": 1.0, **parts})
+    return Verdict("correct" if score >= 1 else "wrong", extracted, "chart", why, score, {"executed": 1.0, **parts})

@@ -168,10 +168,10 @@ def mega(answer: str, gold: Gold) -> Scored:
     for name, metric in [*rules.metrics.items(), *rules.whole.items()]:
         # A `dummy` response has no fields, and a metric of the whole answer sees all of them.
         whole = name in rules.whole or not isinstance(fields, dict)
-        given = fields if whole else fields.get(name, "")
+        predicted = fields if whole else fields.get(name, "")
         right = rules.answer if name in rules.whole else unquoted(rules.answer.get(name, ""))
         try:
-            scores[name] = _score(metric, given, right, rules.context)
+            scores[name] = _score(metric, predicted, right, rules.context)
         except CannotScoreError as error:
             reasons[name] = str(error)
     return _combined(scores, reasons, rules, parsed=parsed)

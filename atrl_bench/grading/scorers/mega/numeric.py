@@ -47,10 +47,10 @@ def general_match(answer: Any, gold: Any) -> float:
     """
     if simple(answer, gold):
         return 1.0
-    given, right = _numbers(answer), _numbers(gold)
-    if given is None or right is None or len(given) != len(right):
+    predicted, right = _numbers(answer), _numbers(gold)
+    if predicted is None or right is None or len(predicted) != len(right):
         return 0.0
-    pairs = zip(sorted(given), sorted(right), strict=True)
+    pairs = zip(sorted(predicted), sorted(right), strict=True)
     return float(all(abs(a - b) <= CLOSE * abs(b) for a, b in pairs))
 
 
@@ -63,8 +63,8 @@ def boxed_match(answer: Any, gold: Any) -> float:
 
 
 def _unboxed(text: str) -> str:
-    found = _BOX.search(text)
-    return found[1] if found else text
+    box = _BOX.search(text)
+    return box[1] if box else text
 
 
 def _numbers(value: Any) -> list[float] | None:
@@ -83,31 +83,31 @@ def _numbers(value: Any) -> list[float] | None:
 
 def relative_difference(answer: Any, gold: Any) -> float:
     """Return max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
-    given, right = number_of(answer), number_of(gold)
-    if given is None or right is None:
+    predicted, right = number_of(answer), number_of(gold)
+    if predicted is None or right is None:
         return 0.0
-    return max(0.0, 1.0 - abs(given - right) / abs(right)) if right else float(given == 0)
+    return max(0.0, 1.0 - abs(predicted - right) / abs(right)) if right else float(predicted == 0)
 
 
 def positive_whole_number(answer: Any, gold: Any) -> float | None:
     """Return 1 for the same whole number; None, a field that does not count, where answer and gold are not positive."""
-    given, right = number_of(answer), number_of(gold)
-    if given is None or right is None or not given.is_integer():
+    predicted, right = number_of(answer), number_of(gold)
+    if predicted is None or right is None or not predicted.is_integer():
         return 0.0
-    return None if given <= 0 and right <= 0 else float(given == right)
+    return None if predicted <= 0 and right <= 0 else float(predicted == right)
 
 
 def normalized_error(answer: Any, gold: Any) -> float:
     """Return 1 - min(|answer - gold|, 0.1) / 0.1."""
-    given, right = number_of(answer), number_of(gold)
-    return 0.0 if given is None or right is None else 1.0 - min(abs(given - right), MAX_ERROR) / MAX_ERROR
+    predicted, right = number_of(answer), number_of(gold)
+    return 0.0 if predicted is None or right is None else 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
 
 
 def angles(answer: Any, gold: Any) -> float:
     """Return 1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
-    given, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
-    errors = [abs(a - b) for a, b in zip(given, right, strict=False) if a is not None and b is not None]
-    if len(given) != len(right) or len(errors) != len(right) or not right:
+    predicted, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
+    errors = [abs(a - b) for a, b in zip(predicted, right, strict=False) if a is not None and b is not None]
+    if len(predicted) != len(right) or len(errors) != len(right) or not right:
         return 0.0
     return 1.0 - min(sum(errors) / len(errors), MAX_ANGLE_ERROR) / MAX_ANGLE_ERROR
 

@@ -41,11 +41,11 @@ def passes_tests(answer: Any, context: Mapping[str, Any]) -> float:
 
 def _prints(program: str, case: Mapping[str, Any]) -> bool:
     lines = case["input"]
-    given = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
+    typed = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
     try:
         result = run_program(
             _RUNNER,
-            files={"answer.py": program.encode("utf-8", "replace"), "input.txt": given.encode()},
+            files={"answer.py": program.encode("utf-8", "replace"), "input.txt": typed.encode()},
             outputs=["output.txt"],
             limits=Limits(
                 wall_seconds=SECONDS + 1, cpu_seconds=int(SECONDS), memory_bytes=MEMORY_BYTES, num_processes=4
