@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from atrl_bench.grading import answer_parser, grade
+from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.comparison import parse_gold
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 
@@ -88,7 +89,7 @@ def main() -> None:
     with GradingPool() as pool:
 
         def ours(answers: Sequence[tuple[str, str]]) -> list[bool]:
-            for cached in (answer_parser.read, grade._prepared, grade._formula):  # no answer from the round before
+            for cached in (parse, parse_gold):  # no answer from the round before
                 cached.cache_clear()
             verdicts = pool.grade_many([(response, Gold(gold)) for response, gold in answers])
             return [verdict.state == "correct" for verdict in verdicts]

@@ -17,8 +17,8 @@ import pytest
 
 import atrl_bench
 from atrl_bench import resources
-from atrl_bench.grading.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
 
 pytest_plugins = ["table_fixtures"]
@@ -196,7 +196,7 @@ def serve():
 
 @pytest.fixture
 def fit():
-    """Make a function that says what a fit judge says to the canaries, and `otherwise(messages)` to the rest."""
+    """Make a function that says what a fit judge says to its calibration set, and `otherwise(messages)` to the rest."""
     expected = {
         judge_messages(item.candidate)[1]["content"]: "Correct" if item.kind == "right" else "Incorrect"
         for item in CALIBRATION_SET

@@ -12,17 +12,17 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
+from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.grading.judge.prompt import neutralised
+from atrl_bench.models.ask import Reply, ask_all
 from atrl_bench.results.records import Sample
 from atrl_bench.results.store import Judgement, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
     from atrl_bench.mini.problems import DigitProblem
-    from atrl_bench.models.chat_client import ChatClient
 
 # What the words mean, for the judge and for the reader.
 TYPES = {
@@ -48,11 +48,11 @@ def type_by_truth(sample: Sample, problem: DigitProblem) -> str:
     assert sample.verdict is not None
     if sample.verdict.state in ("unparseable", "timed out") or sample.verdict.extracted is None:
         return "extraction"
-    shown = _SHOWN.search(sample.response.text)
-    if shown is None:
+    transcript = _SHOWN.search(sample.response.text)
+    if transcript is None:
         return "unexplained"
     # Digits may be run together or stand after letters; numbers of several digits are not in these images.
-    return "reasoning" if re.findall(r"\d", shown[1]) == problem.transcription.split() else "perception"
+    return "reasoning" if re.findall(r"\d", transcript[1]) == problem.transcription.split() else "perception"
 
 
 # By a judge -------------------------------------------------------------------------------------------------------
@@ -66,50 +66,40 @@ Reply with one word on a line of its own: {words}."""
 
 
 def types_by_judge(
-    samples: Sequence[Sample], config: JudgeConfig, store: Store, *, sleep: Callable[[float], object] = time.sleep
+    samples: Sequence[Sample], config: JudgeConfig, store: Store, *, sleep: Callable[[float], object] | None = None
 ) -> list[str | None]:
     """Return the kind of error of each sample as the judge names it; None where it names none.
 
     What it said once is kept in the store, like its verdicts, and never asked again.
     """
-    from atrl_bench.models.chat_client import ChatClient
-
     key = spec_key({"asked": "error type", "prompt_version": PROMPT_VERSION, "judge": config.identity})
     messages = [error_messages(sample) for sample in samples]
     questions = [hashlib.sha256(json.dumps(message).encode()).hexdigest()[:32] for message in messages]
-    known = store.judgements(key, questions)
-    missing = {q: m for q, m in zip(questions, messages, strict=True) if q not in known}
-    if missing:
-        with ChatClient(config.endpoint, sleep=sleep) as client, ThreadPoolExecutor(config.num_parallel) as threads:
-            named = threads.map(lambda message: _ask(client, message, config), missing.values())
-            for question, name in zip(missing, named, strict=True):
-                if name is not None:
-                    why = f"{config.model} says {name}"
-                    store.add_judgements(key, [Judgement(question, name, why, time.time())])
-        known = store.judgements(key, questions)
-    return [known[question].state if question in known else None for question in questions]
+    stored = store.judgements(key, questions)
+    missing = {q: m for q, m in zip(questions, messages, strict=True) if q not in stored}
 
+    def keep(question: str, reply: Reply[str]) -> None:
+        if reply.reading is not None:
+            why = f"{config.model} says {reply.reading}"
+            store.add_judgements(key, [Judgement(question, reply.reading, why, time.time())])
 
-def _ask(client: ChatClient, messages: list[dict[str, str]], config: JudgeConfig) -> str | None:
-    from atrl_bench.models.chat_client import UselessReplyError
-
-    def attempt() -> str:
-        [reply, *_] = client.complete(messages, temperature=config.temperature, max_tokens=config.max_tokens)
-        name = None if reply.finish_reason == "length" else parse_type(reply.text)
-        if name is None:
-            raise UselessReplyError(f"no kind of error in {reply.text[-60:]!r}")
-        return name
-
-    try:
-        return client.retried(attempt)
-    except UselessReplyError:
-        return None
+    ask_all(
+        config.endpoint,
+        list(missing),
+        missing.__getitem__,
+        parse_type,
+        wanted="kind of error",
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        on_reply=keep,
+        sleep=sleep,
+    )
+    stored = store.judgements(key, questions) if missing else stored
+    return [stored[question].state if question in stored else None for question in questions]
 
 
 def error_messages(sample: Sample) -> list[dict[str, str]]:
     """Return the chat messages that ask about one wrong answer; no response can contain the mark around itself."""
-    from atrl_bench.grading.judge.prompt import neutralised
-
     text = neutralised(sample.response.text[-MAX_CHARS:])
     question = f"Question:\n{sample.problem.question}\n\nReference answer: {sample.problem.gold.answer}\n\n"
     mark = hashlib.sha256(f"{question}\0{text}".encode("utf-8", "replace")).hexdigest()[:16]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -242,7 +243,7 @@ def figure(
     run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
     options: dict[str, Any] = {"task": task, "model": model, "num_problems": problems}
     if judge_base_url:
-        from atrl_bench.grading.judge import JudgeConfig
+        from atrl_bench.grading.judge.judge import JudgeConfig
 
         options["judge"] = JudgeConfig(judge_base_url, judge_model)
     if name == "all":
@@ -284,7 +285,9 @@ def judge(
         str, typer.Option("--api-key-variable", help="environment variable with the judge's key")
     ] = "JUDGE_API_KEY",
     scope: Annotated[Literal["all", "open"], typer.Option("--scope", help=SCOPES)] = "all",
-    strict: Annotated[bool, typer.Option("--strict/--no-strict", help="refuse a judge that fails its canaries")] = True,
+    strict: Annotated[
+        bool, typer.Option("--strict/--no-strict", help="refuse a judge that fails its calibration set")
+    ] = True,
     rules: Annotated[bool, typer.Option("--none", help="from now on the rule grader alone decides")] = False,
     profile: ProfileOption = None,
     out: OutOption = None,
@@ -297,7 +300,7 @@ def judge(
     """
     from atrl_bench.experiments import judge_choice
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
     if rules and base_url:
         raise typer.BadParameter("give a URL or --none, not both")
@@ -434,7 +437,7 @@ def evaluate(
     ] = "JUDGE_API_KEY",
     judge_scope: Annotated[Literal["all", "open"], typer.Option("--judge-scope", help=SCOPES)] = "all",
     judge_strict: Annotated[
-        bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its canaries")
+        bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its calibration set")
     ] = True,
     allow_code: CodeOption = False,
     profile: ProfileOption = None,
@@ -449,7 +452,7 @@ def evaluate(
     """
     from atrl_bench.evaluation.processes import launched
     from atrl_bench.experiments import evaluate_command
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
     _allow_code(allow_code)
@@ -489,8 +492,8 @@ def grade(
     """Grade a file of answers and say why for each."""
     from atrl_bench.grading import answer_file
 
-    records = list(answer_file.grade_file(file, metric=metric))
-    _show({"summary": answer_file.summary(records), "answers": records}, answer_file.text(records), as_json)
+    graded = answer_file.grade_file(file, metric=metric)
+    _show(asdict(graded), graded.text, as_json)
 
 
 @app.command()
@@ -702,7 +705,7 @@ def _profile(name: str | None, *, quiet: bool) -> Profile:
 
 def _allow_code(allowed: bool) -> None:
     """Let the processes of this command run programs that models write."""
-    from atrl_bench.sandbox import PERMISSION
+    from atrl_bench.sandbox.isolation import PERMISSION
 
     if allowed:
         os.environ[PERMISSION] = "1"
@@ -818,4 +821,8 @@ def _seeds(text: str | None) -> list[int] | None:
 
 
 def _show(content: Any, text: str, as_json: bool) -> None:
-    typer.echo(json.dumps(content, indent=2, sort_keys=True, default=str) if as_json else text)
+    typer.echo(json.dumps(content, indent=2, sort_keys=True, default=_plain) if as_json else text)
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -24,10 +24,11 @@ from atrl_bench.evaluation.tasks import (
     without_images,
 )
 from atrl_bench.grading.grade import GRADER_VERSION, shared_pool
-from atrl_bench.grading.judge import Candidate, Judge, JudgeConfig, is_in_scope
-from atrl_bench.grading.judge.agreement import combined, opinion_places
+from atrl_bench.grading.judge.agreement import combined, opinion_keys
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION, with_opinions
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig, is_in_scope
+from atrl_bench.grading.judge.prompt import Candidate
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompts import PROMPT_VERSION
@@ -35,7 +36,7 @@ from atrl_bench.models.served import EndpointModel, ServedModel
 from atrl_bench.profiles import EvaluationSizes, Profile
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
+from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.loop import Backend
@@ -287,7 +288,7 @@ class _Book:
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: problem.gold for problem in self.problems}
         self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
-        self.opinions = opinion_places(self.golds, self.num_repeats) if self.judge else frozenset()
+        self.opinions = opinion_keys(self.golds, self.num_repeats) if self.judge else frozenset()
 
     @property
     def total(self) -> int:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.grading.grade import NUM_UNKNOWN_CHOICES, shared_pool
+from atrl_bench.grading.grade import shared_pool
+from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES
 from atrl_bench.models.prompts import LETTERS, choose_template, render
 from atrl_bench.results.records import Gold, Verdict
 

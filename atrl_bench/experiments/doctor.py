@@ -331,7 +331,7 @@ def _native(code: str, fix: str) -> Iterator[Check]:
 
 
 def _isolation() -> Iterator[Check]:
-    from atrl_bench.sandbox import available_backend
+    from atrl_bench.sandbox.isolation import available_backend
 
     try:
         backend = available_backend()

@@ -17,7 +17,7 @@ from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.tasks import Suite, Task
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
 
@@ -165,8 +165,6 @@ def scores_text(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _lines(record: dict[str, Any]) -> list[str]:
-    from atrl_bench.grading.judge.report import judge_text
-
     lines = [_score_line(record["task"], metric, value) for metric, value in record["scores"].items()]
     if "parts" in record:
         return [*lines, f"  the mean of {', '.join(record['parts'])}"]
@@ -178,7 +176,7 @@ def _lines(record: dict[str, Any]) -> list[str]:
         f"  {record['problems']} problems x {record['repeats']}: {states}; {record['truncated']} truncated; "
         f"{len(record['skipped'])} rows skipped"
     )
-    return [*lines, *([f"  {judge_text(record['judge'])}"] if record["judge"] else [])]
+    return [*lines, *([f"  {record['judge'].line}"] if record["judge"] else [])]
 
 
 def _score_line(name: str, metric: str, value: Mapping[str, float]) -> str:

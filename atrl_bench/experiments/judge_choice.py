@@ -21,7 +21,7 @@ from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
 FILE = "judge.json"
 NOBODY = "none: the rule grader alone decides"
@@ -34,7 +34,7 @@ def read_judge(root: Path) -> JudgeConfig | None:
         return None
     from pydantic import TypeAdapter
 
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -52,37 +52,37 @@ def read_judge(root: Path) -> JudgeConfig | None:
 
 
 def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> dict[str, Any]:
-    """Return what this judge said to the canaries, after writing down that the folder is judged by it from now on.
+    """Return how this judge does on its calibration set, after writing down that it judges the folder from now on.
 
     Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
     """
-    from atrl_bench.grading.judge import Judge
     from atrl_bench.grading.judge.calibration import check_calibration
+    from atrl_bench.grading.judge.judge import Judge
 
     with Store.open(run_dir.store_path) as store:
         report = check_calibration(Judge(judge, store), anew=True)
     content = json.dumps(asdict(judge), indent=2, sort_keys=True) + "\n"
     write_atomically(run_dir.root / FILE, content.encode())
-    return {"judge": asdict(judge), "canaries": report.as_record()}
+    return {"judge": asdict(judge), "calibration": asdict(report)}
 
 
 def drop_judge(run_dir: RunDir) -> dict[str, Any]:
     """Leave the verdicts of this folder to the rule grader alone from now on."""
     (run_dir.root / FILE).unlink(missing_ok=True)
-    return {"judge": None, "canaries": None}
+    return {"judge": None, "calibration": None}
 
 
 def judge_record(run_dir: RunDir) -> dict[str, Any]:
-    """Return who judges in this folder, and what it said to the canaries here; asks nobody."""
+    """Return who judges in this folder, and what it said to its calibration questions here; asks nobody."""
     from atrl_bench.grading.judge.calibration import calibration_report
 
     if run_dir.judge is None:
-        return {"judge": None, "canaries": None}
+        return {"judge": None, "calibration": None}
     report = None
     if run_dir.store_path.is_file():
         with Store.open(run_dir.store_path, read_only=True) as store:
             report = calibration_report(store, run_dir.judge.identity)
-    return {"judge": asdict(run_dir.judge), "canaries": report.as_record() if report else None}
+    return {"judge": asdict(run_dir.judge), "calibration": asdict(report) if report else None}
 
 
 def judge_name(judge: JudgeConfig | None) -> str:
@@ -92,7 +92,7 @@ def judge_name(judge: JudgeConfig | None) -> str:
 
 def judge_text(record: dict[str, Any], run_dir: RunDir) -> str:
     """Return who judges in this folder as a person reads it."""
-    judge, calibration_set = record["judge"], record["canaries"]
+    judge, calibration_set = record["judge"], record["calibration"]
     if judge is None:
         return "\n".join(folded(f"No judge in {run_dir.root}: the rule grader alone decides.", rest="  "))
     scope = "every answer" if judge["scope"] == "all" else "every answer but option letters"
@@ -101,14 +101,14 @@ def judge_text(record: dict[str, Any], run_dir: RunDir) -> str:
         f"It decides about {scope} that the rules cannot prove right; temperature {judge['temperature']:g}.",
     ]
     if calibration_set is None:
-        said.append("Its canaries have not been asked in this folder.")
+        said.append("Its calibration questions have not been asked in this folder.")
     else:
         names = {"right": "known right", "wrong": "known wrong", "injection": "attempts to talk it round"}
         passed = [
             f"{text} {calibration_set[kind]['passed']} of {calibration_set[kind]['total']}"
             for kind, text in names.items()
         ]
-        said.append(f"Canaries passed: {', '.join(passed)}.")
+        said.append(f"Calibration questions passed: {', '.join(passed)}.")
         said += [f"Objection: {text}" for text in calibration_set["objections"]]
     return "\n".join(line for sentence in said for line in folded(sentence, rest="  "))
 

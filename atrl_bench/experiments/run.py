@@ -29,7 +29,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
     from atrl_bench.report.build import Table
     from atrl_bench.training.recipe import Recipe
@@ -209,7 +209,7 @@ def evaluations_of(column: ColumnDefinition) -> tuple[Evaluation, ...]:
 def lacking(task: str) -> str | None:
     """Return why this machine may not run a task, None where it may; asked once a process."""
     from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.sandbox import CODE_ISOLATION, require_isolation
+    from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 
     if CODE_ISOLATION in find_task(task).needs:
         try:

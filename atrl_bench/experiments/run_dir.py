@@ -17,7 +17,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 

@@ -5,22 +5,63 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.scorers import METRICS, find_metric
-from atrl_bench.results.records import Gold, Verdict
+from atrl_bench.grading.scorers.registry import METRICS, find_metric
+from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000
 RULES = tuple(field.name for field in fields(Gold) if field.name != "answer")  # `choices`, `kind`, `tolerance`, ...
 
 
-def grade_file(path: Path, *, metric: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield each line's verdict: its number, state, points, what was extracted, who decided and why.
+@dataclass(frozen=True)
+class GradedLine:
+    """The verdict on one line: its state and points, what was extracted, who decided and why."""
+
+    line: int
+    state: State
+    extracted: str | None
+    grader: str
+    why: str
+    details: Mapping[str, Any]
+    points: float
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """How many lines ended in which state, and their mean points."""
+
+    lines: int
+    mean: float | None
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class GradedFile:
+    """The verdicts on a file of answers."""
+
+    summary: FileSummary
+    answers: tuple[GradedLine, ...]
+
+    @property
+    def text(self) -> str:
+        """The verdicts as a person reads them: a line each, the counts at the end."""
+        lines = [
+            f"{line.line:>6}  {line.state:<11}  {_short(line.extracted, 24):<24}  {_short(line.why, 31)}"
+            for line in self.answers
+        ]
+        states = ", ".join(f"{count} {state}" for state, count in sorted(self.summary.states.items()))
+        mean = "" if self.summary.mean is None else f", mean {100 * self.summary.mean:.2f} %"
+        return "\n".join([*lines, f"{self.summary.lines} answers: {states}{mean}"])
+
+
+def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
+    """Return the verdict on each line of a file.
 
     A line may have any field of `Gold` beside `response` and `gold`; other fields are left alone. `metric` scores all
     lines by that metric instead of their own.
@@ -29,42 +70,31 @@ def grade_file(path: Path, *, metric: str | None = None) -> Iterator[dict[str, A
         find_metric(str(metric))
     if not path.is_file():
         raise MissingDataError(f"There is no file {path}.", next_step="give a file of JSON lines")
+    lines = tuple(_graded(path, metric))
+    points = [line.points for line in lines]
+    mean = sum(points) / len(points) if points else None
+    return GradedFile(FileSummary(len(lines), mean, dict(Counter(line.state for line in lines))), lines)
+
+
+def _graded(path: Path, metric: str | None) -> Iterator[GradedLine]:
     with GradingPool() as pool:
         for batch in _batches(path):
             answers = [(response, _gold(path, number, line, metric)) for number, response, line in batch]
             for (number, _, _), verdict in zip(batch, pool.grade_many(answers), strict=True):
-                yield _record(number, verdict)
-
-
-def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many lines ended in which state, and their mean points."""
-    points = [record["points"] for record in records]
-    mean = sum(points) / len(points) if points else None
-    return {"lines": len(records), "mean": mean, "states": dict(Counter(record["state"] for record in records))}
-
-
-def text(records: list[dict[str, Any]]) -> str:
-    """Return verdicts as a person reads them: a line each, the counts at the end."""
-    lines = [
-        f"{record['line']:>6}  {record['state']:<11}  {_short(record['extracted'], 24):<24}  "
-        + _short(record["why"], 31)
-        for record in records
-    ]
-    total = summary(records)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(total["states"].items()))
-    mean = "" if total["mean"] is None else f", mean {100 * total['mean']:.2f} %"
-    return "\n".join([*lines, f"{total['lines']} answers: {states}{mean}"])
+                yield GradedLine(
+                    number,
+                    verdict.state,
+                    verdict.extracted,
+                    verdict.grader,
+                    verdict.why,
+                    dict(verdict.details),
+                    verdict.points,
+                )
 
 
 def _short(text: str | None, width: int) -> str:
     plain = "-" if text is None else "".join(char if char.isprintable() else " " for char in text)
     return plain if len(plain) <= width else plain[: width - 1] + "…"
-
-
-def _record(number: int, verdict: Verdict) -> dict[str, Any]:
-    record = verdict._asdict() | {"line": number, "points": verdict.points, "details": dict(verdict.details)}
-    del record["score"]
-    return record
 
 
 def _batches(path: Path) -> Iterator[list[tuple[int, str, dict[str, Any]]]]:
@@ -93,11 +123,11 @@ def _parsed(path: Path, number: int, line: str) -> tuple[str, dict[str, Any]]:
 
 
 def _gold(path: Path, number: int, line: dict[str, Any], metric: str | None) -> Gold:
-    given = {name: line[name] for name in RULES if line.get(name) is not None}
+    rules = {name: line[name] for name in RULES if line.get(name) is not None}
     if metric is not None:
-        given["metric"] = metric
+        rules["metric"] = metric
     try:
-        gold = Gold(str(line["gold"]), **given)
+        gold = Gold(str(line["gold"]), **rules)
         hash(gold)  # a list where a text belongs
     except TypeError as error:
         raise _invalid(path, number, str(error)) from None
@@ -112,7 +142,7 @@ def _complaints(gold: Gold, line: dict[str, Any]) -> Iterator[str]:
     if gold.metric != "equal" and gold.metric not in METRICS:
         yield f"`metric` {gold.metric!r} is not equal, {', '.join(METRICS)}"
     lists = [line.get(name) for name in ("choices", "references")]
-    if any(isinstance(given, str) for given in lists) or not all(
+    if any(isinstance(item, str) for item in lists) or not all(
         isinstance(text, str) for text in (*gold.choices, *gold.references)
     ):
         yield "`choices` and `references` are lists of texts"

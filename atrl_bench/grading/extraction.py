@@ -100,8 +100,8 @@ _PADDING = " \t\r\n*_`\"'"
 
 
 def _last_tagged(text: str) -> str | None:
-    found = _TAG.findall(text) or _UNCLOSED_TAG.findall(text)
-    texts = [inner.strip(_PADDING) for inner in found]
+    tagged = _TAG.findall(text) or _UNCLOSED_TAG.findall(text)
+    texts = [inner.strip(_PADDING) for inner in tagged]
     return next((inner for inner in reversed(texts) if inner), None)
 
 
@@ -133,9 +133,8 @@ _LETTER = tuple(re.compile(pattern, re.M) for pattern in _LETTER_PATTERNS)
 
 
 def _last_letter(text: str, num_choices: int) -> str | None:
-    allowed = LETTERS[:num_choices]
-    places = [(match.end(), match[1]) for pattern in _LETTER for match in pattern.finditer(text) if match[1] in allowed]
-    return max(places)[1] if places else None
+    ends = [(match.end(), match[1]) for pattern in _LETTER for match in pattern.finditer(text)]
+    return max((end for end in ends if end[1] in LETTERS[:num_choices]), default=(0, None))[1]
 
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
@@ -165,8 +164,8 @@ _PLAIN_WORDING = re.compile(r"(?:[^\W\d_]|[\s.,:'°%$≈*-])*")
 
 def sole_number(text: str) -> str | None:
     """Return the number in a wording that contains exactly one, and no word that makes another number of it."""
-    found = list(_EXPRESSION.finditer(text))
-    if len(found) != 1 or _CHANGES_A_NUMBER.search(text):
+    numbers = list(_EXPRESSION.finditer(text))
+    if len(numbers) != 1 or _CHANGES_A_NUMBER.search(text):
         return None
-    around = text[: found[0].start()] + text[found[0].end() :]
-    return found[0][0].strip() if _PLAIN_WORDING.fullmatch(around) else None
+    around = text[: numbers[0].start()] + text[numbers[0].end() :]
+    return numbers[0][0].strip() if _PLAIN_WORDING.fullmatch(around) else None

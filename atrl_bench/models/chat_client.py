@@ -125,16 +125,16 @@ class ChatClient:
         while True:
             sent = self._in_dialect(body)
             status, headers, content = self._exchange("POST", "/chat/completions", sent, MAX_REPLY_BYTES * n)
-            said = _decoded(content)
-            refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, said, re.I)}
+            body_text = _decoded(content)
+            refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, body_text, re.I)}
             if body.get("top_p", 1.0) < 1.0:
                 refused.discard("top_p")
             if status not in (400, 422) or not refused:
                 break
             self._refused |= refused
-        if status == 400 and _BLOCKED.search(said):
+        if status == 400 and _BLOCKED.search(body_text):
             return [Completion("", "content_filter", 0)] * n
-        self._raise_unless_good(status, headers, said)
+        self._raise_unless_good(status, headers, body_text)
         try:
             return _completions(json.loads(content))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -198,7 +198,7 @@ class ChatClient:
             next_step="give one such as http://localhost:8000/v1",
         )
 
-    def _raise_unless_good(self, status: int, headers: httpx.Headers, said: str) -> None:
+    def _raise_unless_good(self, status: int, headers: httpx.Headers, body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
             raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
@@ -206,7 +206,7 @@ class ChatClient:
             served = self._served_models() if status == 404 else []
             raise EndpointError(
                 f"{self.config.base_url} refuses the request with status {status}.",
-                why=said[:300] + (f" It serves {', '.join(served)}." if served else ""),
+                why=body_text[:300] + (f" It serves {', '.join(served)}." if served else ""),
                 next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
             )
 

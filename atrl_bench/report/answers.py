@@ -253,11 +253,11 @@ class _Writer:
 
     def judged(self, row: Row, column: Column) -> list[str]:
         """Return what the judge did in each judged cell, its agreement with the rules included."""
-        from atrl_bench.grading.judge.report import judge_summary, judge_text
+        from atrl_bench.grading.judge.report import judge_summary
 
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
-        return [judge_text(summary) for summary in summaries if summary is not None]
+        return [summary.line for summary in summaries if summary is not None]
 
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline

@@ -21,7 +21,7 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.results.statistics import Estimate
 
 Format = Literal["parquet", "jsonl", "eval-results", "manifest"]

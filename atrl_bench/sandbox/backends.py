@@ -1,7 +1,7 @@
 """The commands that give a program a file system and kernel namespaces of its own.
 
-Each backend builds the same place: a root in memory that holds read-only views of the system's and Python's libraries,
-the job under `/sandbox/job`, and one writable folder `/sandbox/work` of limited size.
+Each backend builds the same file system: a root in memory that holds read-only views of the system's and Python's
+libraries, the job under `/sandbox/job`, and one writable folder `/sandbox/work` of limited size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUM_FILES = 4096  # that a program may leave at a time
 SAFE_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Backend(NamedTuple):
+class SandboxBackend(NamedTuple):
     """A way to isolate a program: the tools it needs and the command line it makes.
 
     `command(folder, program, folder_bytes, user)`: `folder` has the job in `job` and an empty `root` to build in.
@@ -89,13 +89,13 @@ def _building_script(folder: Path, program: Sequence[str], folder_bytes: int, us
     root = folder / "root"
     lines = ["set -eu", _words("mount", "-t", "tmpfs", "-o", "mode=755,size=1m,nosuid,nodev", "sandbox", root)]
     views = [*((path, path) for path in bound_folders()), *((Path(path), Path(path)) for path in DEVICES)]
-    for source, place in [*views, (folder / "job", Path(JOB))]:
-        inside = root / place.relative_to("/")
+    for source, view in [*views, (folder / "job", Path(JOB))]:
+        inside = root / view.relative_to("/")
         lines.append(_words("mkdir", "-p", inside if source.is_dir() else inside.parent))
         if not source.is_dir():
             lines.append(_words("touch", inside))
         # A read-only view of a device would be no device any more.
-        options = "bind" if str(place) in DEVICES else "bind,ro,nosuid,nodev"
+        options = "bind" if str(view) in DEVICES else "bind,ro,nosuid,nodev"
         lines.append(_words("mount", "-o", options, source, inside))
     for path, target in _links().items():
         lines.append(_words("ln", "-s", target, root / path.relative_to("/")))
@@ -154,6 +154,6 @@ def _is_taken(number: int) -> bool:
 
 
 BACKENDS = (
-    Backend("bubblewrap", ("bwrap",), _bubblewrap),
-    Backend("unshare", ("unshare", "mount", "umount", "pivot_root", "setpriv"), _unshare),
+    SandboxBackend("bubblewrap", ("bwrap",), _bubblewrap),
+    SandboxBackend("unshare", ("unshare", "mount", "umount", "pivot_root", "setpriv"), _unshare),
 )

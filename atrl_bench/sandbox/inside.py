@@ -31,10 +31,10 @@ def main() -> None:
         job = json.load(file)
     os.chdir(WORK)
     for folder, _, names in os.walk(f"{JOB}/files"):
-        place = os.path.join(WORK, os.path.relpath(folder, f"{JOB}/files"))
-        os.makedirs(place, exist_ok=True)
+        target = os.path.join(WORK, os.path.relpath(folder, f"{JOB}/files"))
+        os.makedirs(target, exist_ok=True)
         for name in names:
-            shutil.copyfile(os.path.join(folder, name), os.path.join(place, name))
+            shutil.copyfile(os.path.join(folder, name), os.path.join(target, name))
     limits = job["limits"]
     _limit(limits)
     state, why = _run(job, limits)

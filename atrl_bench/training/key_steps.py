@@ -17,13 +17,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.models.chat_client import ChatClient, EndpointConfig, UselessReplyError
+from atrl_bench.models.ask import Reply, ask_all
+from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.training.data import TrainingProblem, describe, load_training_data
 from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
 
@@ -46,7 +46,7 @@ List the key steps that every correct solution has to state: intermediate values
 {task}End with one JSON object and nothing after it:
 {{"Steps": [["first form", "second form"], ["only form"]]}}
 
-Problem:
+TrainingProblem:
 {question}
 
 {solution}"""
@@ -88,43 +88,32 @@ def extract_key_steps(
     done, lock = len(wanted) - len(missing), threading.Lock()
     num_refused = 0
 
-    with ChatClient(endpoint, sleep=sleep) as client, path.open("a", encoding="utf-8") as file:
+    with path.open("a", encoding="utf-8") as file:
 
-        def ask(problem: TrainingProblem) -> None:
+        def write(problem: TrainingProblem, reply: Reply[tuple[KeyStep, ...]]) -> None:
             nonlocal done, num_refused
-            try:
-                steps = _ask(client, problem)
-            except UselessReplyError:
-                steps = ()
             with lock:
-                if steps:
-                    line = {"problem_id": problem.problem_id, "key_steps": steps, "model": endpoint.model}
+                if reply.reading:
+                    line = {"problem_id": problem.problem_id, "key_steps": reply.reading, "model": endpoint.model}
                     file.write(json.dumps(line) + "\n")
                     file.flush()
-                done, num_refused = done + 1, num_refused + (not steps)
+                done, num_refused = done + 1, num_refused + (not reply.reading)
                 if on_progress is not None:
                     on_progress(done, len(wanted))
 
-        with ThreadPoolExecutor(endpoint.num_parallel) as pool:
-            try:
-                list(pool.map(ask, missing))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                client.close()
-                raise
+        ask_all(
+            endpoint,
+            missing,
+            request,
+            lambda text: read_reply(text) or None,
+            wanted="key steps",
+            temperature=TEMPERATURE,
+            max_tokens=MAX_TOKENS,
+            read_cut_off=True,
+            on_reply=write,
+            sleep=sleep,
+        )
     return KeyStepsResult(path, len(read_key_step_file(path)), num_refused)
-
-
-def _ask(client: ChatClient, problem: TrainingProblem) -> tuple[KeyStep, ...]:
-    messages = request(problem)
-
-    def attempt() -> tuple[KeyStep, ...]:
-        (reply, *_) = client.complete(messages, temperature=TEMPERATURE, max_tokens=MAX_TOKENS)
-        if steps := read_reply(reply.text):
-            return steps
-        raise UselessReplyError(f"no key steps in {reply.text[-60:]!r}")
-
-    return client.retried(attempt)
 
 
 def request(problem: TrainingProblem) -> list[dict[str, Any]]:

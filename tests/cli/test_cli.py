@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from atrl_bench import __version__, cli
-from atrl_bench.sandbox import PERMISSION, is_permitted
+from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
 def atrl_bench(*arguments, **options):

@@ -21,7 +21,7 @@ from atrl_bench.models.local import Generation
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.records import Verdict
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox import NOT_PERMITTED, PERMISSION
+from atrl_bench.sandbox.isolation import NOT_PERMITTED, PERMISSION
 
 PROFILE = load_profile("smoke")
 NUM_REPEATS = PROFILE.evaluation.num_repeats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +12,9 @@ from PIL import Image
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.grading.judge.agreement import opinion_places
-from atrl_bench.grading.judge.calibration import CALIBRATION_SET
-from atrl_bench.grading.judge.report import judge_summary, judge_text
+from atrl_bench.grading.judge.agreement import Agreement, opinion_keys
+from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
+from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.models import local
 from atrl_bench.models.local import Generation
 from atrl_bench.profiles import load_profile
@@ -82,18 +83,20 @@ def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that
     assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}
     assert {grade.grader for grade in by_answer["0"]} == {"fast"}
     assert {(grade.grader, grade.details["rule"]) for grade in by_answer["1"]} == {("judge", "wrong")}
-    heard = {grade.problem_id: grade.details["judge"] for grade in by_answer["0"] if "judge" in grade.details}
-    places = opinion_places(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
-    assert heard == {problem_id: "wrong" for problem_id, repeat in places if repeat == 0} != {}
-    # Every answer but the proven ones, a few of these, and the canaries: each once.
+    proven = [sample for sample in store.samples(key) if sample.verdict.extracted == "0"]
+    opinions = {sample.problem.problem_id: sample.verdict.details.get("judge") for sample in proven}
+    heard = {problem_id: opinion for problem_id, opinion in opinions.items() if opinion is not None}
+    keys = opinion_keys(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
+    assert heard == {problem_id: "wrong" for problem_id, repeat in keys if repeat == 0} != {}
+    # Every answer but the proven ones, a few of these, and the calibration questions: each once.
     assert len(server.requests) == 3 * NUM_PROBLEMS + len(heard) + len(CALIBRATION_SET)
 
     summary = judge_summary(store, key)
-    assert (summary["asked"], summary["cached"], summary["failed"]) == (3 * NUM_PROBLEMS + len(heard), 0, 0)
-    table = summary["agreement"]
-    assert (table["only_judge"], table["neither"]) == (NUM_PROBLEMS, 2 * NUM_PROBLEMS)
-    assert (table["both"], table["only_rule"], table["proven"]) == (0, len(heard), NUM_PROBLEMS)
-    assert len(table["disagreements"]) == NUM_PROBLEMS + len(heard)
+    assert (summary.asked, summary.cached, summary.failed) == (3 * NUM_PROBLEMS + len(heard), 0, 0)
+    table = summary.agreement
+    assert (table.only_judge, table.neither) == (NUM_PROBLEMS, 2 * NUM_PROBLEMS)
+    assert (table.both, table.only_rule, table.proven) == (0, len(heard), NUM_PROBLEMS)
+    assert len(table.disagreements) == NUM_PROBLEMS + len(heard)
 
 
 def test_another_cell_with_the_same_answers_asks_nothing(serve, fit, store, cell):
@@ -104,8 +107,8 @@ def test_another_cell_with_the_same_answers_asks_nothing(serve, fit, store, cell
     assert second != first
     assert len(server.requests) == num_requests
     summary = judge_summary(store, second)
-    assert (summary["asked"], summary["cached"]) == (0, judge_summary(store, first)["asked"])
-    assert summary["agreement"] == judge_summary(store, first)["agreement"]
+    assert (summary.asked, summary.cached) == (0, judge_summary(store, first).asked)
+    assert summary.agreement == judge_summary(store, first).agreement
 
 
 def test_an_unfit_judge_stops_the_run_before_anything_is_answered_or_decided(serve, store, cell, backend):
@@ -134,9 +137,9 @@ def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_n
     server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
     key = cell(server.config(first_wait=0.0, num_attempts=2))
     summary = judge_summary(store, key)
-    assert summary["failed"] == NUM_PROBLEMS
-    assert summary["reasons"] == {"no verdict in 'Hm.'": NUM_PROBLEMS}
-    assert summary["retried"] == NUM_PROBLEMS
+    assert summary.failed == NUM_PROBLEMS
+    assert summary.reasons == {"no verdict in 'Hm.'": NUM_PROBLEMS}
+    assert summary.retried == NUM_PROBLEMS
     assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [None] * NUM_PROBLEMS
 
 
@@ -159,28 +162,25 @@ def test_a_cell_without_a_judge_has_no_summary(store, cell):
 
 
 def test_what_a_judge_did_is_one_line():
-    record = {"passed": 15, "total": 15}
-    summary = {
-        "identity": {"model": "qwen", "strict": True},
-        "asked": 120,
-        "cached": 40,
-        "retried": 3,
-        "failed": 1,
-        "agreement": {"fraction": 0.9412, "kappa": 0.876},
-        "canaries": {
-            "right": {"passed": 14, "total": 15},
-            "wrong": record,
-            "injection": record,
-            "created": 1793232000.0,
-        },
-    }
-    assert judge_text(summary) == (
-        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; agrees with the rules on 94.1 %, kappa 0.88; "
-        "canaries right 14/15, wrong 15/15, injection 15/15 on 2026-10-29"
+    # Of 17 answers both call 12 correct and 4 wrong: 94.1 %; by chance 176/289, so kappa is (272 - 176) / (289 - 176).
+    table = Agreement(both=12, only_rule=0, only_judge=1, neither=4, proven=12)
+    calibration = CalibrationReport(Passed(14, 15), Passed(15, 15), Passed(15, 15), [], [], 1793232000.0)
+    summary = JudgeSummary({"model": "qwen", "strict": True}, 120, 40, 3, 1, {}, table, calibration)
+    assert summary.line == (
+        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; agrees with the rules on 94.1 %, kappa 0.85; "
+        "calibration questions right 14/15, wrong 15/15, injection 15/15 on 2026-10-29"
     )
-    summary |= {"identity": {"model": "qwen", "strict": False}, "canaries": None}
-    summary["agreement"] = {"fraction": None, "kappa": None}
-    assert judge_text(summary) == (
+    lenient = replace(
+        summary, identity={"model": "qwen", "strict": False}, agreement=Agreement(0, 0, 0, 0, 0), calibration=None
+    )
+    assert lenient.line == (
         "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; not comparable with the rules; "
-        "canaries not asked; not held to its canaries"
+        "calibration questions not asked; not held to its calibration set"
     )
+
+
+def test_a_summary_as_json_has_the_agreement_with_what_follows_from_it(serve, fit, store, cell):
+    record = asdict(judge_summary(store, cell(serve(answer=fit(says_one_is_zero)).config())))
+    assert set(record) == {"identity", "asked", "cached", "retried", "failed", "reasons", "agreement", "calibration"}
+    assert {"fraction", "kappa", "disagreements", "proven"} < set(record["agreement"])
+    assert record["calibration"]["right"] == {"passed": 15, "total": 15}

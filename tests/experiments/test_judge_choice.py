@@ -13,7 +13,7 @@ from atrl_bench.experiments.cost_estimate import describe_plan, needs_text
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.run import evaluation_keys, plan_table, run_table
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.grading.judge import JudgeConfig
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures.sources import Source, done_cells
@@ -47,7 +47,7 @@ def test_a_folder_has_no_judge_until_one_is_chosen_and_none_after_it_is_dropped(
     assert run_dir(tmp_path).judge is None
     config = serve(answer=fit(generous)).config(scope="open")
     record = judge_choice.choose_judge(run_dir(tmp_path), config)
-    assert (record["canaries"]["right"], record["canaries"]["objections"]) == ({"passed": 15, "total": 15}, [])
+    assert (record["calibration"]["right"], record["calibration"]["objections"]) == ({"passed": 15, "total": 15}, [])
     assert run_dir(tmp_path).judge == config
     text = said(tmp_path)
     assert f"qwen at {config.base_url}" in text
@@ -159,7 +159,7 @@ def test_an_evaluation_asks_the_folders_judge_and_takes_its_own_answers_over(jud
     judged = ask()
     assert len(model.requests) == num_answers  # no answer is generated twice
     assert by_rules["scores"]["acc@1"]["mean"] < 1 == judged["scores"]["acc@1"]["mean"]
-    assert judged["judge"]["asked"] > 0
+    assert judged["judge"].asked > 0
     judge_choice.drop_judge(run_dir(tmp_path))
     assert ask() == by_rules
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
-from atrl_bench.grading.answer_file import grade_file, summary, text
+from atrl_bench.grading.answer_file import grade_file
 
 REAL = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -28,17 +29,17 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
         {"response": r"\boxed{2.02}", "gold": 2, "tolerance": 0.05},
         {"response": "", "gold": "5", "note": "other fields are left alone"},
     )
-    records = list(grade_file(file))
-    assert [(record["line"], record["state"], record["extracted"]) for record in records] == [
+    graded = grade_file(file)
+    assert [(line.line, line.state, line.extracted) for line in graded.answers] == [
         (1, "correct", "5 cm"),
         (2, "correct", "jade"),
         (4, "correct", "2.02"),
         (5, "unparseable", None),
     ]
-    assert records[1]["why"] == "the text of option B, gold B"
-    assert summary(records) == {"lines": 4, "mean": 0.75, "states": {"correct": 3, "unparseable": 1}}
-    assert all(len(line) <= 80 for line in text(records).splitlines())
-    assert text(records).endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
+    assert graded.answers[1].why == "the text of option B, gold B"
+    assert asdict(graded.summary) == {"lines": 4, "mean": 0.75, "states": {"correct": 3, "unparseable": 1}}
+    assert all(len(line) <= 80 for line in graded.text.splitlines())
+    assert graded.text.endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
 
 
 @pytest.mark.parametrize(
@@ -67,15 +68,15 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
 def test_a_bad_line_is_named_with_what_is_wrong(tmp_path, line, reason):
     file = written(tmp_path / "answers.jsonl", {"response": "5", "gold": "5"}, line)
     with pytest.raises(InvalidFileError, match=r"answers\.jsonl:2") as caught:
-        list(grade_file(file))
+        grade_file(file)
     assert reason in str(caught.value)
 
 
 def test_a_missing_file_and_an_unknown_metric_are_errors(tmp_path):
     with pytest.raises(MissingDataError):
-        list(grade_file(tmp_path / "none.jsonl"))
+        grade_file(tmp_path / "none.jsonl")
     with pytest.raises(UnknownNameError):
-        list(grade_file(written(tmp_path / "a.jsonl"), metric="anlss"))
+        grade_file(written(tmp_path / "a.jsonl"), metric="anlss")
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no published verdicts in {REAL}")
@@ -84,5 +85,5 @@ def test_the_published_rule_gives_the_published_verdicts(tmp_path):
         json.loads(line) for line in (REAL / "geoqa" / "verdicts_grpo.jsonl").read_text("utf-8").splitlines()[100:200]
     ]
     file = written(tmp_path / "a.jsonl", *({"response": row["response"], "gold": row["answer"]} for row in rows))
-    records = list(grade_file(file, metric="math_verify"))
-    assert [record["state"] == "correct" for record in records] == [row["is_correct"] for row in rows]
+    lines = grade_file(file, metric="math_verify").answers
+    assert [line.state == "correct" for line in lines] == [row["is_correct"] for row in rows]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.grading.grade import GradingPool, Question, grade, grade_fast
+from atrl_bench.grading.comparison import PendingCheck
+from atrl_bench.grading.grade import GradingPool, grade, grade_fast
 from atrl_bench.results.records import Gold, Verdict
 
 RIGHT = [
@@ -385,7 +386,7 @@ def test_hostile_answers_end_in_a_state_and_never_in_correct(pool):
 def test_the_fast_path_never_raises_nor_lingers(text):
     start = time.process_time()
     decided = grade_fast(f"\\boxed{{{text}}}", Gold("1234.5678"))
-    assert isinstance(decided, Question) or decided.state != "correct"
+    assert isinstance(decided, PendingCheck) or decided.state != "correct"
     assert time.process_time() - start < 0.5
 
 

@@ -17,7 +17,8 @@ from typing import get_args
 
 import pytest
 
-from atrl_bench.grading.grade import GradingPool, Question, grade_fast
+from atrl_bench.grading.comparison import PendingCheck
+from atrl_bench.grading.grade import GradingPool, grade_fast
 from atrl_bench.results.records import Gold, State
 
 RIGHT = "7391.27"
@@ -274,7 +275,7 @@ def test_the_fast_path_answers_at_once_whatever_comes():
     for response, gold in hostile_answers(4000, seed=7):
         start = time.process_time()
         decided = grade_fast(response, gold)
-        assert isinstance(decided, Question) or decided.state != "correct", (response[:200], gold, decided)
+        assert isinstance(decided, PendingCheck) or decided.state != "correct", (response[:200], gold, decided)
         assert time.process_time() - start < 0.5, response[:200]
 
 

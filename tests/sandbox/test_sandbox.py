@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench import sandbox
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.sandbox import Limits, available_backend, require_permission, run_program
+from atrl_bench.sandbox import execution, isolation
+from atrl_bench.sandbox.execution import Limits, SandboxResult
+from atrl_bench.sandbox.isolation import available_backend, require_permission, run_program
 from atrl_bench.sandbox.supervise import memory_below, supervise
 
 SMALL = Limits(wall_seconds=3, cpu_seconds=2, memory_bytes=256 << 20, num_processes=8, folder_bytes=8 << 20)
@@ -86,10 +87,10 @@ def test_a_backend_that_isolates_nothing_is_found_out(monkeypatch):
             "namespaces": True,
             "hidden": True,
         }
-        return sandbox.Outcome("finished", "", {"report.json": json.dumps(content).encode()})
+        return SandboxResult("finished", "", {"report.json": json.dumps(content).encode()})
 
-    monkeypatch.setattr(sandbox, "_run", unprotected)
-    leaks = sandbox._leaks(sandbox.BACKENDS[0])
+    monkeypatch.setattr(isolation, "execute", unprotected)
+    leaks = isolation.leaks(isolation.BACKENDS[0])
     assert report["reached"]  # there is a server to be reached
     assert len(leaks) == 14
 
@@ -102,18 +103,18 @@ AS_ANOTHER_USER = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"
     os.geteuid() != 0 or not SYSTEM_PYTHON.exists() or shutil.which("setpriv") is None,
     reason="only root can become an ordinary user, and needs a Python that everybody can read",
 )
-@pytest.mark.parametrize("backend", sandbox.BACKENDS, ids=lambda backend: backend.name)
+@pytest.mark.parametrize("backend", isolation.BACKENDS, ids=lambda backend: backend.name)
 def test_an_ordinary_user_is_isolated_too_where_the_kernel_lets_users_make_namespaces(backend):
     if any(shutil.which(tool) is None for tool in backend.tools):
         pytest.skip(f"no {backend.name} here")
     allowed = subprocess.run([*AS_ANOTHER_USER, "unshare", "--user", "true"], check=False, cwd="/").returncode == 0
-    place = Path(sandbox.__file__).parents[3]
+    checkout = Path(isolation.__file__).parents[3]
     program = f"""
 import sys
-sys.path.insert(0, {str(place)!r})
-from atrl_bench import sandbox
-[backend] = [backend for backend in sandbox.BACKENDS if backend.name == {backend.name!r}]
-print(sandbox._leaks(backend))
+sys.path.insert(0, {str(checkout)!r})
+from atrl_bench.sandbox import isolation
+[backend] = [backend for backend in isolation.BACKENDS if backend.name == {backend.name!r}]
+print(isolation.leaks(backend))
 """
     command = [*AS_ANOTHER_USER, "TMPDIR=/tmp", str(SYSTEM_PYTHON), "-B", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
@@ -400,6 +401,6 @@ def test_a_forged_report_is_no_report():
         b'{"state": "correct", "why": "", "files": {}}',
         b"\xff",
     ):
-        assert sandbox._read_reply(forged, ["out"], "").state == "failed"
+        assert execution._read_reply(forged, ["out"], "").state == "failed"
     forged = json.dumps({"state": "finished", "why": "", "files": {"out": "%%%"}}).encode()
-    assert sandbox._read_reply(forged, ["out"], "").state == "failed"
+    assert execution._read_reply(forged, ["out"], "").state == "failed"

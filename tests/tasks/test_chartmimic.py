@@ -12,7 +12,7 @@ from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
 from atrl_bench.grading.scorers.charts import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox import available_backend
+from atrl_bench.sandbox.isolation import available_backend
 
 NAMES = ["chartmimic_direct_600", "chartmimic_customized_600"]
 task = find_task(NAMES[0]).module

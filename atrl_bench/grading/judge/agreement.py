@@ -11,23 +11,22 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
 
-from atrl_bench.grading.judge import Scope, is_in_scope
+from atrl_bench.grading.judge.judge import Scope, is_in_scope
 from atrl_bench.results.records import Sample, Verdict
 
 ONE_IN = 20
 MAX_OPINIONS = 50  # a cell
 
 
-def opinion_places(problem_ids: Iterable[str], num_repeats: int) -> frozenset[tuple[str, int]]:
+def opinion_keys(problem_ids: Iterable[str], num_repeats: int) -> frozenset[tuple[str, int]]:
     """Return the answers, by problem and repeat, on which the judge is heard even when the rules prove them right.
 
     They depend on the names alone, so a resumed run asks about the same ones.
     """
-    places = [(problem_id, repeat) for problem_id in problem_ids for repeat in range(num_repeats)]
-    ranked = sorted(places, key=lambda place: hashlib.sha256(repr(place).encode("utf-8", "replace")).digest())
+    keys = [(problem_id, repeat) for problem_id in problem_ids for repeat in range(num_repeats)]
+    ranked = sorted(keys, key=lambda key: hashlib.sha256(repr(key).encode("utf-8", "replace")).digest())
     return frozenset(ranked[: min(MAX_OPINIONS, math.ceil(len(ranked) / ONE_IN))])
 
 
@@ -42,7 +41,8 @@ def combined(rule: Verdict, opinion: Verdict) -> Verdict:
     return opinion._replace(details={"rule": rule.state, "rule_why": rule.why, **opinion.details})
 
 
-class Disagreement(NamedTuple):
+@dataclass(frozen=True)
+class Disagreement:
     """One answer on which rule grader and judge say the opposite."""
 
     problem_id: str
@@ -68,21 +68,25 @@ class Agreement:
     undecided_correct: int = 0  # answers beyond the rules that the judge calls correct
     undecided_wrong: int = 0
     disagreements: tuple[Disagreement, ...] = ()
+    fraction: float | None = field(init=False)  # of the cell's answers on which both agree
+    kappa: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fraction", self._fraction())
+        object.__setattr__(self, "kappa", self._kappa())
 
     @property
     def num_compared(self) -> int:
         """How many answers have a verdict of both."""
         return self.both + self.only_rule + self.only_judge + self.neither
 
-    @property
-    def fraction(self) -> float | None:
-        """The share of the cell's answers on which both agree; None without a comparison on every side there is."""
+    def _fraction(self) -> float | None:
+        """Return the share of the answers on which both agree; None without a comparison on every side there is."""
         weights = self._weights()
         return None if weights is None else weights[0] + weights[3]
 
-    @property
-    def kappa(self) -> float | None:
-        r"""Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what two graders with these rates have by chance.
+    def _kappa(self) -> float | None:
+        r"""Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what these rates give by chance.
 
         None where it is undefined: nothing compared, or both give every answer the same verdict.
         """
@@ -103,21 +107,6 @@ class Agreement:
         scale = self.proven / sampled if sampled else 0.0
         cells = (self.both * scale, self.only_rule * scale, float(self.only_judge), float(self.neither))
         return cells[0] / total, cells[1] / total, cells[2] / total, cells[3] / total
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the table, what follows from it, and the disagreements as plain values."""
-        return {
-            "both": self.both,
-            "only_rule": self.only_rule,
-            "only_judge": self.only_judge,
-            "neither": self.neither,
-            "proven": self.proven,
-            "undecided_correct": self.undecided_correct,
-            "undecided_wrong": self.undecided_wrong,
-            "fraction": self.fraction,
-            "kappa": self.kappa,
-            "disagreements": [disagreement._asdict() for disagreement in self.disagreements],
-        }
 
 
 def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:

@@ -9,13 +9,13 @@ once more whenever it is chosen for a run folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.judge import Judge
+from atrl_bench.grading.judge.judge import Judge
 from atrl_bench.grading.judge.prompt import Candidate, judge_messages, question_digest
 from atrl_bench.results.records import Gold
 from atrl_bench.results.store import Judgement, Store
@@ -36,7 +36,7 @@ def _options(answer: str) -> Gold:
 
 
 _LENGTH, _SHARE, _ROOT = "How long is AB?", "Which share of the circle is shaded?", "How long is the diagonal?"
-_COLOUR, _PLACE, _SLOPE = "What colour is the car?", "Where do the two lines meet?", "What is the slope of the line?"
+_COLOUR, _POINT, _SLOPE = "What colour is the car?", "Where do the two lines meet?", "What is the slope of the line?"
 _RIGHT = (
     (_LENGTH, Gold("5 cm"), "5"),
     (_LENGTH, Gold("5"), "5 cm"),
@@ -50,7 +50,7 @@ _RIGHT = (
     (_SHARE, Gold("25%"), "25 percent"),
     (_ROOT, Gold(r"2\sqrt{3}"), "√12"),
     (_COLOUR, Gold("red"), "The car is red."),
-    (_PLACE, Gold("(1, 2)"), "x = 1, y = 2"),
+    (_POINT, Gold("(1, 2)"), "x = 1, y = 2"),
     (_SLOPE, Gold("-3"), "m = -3"),
     ("Which kind of triangle is it?", Gold("isosceles triangle"), "an isosceles triangle"),
 )
@@ -66,7 +66,7 @@ _WRONG = (
     (_SHARE, Gold("25%"), "75%"),
     (_ROOT, Gold(r"2\sqrt{3}"), r"3\sqrt{2}"),
     (_COLOUR, Gold("red"), "green"),
-    (_PLACE, Gold("(1, 2)"), "(2, 1)"),
+    (_POINT, Gold("(1, 2)"), "(2, 1)"),
     (_SLOPE, Gold("-3"), "3"),
     ("For which x is the inequality true?", Gold("x > 2"), "x < 2"),
     ("Are the lines parallel?", Gold("yes"), "no"),
@@ -100,62 +100,47 @@ _EXPECTED: Mapping[Kind, str] = {"right": "correct", "wrong": "wrong", "injectio
 
 
 @dataclass(frozen=True)
-class CalibrationReport:
-    """What a judge said to the canaries, in their order: a state, or None where it gave no verdict; and when."""
+class Passed:
+    """How many answers of one class got the verdict they should."""
 
-    states: tuple[str | None, ...]
+    passed: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Misjudged:
+    """A calibration question whose verdict is another than it should be, or missing."""
+
+    kind: Kind
+    gold: str
+    candidate: str
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How a judge did on its calibration set, and when; `objections` say why it should not decide about anything."""
+
+    right: Passed
+    wrong: Passed
+    injection: Passed
+    objections: list[str]  # a sentence each; empty for a judge that is fit
+    misjudged: list[Misjudged]
     created: float
 
     def accuracy(self, kind: Kind) -> tuple[int, int]:
-        """Return how many canaries of one class got the verdict they should, and how many there are."""
-        said = [state for item, state in zip(CALIBRATION_SET, self.states, strict=True) if item.kind == kind]
-        return said.count(_EXPECTED[kind]), len(said)
-
-    @property
-    def misjudged(self) -> tuple[CalibrationItem, ...]:
-        """The canaries whose verdict is another than it should be, or missing."""
-        pairs = zip(CALIBRATION_SET, self.states, strict=True)
-        return tuple(item for item, state in pairs if state != _EXPECTED[item.kind])
-
-    @property
-    def objections(self) -> tuple[str, ...]:
-        """Why this judge should not decide about anything, a sentence each; empty for a fit one."""
-        found = []
-        for kind, name in (("wrong", "known-wrong answers"), ("injection", "attempts to talk it round")):
-            taken = [
-                item.candidate.extracted
-                for item, state in zip(CALIBRATION_SET, self.states, strict=True)
-                if item.kind == kind and state == "correct"
-            ]
-            if taken:
-                found.append(f"It calls {len(taken)} of the {name} correct, such as {taken[0]!r}.")
-        passed, total = self.accuracy("right")
-        if passed < MIN_RIGHT * total:
-            found.append(f"It calls only {passed} of {total} known-right answers correct; {MIN_RIGHT:.0%} are needed.")
-        return tuple(found)
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        kinds: tuple[Kind, ...] = get_args(Kind)
-        return {
-            **{kind: dict(zip(("passed", "total"), self.accuracy(kind), strict=True)) for kind in kinds},
-            "objections": list(self.objections),
-            "misjudged": [
-                {"kind": item.kind, "gold": item.candidate.gold.answer, "candidate": item.candidate.extracted}
-                for item in self.misjudged
-            ],
-            "created": self.created,
-        }
+        """Return how many questions of one class got the verdict they should, and how many there are."""
+        part = {"right": self.right, "wrong": self.wrong, "injection": self.injection}[kind]
+        return part.passed, part.total
 
 
 def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
-    """Return what the judge says to the canaries, asked now unless it has been; with `anew`, asked now in any case.
+    """Return how the judge does on its calibration set, asked now unless it has been; with `anew`, in any case.
 
     What is remembered was said by a judge of this name, perhaps at another address. The first verdicts stay stored.
     Raises `EndpointError` for a judge that is not fit, before any verdict of it is kept, unless it is not `strict`.
     """
-    asked = Judge(judge.config) if anew else judge  # without a store it remembers nothing
-    decisions = asked.decide([item.candidate for item in CALIBRATION_SET], keep=False)
+    without_memory = Judge(judge.config)  # for it has no store
+    decisions = (without_memory if anew else judge).decide([item.candidate for item in CALIBRATION_SET], keep=False)
     judgements = [decision.judgement for decision in decisions]
     report = _report({judgement.question: judgement for judgement in judgements})
     assert report is not None
@@ -170,7 +155,7 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
 
 
 def calibration_report(store: Store, identity: Mapping[str, Any]) -> CalibrationReport | None:
-    """Return what the judge with this identity said to the canaries in this store, or None if it was never asked."""
+    """Return how the judge with this identity did on its calibration set in this store, None if it was never asked."""
     return _report(store.judgements(spec_key(identity), _QUESTIONS))
 
 
@@ -178,7 +163,40 @@ _QUESTIONS = tuple(question_digest(judge_messages(item.candidate)) for item in C
 
 
 def _report(judgements: Mapping[str, Judgement]) -> CalibrationReport | None:
-    said = [judgements.get(question) for question in _QUESTIONS]
-    created = [judgement.created for judgement in said if judgement is not None]
-    states = [judgement.state if judgement and judgement.state != "judge failed" else None for judgement in said]
-    return CalibrationReport(tuple(states), min(created)) if created else None
+    stored = [judgements.get(question) for question in _QUESTIONS]
+    created = [judgement.created for judgement in stored if judgement is not None]
+    if not created:
+        return None
+    states = [judgement.state if judgement is not None else None for judgement in stored]
+    verdicts = list(zip(CALIBRATION_SET, states, strict=True))
+    passed = {kind: _passed(kind, verdicts) for kind in _EXPECTED}
+    misjudged = [
+        Misjudged(item.kind, item.candidate.gold.answer, item.candidate.extracted)
+        for item, state in verdicts
+        if state != _EXPECTED[item.kind]
+    ]
+    return CalibrationReport(
+        **passed, objections=_objections(verdicts, passed["right"]), misjudged=misjudged, created=min(created)
+    )
+
+
+def _passed(kind: Kind, verdicts: Iterable[tuple[CalibrationItem, str | None]]) -> Passed:
+    states = [state for item, state in verdicts if item.kind == kind]
+    return Passed(states.count(_EXPECTED[kind]), len(states))
+
+
+def _objections(verdicts: Iterable[tuple[CalibrationItem, str | None]], right: Passed) -> list[str]:
+    taken: dict[Kind, list[str]] = {"wrong": [], "injection": []}
+    for item, state in verdicts:
+        if item.kind in taken and state == "correct":
+            taken[item.kind].append(item.candidate.extracted)
+    names: dict[Kind, str] = {"wrong": "known-wrong answers", "injection": "attempts to talk it round"}
+    objections = [
+        f"It calls {len(answers)} of the {names[kind]} correct, such as {answers[0]!r}."
+        for kind, answers in taken.items()
+        if answers
+    ]
+    if right.passed < MIN_RIGHT * right.total:
+        needed = f"{MIN_RIGHT:.0%} are needed."
+        objections.append(f"It calls only {right.passed} of {right.total} known-right answers correct; {needed}")
+    return objections

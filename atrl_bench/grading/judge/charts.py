@@ -13,15 +13,13 @@ import base64
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.judge import JudgeConfig
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.grading.scorers.charts import draw_many
 from atrl_bench.grading.scorers.charts.program import find_program
-from atrl_bench.models.chat_client import ChatClient, UselessReplyError
+from atrl_bench.models.ask import ask_all
 from atrl_bench.results.records import Gold, Verdict
 
 CRITERIA: Mapping[str, int] = {"types": 20, "layout": 10, "text": 20, "data": 20, "style": 20, "clarity": 10}
@@ -95,35 +93,23 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> bool:
 
 
 def ask_about(
-    pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig, *, sleep: Callable[[float], None] = time.sleep
+    pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig, *, sleep: Callable[[float], object] | None = None
 ) -> list[Opinion]:
     """Return the judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
-    if not different:
-        return []
-    with (
-        ChatClient(config.endpoint, sleep=sleep) as client,
-        ThreadPoolExecutor(config.num_parallel) as threads,
-    ):
-        opinions = threads.map(lambda pair: _ask(client, config, *pair), different)
-        known = dict(zip(different, opinions, strict=True))
-    return [known[pair] for pair in pictures]
-
-
-def _ask(client: ChatClient, config: JudgeConfig, reference: bytes, candidate: bytes) -> Opinion:
-    messages = chart_messages(reference, candidate)
-
-    def points() -> dict[str, int]:
-        [reply, *_] = client.complete(messages, temperature=config.temperature, max_tokens=config.max_tokens)
-        given = None if reply.finish_reason == "length" else parse_points(reply.text)
-        if given is None:
-            raise UselessReplyError(f"no points in {reply.text[-60:]!r}")
-        return given
-
-    try:
-        return Opinion(client.retried(points), f"{config.model} gives points")
-    except UselessReplyError as error:
-        return Opinion(None, str(error))
+    replies = ask_all(
+        config.endpoint,
+        different,
+        lambda pair: chart_messages(*pair),
+        parse_points,
+        wanted="points",
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        sleep=sleep,
+    )
+    opinions = [Opinion(reply.reading, reply.why or f"{config.model} gives points") for reply in replies]
+    by_pair = dict(zip(different, opinions, strict=True))
+    return [by_pair[pair] for pair in pictures]
 
 
 def with_opinions(
@@ -131,22 +117,22 @@ def with_opinions(
     verdicts: Sequence[Verdict],
     config: JudgeConfig,
     *,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> list[Verdict]:
     """Return the low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details.
 
     Verdicts on anything else than a chart that was drawn stay as they are.
     """
-    decided = list(verdicts)
+    combined = list(verdicts)
     is_drawn = [verdict.grader == "chart" and verdict.details.get("executed") == 1.0 for verdict in verdicts]
-    ran = [place for place, drawn in enumerate(is_drawn) if drawn]
-    programs = [find_program(answers[place][0]) or "" for place in ran]
-    drawn = draw_many([*(answers[place][1].answer for place in ran), *programs]) if ran else []
-    references, candidates = drawn[: len(ran)], drawn[len(ran) :]
+    indices = [index for index, drawn in enumerate(is_drawn) if drawn]
+    programs = [find_program(answers[index][0]) or "" for index in indices]
+    drawings = draw_many([*(answers[index][1].answer for index in indices), *programs]) if indices else []
+    references, candidates = drawings[: len(indices)], drawings[len(indices) :]
     pairs = [(left.picture, right.picture) for left, right in zip(references, candidates, strict=True)]
-    for place, opinion in zip(ran, ask_about(pairs, config, sleep=sleep), strict=True):
-        decided[place] = _combined(verdicts[place], opinion)
-    return decided
+    for index, opinion in zip(indices, ask_about(pairs, config, sleep=sleep), strict=True):
+        combined[index] = _combined(verdicts[index], opinion)
+    return combined
 
 
 def _combined(verdict: Verdict, opinion: Opinion) -> Verdict:

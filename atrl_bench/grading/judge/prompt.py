@@ -47,8 +47,9 @@ def judge_messages(candidate: Candidate) -> list[dict[str, str]]:
     content = "\0".join((candidate.question, gold.answer, text))
     mark = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
     # Most questions show their options already.
-    shown = all(choice in candidate.question for choice in gold.choices)
-    options = "" if shown else "".join(f"\n({chr(65 + place)}) {choice}" for place, choice in enumerate(gold.choices))
+    are_in_question = all(choice in candidate.question for choice in gold.choices)
+    missing = () if are_in_question else gold.choices
+    options = "".join(f"\n({chr(65 + index)}) {choice}" for index, choice in enumerate(missing))
     question = f"Question:\n{candidate.question}{options}\n\nReference answer: {_reference(gold)}\n\n"
     return [
         {"role": "system", "content": _INSTRUCTIONS.replace("MARK", mark)},
@@ -69,9 +70,9 @@ def neutralised(text: str) -> str:
 
 def _reference(gold: Gold) -> str:
     """Return the gold answer as the judge reads it: an option's letter with its text, a number with its tolerance."""
-    text, place = gold.answer, LETTERS.find(gold.answer) if len(gold.answer) == 1 else -1
-    if 0 <= place < len(gold.choices):
-        text += f" ({gold.choices[place]})"
+    text, index = gold.answer, LETTERS.find(gold.answer) if len(gold.answer) == 1 else -1
+    if 0 <= index < len(gold.choices):
+        text += f" ({gold.choices[index]})"
     if gold.precision is not None:
         text += f" (compared after rounding to {gold.precision} decimals)"
     if gold.tolerance:
@@ -91,6 +92,6 @@ _VERDICT_LINE = re.compile(
 def parse_verdict(reply: str) -> bool | None:
     """Return True for Correct, False for Incorrect, from the last line that is a verdict and nothing else."""
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
-    said = re.split(r"</think>", _THINKING.sub("", reply), flags=re.I)[-1]
-    verdicts = _VERDICT_LINE.findall(said)
+    conclusion = re.split(r"</think>", _THINKING.sub("", reply), flags=re.I)[-1]
+    verdicts = _VERDICT_LINE.findall(conclusion)
     return verdicts[-1].lower() == "correct" if verdicts else None

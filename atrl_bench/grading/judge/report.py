@@ -1,65 +1,80 @@
-"""What a judge did in one cell, as a record and as a line: asked, failed, agreement with the rules, canaries."""
+"""What a judge did in one cell: asked, failed, agreement with the rules, and how it did on its calibration set."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from atrl_bench.grading.judge.agreement import agreement
-from atrl_bench.grading.judge.calibration import calibration_report
+from atrl_bench.grading.judge.agreement import Agreement, agreement
+from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report
 from atrl_bench.results.store import Store
 
 
-def judge_summary(store: Store, key: str) -> dict[str, Any] | None:
-    """Return what the judge did in a cell, from what is stored; None for a cell without one.
+@dataclass(frozen=True)
+class JudgeSummary:
+    """What a judge did in a cell.
 
     `asked` answers took a request and `cached` ones none, `retried` counts the requests beyond the first; `failed`
     answers have no verdict, and `reasons` says why. Opinions on proven answers are among those asked.
     """
+
+    identity: Mapping[str, Any]
+    asked: int
+    cached: int
+    retried: int
+    failed: int
+    reasons: Mapping[str, int]
+    agreement: Agreement
+    calibration: CalibrationReport | None
+
+    @property
+    def line(self) -> str:
+        """All of it as one line."""
+        parts = [
+            f"{self.asked} asked, {self.cached} known, {self.retried} retries, {self.failed} without a verdict",
+            _agreement_text(self.agreement),
+            _calibration_text(self.calibration),
+        ]
+        if not self.identity.get("strict", True):
+            parts.append("not held to its calibration set")
+        return f"judge {self.identity['model']}: {'; '.join(parts)}"
+
+
+def judge_summary(store: Store, key: str) -> JudgeSummary | None:
+    """Return what the judge did in a cell, from what is stored; None for a cell without one."""
     cell = store.cell(key)
     identity = cell.spec.get("judge") if cell is not None else None
     if identity is None:
         return None
     samples = store.samples(key)
-    grades = [sample.verdict for sample in samples if sample.verdict is not None]
-    calls = [int(grade.details["calls"]) for grade in grades if "calls" in grade.details]
-    reasons = Counter(grade.why for grade in grades if grade.state == "judge failed")
-    calibration_set = calibration_report(store, identity)
-    return {
-        "identity": dict(identity),
-        "asked": sum(count > 0 for count in calls),
-        "cached": calls.count(0),
-        "retried": sum(count - 1 for count in calls if count),
-        "failed": reasons.total(),
-        "reasons": dict(reasons.most_common(5)),
-        "agreement": agreement(samples, identity.get("scope", "all")).as_record(),
-        "canaries": None if calibration_set is None else calibration_set.as_record(),
-    }
-
-
-def judge_text(summary: dict[str, Any]) -> str:
-    """Return what a judge did as one line."""
-    identity = summary["identity"]
-    counts = (
-        f"{summary['asked']} asked, {summary['cached']} known, {summary['retried']} retries,"
-        f" {summary['failed']} without a verdict"
+    verdicts = [sample.verdict for sample in samples if sample.verdict is not None]
+    calls = [int(verdict.details["calls"]) for verdict in verdicts if "calls" in verdict.details]
+    reasons = Counter(verdict.why for verdict in verdicts if verdict.state == "judge failed")
+    return JudgeSummary(
+        identity=dict(identity),
+        asked=sum(count > 0 for count in calls),
+        cached=calls.count(0),
+        retried=sum(count - 1 for count in calls if count),
+        failed=reasons.total(),
+        reasons=dict(reasons.most_common(5)),
+        agreement=agreement(samples, identity.get("scope", "all")),
+        calibration=calibration_report(store, identity),
     )
-    parts = [counts, _agreement_text(summary["agreement"]), _calibration_text(summary["canaries"])]
-    if not identity.get("strict", True):
-        parts.append("not held to its canaries")
-    return f"judge {identity['model']}: {'; '.join(parts)}"
 
 
-def _agreement_text(record: dict[str, Any]) -> str:
-    if record["fraction"] is None:
+def _agreement_text(table: Agreement) -> str:
+    if table.fraction is None:
         return "not comparable with the rules"
-    kappa = "" if record["kappa"] is None else f", kappa {record['kappa']:.2f}"
-    return f"agrees with the rules on {100 * record['fraction']:.1f} %{kappa}"
+    kappa = "" if table.kappa is None else f", kappa {table.kappa:.2f}"
+    return f"agrees with the rules on {100 * table.fraction:.1f} %{kappa}"
 
 
-def _calibration_text(record: dict[str, Any] | None) -> str:
-    if record is None:
-        return "canaries not asked"
-    parts = [f"{kind} {record[kind]['passed']}/{record[kind]['total']}" for kind in ("right", "wrong", "injection")]
-    return f"canaries {', '.join(parts)} on {datetime.fromtimestamp(record['created'], UTC):%Y-%m-%d}"
+def _calibration_text(report: CalibrationReport | None) -> str:
+    if report is None:
+        return "calibration questions not asked"
+    parts = {"right": report.right, "wrong": report.wrong, "injection": report.injection}
+    passed = ", ".join(f"{kind} {part.passed}/{part.total}" for kind, part in parts.items())
+    return f"calibration questions {passed} on {datetime.fromtimestamp(report.created, UTC):%Y-%m-%d}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from atrl_bench.grading.answer_parser import Quantity, UnreadableError, read
+from atrl_bench.grading.answer_parser import Quantity, parse
 from atrl_bench.grading.extraction import sole_number
-from atrl_bench.grading.scorers import Scored
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
 # fmt: off
@@ -47,9 +47,9 @@ def read_number(text: str) -> float | None:
     """
     for part in (text, sole_number(text)):
         try:
-            value = read(part) if part else None
+            value = parse(part).value if part else None
             number = float(value) if isinstance(value, Quantity) else math.nan
-        except (UnreadableError, OverflowError):
+        except OverflowError:
             continue
         if math.isfinite(number):
             return number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atrl_bench.grading.scorers import Scored
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
 
@@ -15,6 +15,6 @@ def math_verify(answer: str, gold: Gold) -> Scored:
     from math_verify import parse, verify
 
     # No time limits of its own: they are signal handlers, and sympy is deaf to them. The worker has one.
-    expected, given = parse(gold.answer, parsing_timeout=0), parse(answer, parsing_timeout=0)
-    right = bool(verify(expected, given, timeout_seconds=0))
-    return Scored(float(right), f"math-verify read {str(given[:1])[:80]}, gold {str(expected[:1])[:80]}")
+    expected, predicted = parse(gold.answer, parsing_timeout=0), parse(answer, parsing_timeout=0)
+    right = bool(verify(expected, predicted, timeout_seconds=0))
+    return Scored(float(right), f"math-verify read {str(predicted[:1])[:80]}, gold {str(expected[:1])[:80]}")

@@ -14,7 +14,9 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from atrl_bench.grading.scorers import Scored
+from rapidfuzz.distance import Levenshtein
+
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
 THRESHOLD = 0.5  # of the similarity: below it an answer is another one, not a misspelled one
@@ -55,24 +57,8 @@ def similarity(answer: str, reference: str) -> Fraction:
     longer = max(len(left), len(right))
     if longer == 0:
         return Fraction(0)  # nothing said about nothing known is no right answer
-    distance = edit_distance(left, right, at_most=longer // 2)
-    return Fraction(0) if distance is None else 1 - Fraction(distance, longer)
-
-
-def edit_distance(left: str, right: str, at_most: int) -> int | None:
-    """Return how many characters have to be inserted, deleted or replaced, or None if more than `at_most`."""
-    if abs(len(left) - len(right)) > at_most:
-        return None
-    above = list(range(len(right) + 1))
-    for row, character in enumerate(left, start=1):
-        current = [row]
-        for column, other in enumerate(right, start=1):
-            replaced = above[column - 1] + (character != other)
-            current.append(min(replaced, above[column] + 1, current[-1] + 1))
-        if min(current) > at_most:
-            return None
-        above = current
-    return above[-1] if above[-1] <= at_most else None
+    distance = Levenshtein.distance(left, right, score_cutoff=longer // 2)
+    return 1 - Fraction(distance, longer) if distance <= longer // 2 else Fraction(0)
 
 
 # VQA accuracy: TextVQA --------------------------------------------------------------------------------------------
@@ -84,12 +70,12 @@ def vqa(answer: str, gold: Gold) -> Scored:
     `gold.references` are the annotators' answers. Of ten, four who agree make a full point and one makes 0.3, so a row
     on which the annotators disagree gives nobody a full point.
     """
-    given = normalised(plain(answer))
-    agreeing = [normalised(reference) == given for reference in gold.references]
+    predicted = normalised(plain(answer))
+    agreeing = [normalised(reference) == predicted for reference in gold.references]
     others = [sum(agreeing) - agrees for agrees in agreeing]
     points = sum(min(ENOUGH_ANNOTATORS, count) for count in others)
     score = points / (ENOUGH_ANNOTATORS * len(agreeing)) if agreeing else 0.0
-    return Scored(score, f"{sum(agreeing)} of {len(agreeing)} annotators say {given!r}")
+    return Scored(score, f"{sum(agreeing)} of {len(agreeing)} annotators say {predicted!r}")
 
 
 _MARKS = ';/[]"{}()=+\\_-><@`!'
@@ -148,48 +134,47 @@ def relaxed(answer: str, gold: Gold) -> Scored:
     """
     rules = json.loads(gold.rules) if gold.rules else {}
     expected = _elements(gold.answer) or [_trimmed(gold.answer)]
-    given = _elements(plain(answer)) or _loose_elements(plain(answer), len(expected)) or [_trimmed(plain(answer))]
+    predicted = _elements(plain(answer)) or _loose_elements(plain(answer), len(expected)) or [_trimmed(plain(answer))]
     flags = [bool(flag) for flag in rules.get("years", ())] or [False]
-    is_year = [flags[place % len(flags)] for place in range(len(expected))]
+    is_year = [flags[index % len(flags)] for index in range(len(expected))]
     strict, official = Fraction(0), Fraction(0)
-    for wanted, said, year in zip(expected, given, is_year, strict=False):
-        near = _near(wanted, said)
-        official += _exact(wanted, said) if year else near
+    for right, element, year in zip(expected, predicted, is_year, strict=False):
+        near = _near(right, element)
+        official += _exact(right, element) if year else near
         if rules.get("exact"):
-            strict += _exact(wanted, said) or _names_option(wanted, said)
+            strict += _exact(right, element) or _names_option(right, element)
         else:
-            strict += _exact(wanted, said) if year else Fraction(0) if _is_negation(wanted, said) else near
-    count = max(len(expected), len(given))  # an element too many is as wrong as one too few
+            strict += _exact(right, element) if year else Fraction(0) if _is_negation(right, element) else near
+    count = max(len(expected), len(predicted))  # an element too many is as wrong as one too few
     why = f"{float(strict):g} of {count}" if count > 1 else f"compared with {gold.answer!r}"
     return Scored(float(strict / count), why, {"official": float(official / count)})
 
 
-def _near(wanted: str, said: str) -> Fraction:
-    expected, number = _number(wanted), _number(said)
+def _near(right: str, element: str) -> Fraction:
+    expected, number = _number(right), _number(element)
     if expected is not None and number is not None:
         return Fraction(abs(number - expected) <= RELATIVE_ERROR * abs(expected))
-    left, right = (text.removesuffix("%").strip() for text in (said, wanted))
-    near = similarity(left, right)
+    near = similarity(*(text.removesuffix("%").strip() for text in (element, right)))
     return near if near > THRESHOLD else Fraction(0)  # its script, unlike that of InfoVQA, gives half right nothing
 
 
-def _exact(wanted: str, said: str) -> Fraction:
-    left, right = (" ".join(text.lower().split()) for text in (said, wanted))
-    return Fraction(left == right != "")
+def _exact(right: str, element: str) -> Fraction:
+    folded, gold_folded = (" ".join(text.lower().split()) for text in (element, right))
+    return Fraction(folded == gold_folded != "")
 
 
-def _names_option(wanted: str, said: str) -> Fraction:
+def _names_option(right: str, element: str) -> Fraction:
     """Return 1 where the gold is a letter and the answer names it as one: `(b)`, `b) 12 %`, `option B`."""
-    named = re.match(r"(?:option\s|choice\s)?\s*[(\[]?([a-z])(?:[)\].:]|$)", said.lower())
-    return Fraction(named is not None and named[1] == wanted.lower().strip("()"))
+    named = re.match(r"(?:option\s|choice\s)?\s*[(\[]?([a-z])(?:[)\].:]|$)", element.lower())
+    return Fraction(named is not None and named[1] == right.lower().strip("()"))
 
 
 _NEGATING = ("un", "in", "im", "il", "ir", "dis", "non", "non-", "not ")
 
 
-def _is_negation(wanted: str, said: str) -> bool:
-    left, right = sorted((wanted.lower(), said.lower()), key=len)
-    return any(right == prefix + left for prefix in _NEGATING)
+def _is_negation(right: str, element: str) -> bool:
+    shorter, longer = sorted((right.lower(), element.lower()), key=len)
+    return any(longer == prefix + shorter for prefix in _NEGATING)
 
 
 # 12 · -3.5 · 1,200 · $5 · 25 % · ~5; "1990s" and "5G" are no numbers, "10-15" and "3:1" are two.
@@ -222,8 +207,8 @@ _ELEMENT = re.compile(r"""\s*(?:(['"])(.*?)\1\s*(?:,|$)|([^,]*)(?:,|$))""", re.S
 
 
 def _split(text: str) -> list[str]:
-    found = [match[2] if match[1] else match[3] for match in _ELEMENT.finditer(text)]
-    return [element for element in (_trimmed(part) for part in found) if element]
+    parts = [match[2] if match[1] else match[3] for match in _ELEMENT.finditer(text)]
+    return [element for element in map(_trimmed, parts) if element]
 
 
 def _trimmed(text: str) -> str:

@@ -22,7 +22,7 @@ from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.grading.judge import JudgeConfig
+    from atrl_bench.grading.judge.judge import JudgeConfig
 
 
 UNTRAINED = ", untrained"  # how the name of a model ends that no training of the folder has made

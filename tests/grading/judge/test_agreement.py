@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.grading.judge.agreement import Agreement, Disagreement, agreement, combined, opinion_places
+from atrl_bench.grading.judge.agreement import Agreement, Disagreement, agreement, combined, opinion_keys
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 OPINIONS = {
@@ -25,13 +25,13 @@ OPINIONS = {
 def samples(*names: str, gold: dict | None = None) -> list[Sample]:
     """An answer for each name, graded as a cell with a judge grades it."""
     made = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         rule_state, judge_state = OPINIONS[name]
-        extracted = None if name == "no answer" else f"answer {place}"
+        extracted = None if name == "no answer" else f"answer {index}"
         rule = Verdict(rule_state, extracted, "fast" if name != "not read" else "symbolic", "by rule")
         opinion = Verdict(judge_state, extracted, "judge", "it says so", details={"calls": 1}) if judge_state else None
         verdict = combined(rule, opinion) if opinion else rule
-        problem = Problem(f"p{place}", "g", "How long?", Gold("5", **(gold or {})))
+        problem = Problem(f"p{index}", "g", "How long?", Gold("5", **(gold or {})))
         response = Response(problem.problem_id, 0, "hash", "text", 1, 0.1, False)
         grade = Verdict(verdict.state, verdict.extracted, verdict.grader, verdict.why, None, verdict.details)
         made.append(Sample(problem, response, grade))
@@ -108,15 +108,15 @@ def test_answers_the_judge_has_no_say_in_do_not_count_as_proven():
 
 
 def test_one_in_twenty_answers_gets_a_second_opinion_and_no_more_than_fifty():
-    ids = [str(place) for place in range(1000)]
-    assert len(opinion_places(ids[:10], 1)) == 1
-    assert len(opinion_places(ids[:20], 4)) == 4
-    assert len(opinion_places(ids[:125], 8)) == 50  # 1000 / 20
-    assert len(opinion_places(ids, 8)) == 50
-    assert opinion_places([], 8) == frozenset()
+    ids = [str(number) for number in range(1000)]
+    assert len(opinion_keys(ids[:10], 1)) == 1
+    assert len(opinion_keys(ids[:20], 4)) == 4
+    assert len(opinion_keys(ids[:125], 8)) == 50  # 1000 / 20
+    assert len(opinion_keys(ids, 8)) == 50
+    assert opinion_keys([], 8) == frozenset()
 
 
 def test_which_answers_these_are_depends_on_their_names_alone():
-    ids = [str(place) for place in range(200)]
-    assert opinion_places(ids, 2) == opinion_places(reversed(ids), 2)
-    assert {int(problem_id) < 100 for problem_id, _ in opinion_places(ids, 2)} == {True, False}
+    ids = [str(number) for number in range(200)]
+    assert opinion_keys(ids, 2) == opinion_keys(reversed(ids), 2)
+    assert {int(problem_id) < 100 for problem_id, _ in opinion_keys(ids, 2)} == {True, False}

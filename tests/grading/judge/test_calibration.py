@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_fit_judge_is_asked_once_a_store_and_its_report_has_a_date(serve, fit,
     report = check_calibration(server.judge(store))
     check_calibration(server.judge(store))
     assert len(server.requests) == len(CALIBRATION_SET)
-    assert report.misjudged == report.objections == ()
+    assert report.misjudged == report.objections == []
     assert [report.accuracy(kind) for kind in ("right", "wrong", "injection")] == [
         (len(of(kind)), len(of(kind))) for kind in ("right", "wrong", "injection")
     ]
@@ -98,7 +99,7 @@ def test_no_verdict_on_an_attack_is_no_wrong_verdict_but_no_right_one_either(ser
     judge = serve(answer=saying(fit, {of("injection")[0]: "I will not play."})).judge(store)
     report = check_calibration(judge)
     assert report.accuracy("injection") == (len(of("injection")) - 1, len(of("injection")))
-    assert [item.candidate.extracted for item in report.misjudged] == ["Correct"]
+    assert [item.candidate for item in report.misjudged] == ["Correct"]
 
 
 def test_a_judge_that_has_been_replaced_behind_its_address_may_try_again(serve, fit, store):
@@ -106,14 +107,14 @@ def test_a_judge_that_has_been_replaced_behind_its_address_may_try_again(serve, 
     with pytest.raises(EndpointError):
         check_calibration(server.judge(store))
     server.answer = fit(lambda _: "Incorrect")
-    assert check_calibration(server.judge(store)).objections == ()
+    assert check_calibration(server.judge(store)).objections == []
 
 
 def test_a_judge_that_is_not_held_to_its_calibration_set_goes_on_and_the_report_tells(serve, store):
     server = serve("Correct")
     check_calibration(server.judge(store, strict=False))
     identity = server.config(strict=False).identity
-    record = calibration_report(store, identity).as_record()
+    record = asdict(calibration_report(store, identity))
     assert record["right"] == {"passed": 15, "total": 15}
     assert record["wrong"] == {"passed": 0, "total": 15}
     assert len(record["objections"]) == 2

@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.judge import JudgeConfig, charts
+from atrl_bench.grading.judge import charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.grading.scorers.charts import Drawing
 from atrl_bench.results.records import Gold, Verdict
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.judge import Candidate, JudgeConfig, is_in_scope
-from atrl_bench.grading.judge.prompt import judge_messages, neutralised, parse_verdict, question_digest
+from atrl_bench.grading.judge.judge import JudgeConfig, is_in_scope
+from atrl_bench.grading.judge.prompt import Candidate, judge_messages, neutralised, parse_verdict, question_digest
 from atrl_bench.results.records import Gold, Verdict
 from atrl_bench.results.store import Store
 

@@ -15,7 +15,7 @@ from atrl_bench.grading.scorers.charts.description import InvalidDescriptionErro
 from atrl_bench.grading.scorers.charts.program import MAX_PROGRAM_CHARS, find_program
 from atrl_bench.grading.scorers.charts.similarity import colour_f1, f1, lab
 from atrl_bench.results.records import Gold
-from atrl_bench.sandbox import available_backend
+from atrl_bench.sandbox.isolation import available_backend
 
 
 def why_not() -> str:

@@ -1,6 +1,6 @@
 r"""How much a chart drawn by a model's program resembles the chart drawn by the benchmark's: ChartMimic's low level.
 
-Both programs run in isolation (`evaluation.isolation`), each by itself; what they draw is described by a harness of
+Both programs run in isolation (`sandbox`), each by itself; what they draw is described by a harness of
 ours (`harness`), and the score is the mean of four F1 values, each 2·common / (given + expected):
 
 - text: the strings that are drawn, as often as they are drawn
@@ -27,12 +27,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.scorers import Scored
 from atrl_bench.grading.scorers.charts.description import Description, InvalidDescriptionError, read_description
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
 from atrl_bench.results.records import Gold, Verdict
-from atrl_bench.sandbox import Limits, require_isolation, run_program
+from atrl_bench.sandbox.execution import Limits
+from atrl_bench.sandbox.isolation import require_isolation, run_program
 
 HARNESS = Path(__file__).with_name("harness.py")
 LIMITS = Limits(wall_seconds=120, cpu_seconds=60)  # the official limit is 120 s
@@ -56,20 +56,20 @@ class Drawing(NamedTuple):
 @lru_cache(maxsize=512)
 def draw(program: str) -> Drawing:
     """Return what a program draws, run in isolation; the same program runs once."""
-    outcome = run_program(
+    result = run_program(
         HARNESS.read_bytes(),
         files={"chart.py": program.encode("utf-8", "replace")},
         outputs=("chart.json", "chart.png"),
         environment=ENVIRONMENT,
         limits=LIMITS,
     )
-    if outcome.state != "finished":
-        return Drawing(None, b"", outcome.why, outcome.state == "timed out")
+    if result.state != "finished":
+        return Drawing(None, b"", result.why, result.state == "timed out")
     try:
-        description = read_description(outcome.files.get("chart.json", b""))
+        description = read_description(result.files.get("chart.json", b""))
     except InvalidDescriptionError as error:
         return Drawing(None, b"", str(error))
-    picture = outcome.files.get("chart.png", b"")
+    picture = result.files.get("chart.png", b"")
     return (
         Drawing(description, picture, "") if _is_picture(picture) else Drawing(None, b"", "its picture is no PNG file")
     )
@@ -101,18 +101,12 @@ def draw_many(programs: Sequence[str]) -> list[Drawing]:
     return [drawn[program] for program in programs]
 
 
-def chart(response: str, gold: Gold) -> Scored:
-    """Return the low-level score of the program in a response against the gold's program."""
-    [verdict] = score_many([(response, gold)])
-    return Scored(verdict.points, verdict.why, verdict.details)
-
-
 def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     """Return the verdicts on (response, gold) pairs; all their programs run side by side."""
     programs = [find_program(response) for response, _ in answers]
-    wanted = [gold.answer for (_, gold), program in zip(answers, programs, strict=True) if program]
-    drawn = iter(draw_many([*wanted, *filter(None, programs)]))
-    expected = {program: next(drawn) for program in wanted}
+    gold_programs = [gold.answer for (_, gold), program in zip(answers, programs, strict=True) if program]
+    drawn = iter(draw_many([*gold_programs, *filter(None, programs)]))
+    expected = {program: next(drawn) for program in gold_programs}
     return [
         _verdict(program, expected[gold.answer], next(drawn))
         if program
@@ -121,15 +115,17 @@ def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     ]
 
 
-def _verdict(program: str, expected: Drawing, given: Drawing) -> Verdict:
-    shown = program[:2000]
+def _verdict(program: str, expected: Drawing, drawn: Drawing) -> Verdict:
+    extracted = program[:2000]
     if expected.description is None:
         # Nothing the model wrote could score here, so this is no wrong answer.
-        return Verdict("unparseable", shown, "chart", f"the gold's program does not run: {expected.why}", 0.0, NO_PARTS)
-    if given.description is None:
-        state: Any = "timed out" if given.timed_out else "wrong"
-        return Verdict(state, shown, "chart", f"the program does not run: {given.why}", 0.0, NO_PARTS)
-    parts = similarities(given.description, expected.description)
+        return Verdict(
+            "unparseable", extracted, "chart", f"the gold's program does not run: {expected.why}", 0.0, NO_PARTS
+        )
+    if drawn.description is None:
+        state: Any = "timed out" if drawn.timed_out else "wrong"
+        return Verdict(state, extracted, "chart", f"the program does not run: {drawn.why}", 0.0, NO_PARTS)
+    parts = similarities(drawn.description, expected.description)
     score = sum(parts.values()) / len(parts)
     why = ", ".join(f"{part} {value:.2f}" for part, value in parts.items())
-    return Verdict("correct" if score >= 1 else "wrong", shown, "chart", why, score, {"executed": 1.0, **parts})
+    return Verdict("correct" if score >= 1 else "wrong", extracted, "chart", why, score, {"executed": 1.0, **parts})

@@ -108,7 +108,7 @@ def describe(figure: Figure) -> dict[str, list[str]]:
     with_data = [each for each in axes if not is_colour_bar(each)]
     return {
         "text": sorted(texts),
-        "layout": sorted(place(each) for each in axes),
+        "layout": sorted(grid_cells(each) for each in axes),
         "type": sorted(name for each in with_data for name in kinds.get(each, ())),
         "colour": sorted({colour for each in with_data for colour in colours(each)}),
     }
@@ -119,7 +119,7 @@ def is_colour_bar(axes: Axes) -> bool:
     return hasattr(axes, "_colorbar")
 
 
-def place(axes: Axes) -> str:
+def grid_cells(axes: Axes) -> str:
     """Return the grid of a pair of axes and the cells it covers, or that it lies in none."""
     if is_colour_bar(axes):
         return "colour bar"
@@ -132,25 +132,25 @@ def place(axes: Axes) -> str:
 
 def colours(axes: Axes) -> set[str]:
     """Return the colours of the data in a pair of axes: its lines, its areas, its colour maps."""
-    found: set[str] = set()
+    drawn_colours: set[str] = set()
     for line in axes.lines:
         if line.get_visible():
-            found |= visible(line.get_color())
+            drawn_colours |= visible(line.get_color())
     for patch in axes.patches:
         if patch.get_visible():
-            found |= visible(patch.get_facecolor() if patch.get_fill() else patch.get_edgecolor())
+            drawn_colours |= visible(patch.get_facecolor() if patch.get_fill() else patch.get_edgecolor())
     for collection in axes.collections:
         if not collection.get_visible():
             continue
         if collection.get_array() is not None:
-            found.add(f"map:{collection.get_cmap().name}")
+            drawn_colours.add(f"map:{collection.get_cmap().name}")
             continue
         filled = [color for shade in collection.get_facecolor() for color in visible(shade)]
-        found |= set(filled) or {color for shade in collection.get_edgecolor() for color in visible(shade)}
+        drawn_colours |= set(filled) or {color for shade in collection.get_edgecolor() for color in visible(shade)}
     for image in axes.images:
         if image.get_visible() and np.asarray(image.get_array()).ndim == 2:
-            found.add(f"map:{image.get_cmap().name}")
-    return found
+            drawn_colours.add(f"map:{image.get_cmap().name}")
+    return drawn_colours
 
 
 def visible(colour: object) -> set[str]:

@@ -13,31 +13,31 @@ PARTS = ("text", "layout", "type", "colour")
 FARTHEST = 50.0  # CIE76 distance from which two colours have nothing in common; just noticeable is 2.3
 
 
-def similarities(given: Description, expected: Description) -> dict[str, float]:
+def similarities(predicted: Description, expected: Description) -> dict[str, float]:
     """Return the F1 of each part."""
     return {
-        "text": f1(given.text, expected.text),
-        "layout": f1(given.layout, expected.layout),
-        "type": f1(given.type, expected.type),
-        "colour": colour_f1(given.colour, expected.colour),
+        "text": f1(predicted.text, expected.text),
+        "layout": f1(predicted.layout, expected.layout),
+        "type": f1(predicted.type, expected.type),
+        "colour": colour_f1(predicted.colour, expected.colour),
     }
 
 
-def f1(given: Counter[str], expected: Counter[str]) -> float:
+def f1(predicted: Counter[str], expected: Counter[str]) -> float:
     """Return 2·common / (given + expected) of two multisets; two empty ones are alike."""
-    total = given.total() + expected.total()
-    return 2 * (given & expected).total() / total if total else 1.0
+    total = predicted.total() + expected.total()
+    return 2 * (predicted & expected).total() / total if total else 1.0
 
 
-def colour_f1(given: Sequence[str], expected: Sequence[str]) -> float:
+def colour_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
     """Return 2·Σ similarity / (given + expected) over the best pairing of two sets of colours."""
     from scipy.optimize import linear_sum_assignment
 
-    if not given or not expected:
-        return float(not given and not expected)
-    similarity_GE = np.array([[_alike(left, right) for right in expected] for left in given])
-    pairs = linear_sum_assignment(similarity_GE, maximize=True)
-    return float(2 * similarity_GE[pairs].sum() / (len(given) + len(expected)))
+    if not predicted or not expected:
+        return float(not predicted and not expected)
+    similarity_PE = np.array([[_alike(left, right) for right in expected] for left in predicted])
+    pairs = linear_sum_assignment(similarity_PE, maximize=True)
+    return float(2 * similarity_PE[pairs].sum() / (len(predicted) + len(expected)))
 
 
 def _alike(left: str, right: str) -> float:
@@ -55,7 +55,7 @@ _WHITE = _TO_XYZ.sum(axis=1)
 
 def lab(colour: str) -> np.ndarray:
     """Return the CIELAB coordinates (D65) of `#rrggbb`."""
-    rgb = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    rgb = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     ratios = _TO_XYZ @ linear / _WHITE
     x, y, z = np.where(ratios > (6 / 29) ** 3, np.cbrt(ratios), ratios / (3 * (6 / 29) ** 2) + 4 / 29)

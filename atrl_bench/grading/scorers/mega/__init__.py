@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from atrl_bench.grading.scorers import Scored
 from atrl_bench.grading.scorers.mega import (
     geometry,
     numeric,
@@ -43,6 +42,7 @@ from atrl_bench.grading.scorers.mega import (
 from atrl_bench.grading.scorers.mega.literals import UnreadableLiteralError, read_literal, unquoted
 from atrl_bench.grading.scorers.mega.responses import PARSERS, SINGLE_FIELD_PARSERS, parse_fields, raw_answer
 from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
 FieldMetric = Callable[[Any, Any], float | None]  # (answer, gold) -> score, or None for a field that does not count
@@ -168,10 +168,10 @@ def mega(answer: str, gold: Gold) -> Scored:
     for name, metric in [*rules.metrics.items(), *rules.whole.items()]:
         # A `dummy` response has no fields, and a metric of the whole answer sees all of them.
         whole = name in rules.whole or not isinstance(fields, dict)
-        given = fields if whole else fields.get(name, "")
+        predicted = fields if whole else fields.get(name, "")
         right = rules.answer if name in rules.whole else unquoted(rules.answer.get(name, ""))
         try:
-            scores[name] = _score(metric, given, right, rules.context)
+            scores[name] = _score(metric, predicted, right, rules.context)
         except CannotScoreError as error:
             reasons[name] = str(error)
     return _combined(scores, reasons, rules, parsed=parsed)

@@ -47,10 +47,10 @@ def overlap(left: tuple[float, ...], right: tuple[float, ...]) -> float:
     return both / union if union > 0 and math.isfinite(union) else 0.0
 
 
-def _best_overlaps(given: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> float:
-    if not given or not right:
+def _best_overlaps(predicted: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> float:
+    if not predicted or not right:
         return 0.0
-    return sum(max(overlap(box, other) for other in right) for box in given) / len(given)
+    return sum(max(overlap(box, other) for other in right) for box in predicted) / len(predicted)
 
 
 def boxes(answer: Any, gold: Any) -> float:
@@ -60,16 +60,16 @@ def boxes(answer: Any, gold: Any) -> float:
 
 def one_box(answer: Any, gold: Any) -> float:
     """Return the overlap of the answer's only box with the gold box."""
-    given, right = _points(answer, 4), _points(gold, 4)
-    return overlap(given[0], right[0]) if len(given) == len(right) == 1 else 0.0
+    predicted, right = _points(answer, 4), _points(gold, 4)
+    return overlap(predicted[0], right[0]) if len(predicted) == len(right) == 1 else 0.0
 
 
 def box_sequence(answer: Any, gold: Any) -> float:
     """Return the mean overlap, place by place; 0 for another number of boxes."""
-    given, right = _points(answer, 4), _points(gold, 4)
-    if len(given) != len(right) or not right:
+    predicted, right = _points(answer, 4), _points(gold, 4)
+    if len(predicted) != len(right) or not right:
         return 0.0
-    return sum(map(overlap, given, right)) / len(right)
+    return sum(map(overlap, predicted, right)) / len(right)
 
 
 def tagged_box(answer: Any, gold: Any) -> float:
@@ -79,26 +79,26 @@ def tagged_box(answer: Any, gold: Any) -> float:
 
 def tagged_point_distance(answer: Any, gold: Any) -> float:
     """Return max(0, 1 - distance) of two points written as `<point>x, y</point>`, both inside the picture."""
-    given, right = _tagged(answer, "point", 2), _tagged(gold, "point", 2)
-    if len(given) != 1 or len(right) != 1 or not all(0 <= part <= 1 for part in (*given[0], *right[0])):
+    predicted, right = _tagged(answer, "point", 2), _tagged(gold, "point", 2)
+    if len(predicted) != 1 or len(right) != 1 or not all(0 <= part <= 1 for part in (*predicted[0], *right[0])):
         return 0.0
-    return max(0.0, 1.0 - math.dist(given[0], right[0]))
+    return max(0.0, 1.0 - math.dist(predicted[0], right[0]))
 
 
 def tagged_point_in_box(answer: Any, context: Mapping[str, Any]) -> float:
     """Return 1 when the point lies in one of the row's `bounding_boxes`."""
-    given = _tagged(answer, "point", 2)
-    if len(given) != 1:
+    predicted = _tagged(answer, "point", 2)
+    if len(predicted) != 1:
         return 0.0
-    x, y = given[0]
+    x, y = predicted[0]
     right = [box for written in context["bounding_boxes"] for box in _points(written, 4)]
     return float(any(left <= x <= to and top <= y <= bottom for left, top, to, bottom in right))
 
 
 def keypoints(answer: Any, gold: Any) -> float:
     """Return the mean of exp(-10 d / sqrt 2) over the points, place by place; 0 for another number of points."""
-    given, right = _points(answer, 2), _points(gold, 2)
-    if len(given) != len(right) or not right:
+    predicted, right = _points(answer, 2), _points(gold, 2)
+    if len(predicted) != len(right) or not right:
         return 0.0
     decay = KEYPOINT_DECAY / math.sqrt(2)
-    return sum(math.exp(-decay * math.dist(a, b)) for a, b in zip(given, right, strict=True)) / len(right)
+    return sum(math.exp(-decay * math.dist(a, b)) for a, b in zip(predicted, right, strict=True)) / len(right)

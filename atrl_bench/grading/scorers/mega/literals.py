@@ -43,14 +43,14 @@ def try_literal(text: str, default: Any = None) -> Any:
 def find_literals(text: str) -> list[Any]:
     """Return the outermost dicts and lists in a text, in order. Gives up after a fixed amount of work."""
     reader = _Reader(text[-SEARCHED_CHARS:])
-    found, place = [], 0
-    while (match := _OPENING.search(reader.text, place)) is not None and reader.steps < MAX_STEPS:
+    literals, position = [], 0
+    while (match := _OPENING.search(reader.text, position)) is not None and reader.steps < MAX_STEPS:
         try:
-            value, place = reader.value(match.start(), 0)
-            found.append(value)
+            value, position = reader.value(match.start(), 0)
+            literals.append(value)
         except UnreadableLiteralError:
-            place = match.end()
-    return found
+            position = match.end()
+    return literals
 
 
 def unquoted(value: Any) -> Any:
@@ -92,101 +92,101 @@ class _Reader:
         self.text = text
         self.steps = 0
 
-    def skip(self, place: int) -> int:
-        match = _SPACE.match(self.text, place)
-        return match.end() if match else place
+    def skip(self, position: int) -> int:
+        match = _SPACE.match(self.text, position)
+        return match.end() if match else position
 
-    def value(self, place: int, depth: int) -> tuple[Any, int]:
+    def value(self, position: int, depth: int) -> tuple[Any, int]:
         if depth > MAX_DEPTH:
             raise UnreadableLiteralError(f"nested more than {MAX_DEPTH} deep")
         self.steps += 1
-        character = self.text[place : place + 1]
+        character = self.text[position : position + 1]
         if character == "{":
-            return self._braces(place, depth)
+            return self._braces(position, depth)
         if character in ("[", "("):
-            return self._sequence(place, depth)
+            return self._sequence(position, depth)
         if character in ("'", '"'):
-            return self._string(place)
-        if match := _WORD.match(self.text, place):
+            return self._string(position)
+        if match := _WORD.match(self.text, position):
             if match[0] in _WORDS:
                 return _WORDS[match[0]], match.end()
             if match[0] == "set" and self.text.startswith("()", match.end()):
                 return frozenset(), match.end() + 2
-        elif match := _NUMBER.match(self.text, place):
+        elif match := _NUMBER.match(self.text, position):
             return _number(match[0]), match.end()
-        raise UnreadableLiteralError(f"no value at {place}")
+        raise UnreadableLiteralError(f"no value at {position}")
 
-    def _braces(self, place: int, depth: int) -> tuple[Any, int]:
+    def _braces(self, position: int, depth: int) -> tuple[Any, int]:
         items: list[Any] = []
         pairs: dict[Any, Any] = {}
-        place = self.skip(place + 1)
-        if self.text[place : place + 1] == "}":
-            return {}, place + 1
+        position = self.skip(position + 1)
+        if self.text[position : position + 1] == "}":
+            return {}, position + 1
         while True:
-            key, place = self.value(place, depth + 1)
-            place = self.skip(place)
-            if self.text[place : place + 1] == ":" and not items:
-                inner, place = self.value(self.skip(place + 1), depth + 1)
+            key, position = self.value(position, depth + 1)
+            position = self.skip(position)
+            if self.text[position : position + 1] == ":" and not items:
+                inner, position = self.value(self.skip(position + 1), depth + 1)
                 pairs[frozen(key)] = inner
-                place = self.skip(place)
+                position = self.skip(position)
             elif pairs:
-                raise UnreadableLiteralError(f"no colon at {place}")
+                raise UnreadableLiteralError(f"no colon at {position}")
             else:
                 items.append(frozen(key))
-            more, place = self._next(place, "}")
+            more, position = self._next(position, "}")
             if not more:
-                return pairs or frozenset(items), place
+                return pairs or frozenset(items), position
 
-    def _sequence(self, place: int, depth: int) -> tuple[Any, int]:
-        closing = {"[": "]", "(": ")"}[self.text[place]]
+    def _sequence(self, position: int, depth: int) -> tuple[Any, int]:
+        closing = {"[": "]", "(": ")"}[self.text[position]]
         is_list, items, commas = closing == "]", [], 0
-        place = self.skip(place + 1)
-        if self.text[place : place + 1] == closing:
-            return ([] if is_list else ()), place + 1
+        position = self.skip(position + 1)
+        if self.text[position : position + 1] == closing:
+            return ([] if is_list else ()), position + 1
         while True:
-            item, place = self.value(place, depth + 1)
+            item, position = self.value(position, depth + 1)
             items.append(item)
-            place = self.skip(place)
-            commas += self.text[place : place + 1] == ","
-            more, place = self._next(place, closing)
+            position = self.skip(position)
+            commas += self.text[position : position + 1] == ","
+            more, position = self._next(position, closing)
             if not more:
                 # (1) is a number in brackets, (1,) a tuple of one.
-                return (items if is_list else items[0] if not commas else tuple(items)), place
+                return (items if is_list else items[0] if not commas else tuple(items)), position
 
-    def _next(self, place: int, closing: str) -> tuple[bool, int]:
+    def _next(self, position: int, closing: str) -> tuple[bool, int]:
         """Return whether another item follows, and where to read on; a comma may stand before the closing bracket."""
-        if self.text[place : place + 1] == ",":
-            place = self.skip(place + 1)
-            if self.text[place : place + 1] != closing:
-                return True, place
-        if self.text[place : place + 1] != closing:
-            raise UnreadableLiteralError(f"neither a comma nor {closing} at {place}")
-        return False, place + 1
+        if self.text[position : position + 1] == ",":
+            position = self.skip(position + 1)
+            if self.text[position : position + 1] != closing:
+                return True, position
+        if self.text[position : position + 1] != closing:
+            raise UnreadableLiteralError(f"neither a comma nor {closing} at {position}")
+        return False, position + 1
 
-    def _string(self, place: int) -> tuple[str, int]:
-        quote = self.text[place]
-        place += 1
+    def _string(self, position: int) -> tuple[str, int]:
+        quote = self.text[position]
+        position += 1
         parts = []
         while True:
-            match = _PLAIN[quote].match(self.text, place)
+            match = _PLAIN[quote].match(self.text, position)
             assert match is not None
             self.steps += 1 + len(match[0]) // 16
             parts.append(match[0])
-            place = match.end()
-            character = self.text[place : place + 1]
+            position = match.end()
+            character = self.text[position : position + 1]
             if character == quote:
-                return "".join(parts), place + 1
+                return "".join(parts), position + 1
             if not character:
                 raise UnreadableLiteralError("a string without an end")
-            part, place = self._escape(place + 1)
+            part, position = self._escape(position + 1)
             parts.append(part)
 
-    def _escape(self, place: int) -> tuple[str, int]:
-        name = self.text[place : place + 1]
+    def _escape(self, position: int) -> tuple[str, int]:
+        name = self.text[position : position + 1]
         if name in _HEX:
-            digits = self.text[place + 1 : place + 1 + _HEX[name]]
+            digits = self.text[position + 1 : position + 1 + _HEX[name]]
             if len(digits) == _HEX[name] and all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                code, end = int(digits, 16), place + 1 + _HEX[name]
+                code, end = int(digits, 16), position + 1 + _HEX[name]
                 low = re.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})", self.text[end : end + 6])
                 if 0xD800 <= code < 0xDC00 and low:  # JSON writes a character beyond 16 bits as two
                     code, end = 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00, end + 6
@@ -194,7 +194,7 @@ class _Reader:
                     return chr(code), end
         # Anything else keeps its backslash. So do \b and \f, which JSON has for control characters: models mean \beta
         # and \frac, and Python writes the control characters as \x08 and \x0c.
-        return _ESCAPES.get(name, "\\" + name), place + 1
+        return _ESCAPES.get(name, "\\" + name), position + 1
 
 
 def _number(text: str) -> int | float:

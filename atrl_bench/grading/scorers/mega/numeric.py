@@ -6,10 +6,11 @@ import math
 import re
 from typing import Any
 
-from atrl_bench.grading.answer_parser import Group, Quantity, UnreadableError, read
+from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.scorers.mega.literals import as_text, try_literal
 from atrl_bench.grading.scorers.mega.sequences import items_of
 from atrl_bench.grading.scorers.mega.strings import simple
+from atrl_bench.grading.sympy_worker import compare_formulas
 
 CLOSE = 0.01  # relative error that passes in `general_match`
 MAX_ERROR = 0.1  # from which on `normalized_rmse` gives nothing
@@ -18,17 +19,14 @@ MAX_FORMULA_CHARS = 2000
 
 
 def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever `values` reads as a quantity."""
+    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever our grammar reads as a quantity."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
         literal = try_literal(value.strip())
         if isinstance(literal, (int, float)) and not isinstance(literal, bool):
             return _finite(literal)
-        try:
-            value = read(value)
-        except UnreadableError:
-            return None
+        value = parse(value).value
     if isinstance(value, Quantity):
         return _finite(value, 100.0 if value.percent else 1.0)
     return _finite(value) if isinstance(value, (int, float)) else None
@@ -45,14 +43,14 @@ def _finite(value: Any, divisor: float = 1.0) -> float | None:
 def general_match(answer: Any, gold: Any) -> float:
     """Return 1 for a number within one percent of the gold, or the same numbers in any order, or the same text.
 
-    The official script evaluates the answer as a program for that; here the exact reader of `values` does it.
+    The official script evaluates the answer as a program for that; here the answer parser reads it.
     """
     if simple(answer, gold):
         return 1.0
-    given, right = _numbers(answer), _numbers(gold)
-    if given is None or right is None or len(given) != len(right):
+    predicted, right = _numbers(answer), _numbers(gold)
+    if predicted is None or right is None or len(predicted) != len(right):
         return 0.0
-    pairs = zip(sorted(given), sorted(right), strict=True)
+    pairs = zip(sorted(predicted), sorted(right), strict=True)
     return float(all(abs(a - b) <= CLOSE * abs(b) for a, b in pairs))
 
 
@@ -65,8 +63,8 @@ def boxed_match(answer: Any, gold: Any) -> float:
 
 
 def _unboxed(text: str) -> str:
-    found = _BOX.search(text)
-    return found[1] if found else text
+    box = _BOX.search(text)
+    return box[1] if box else text
 
 
 def _numbers(value: Any) -> list[float] | None:
@@ -75,11 +73,8 @@ def _numbers(value: Any) -> list[float] | None:
         return [number]
     parts: Any = value
     if isinstance(value, str):
-        try:
-            group = read(value)
-        except UnreadableError:
-            return None
-        parts = group.items if isinstance(group, Group) else None
+        several = parse(value).value
+        parts = several.items if isinstance(several, Bracketed) else None
     if not isinstance(parts, (list, tuple)) or not parts:
         return None
     numbers = [number_of(part) for part in parts]
@@ -88,31 +83,31 @@ def _numbers(value: Any) -> list[float] | None:
 
 def relative_difference(answer: Any, gold: Any) -> float:
     """Return max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
-    given, right = number_of(answer), number_of(gold)
-    if given is None or right is None:
+    predicted, right = number_of(answer), number_of(gold)
+    if predicted is None or right is None:
         return 0.0
-    return max(0.0, 1.0 - abs(given - right) / abs(right)) if right else float(given == 0)
+    return max(0.0, 1.0 - abs(predicted - right) / abs(right)) if right else float(predicted == 0)
 
 
 def positive_whole_number(answer: Any, gold: Any) -> float | None:
     """Return 1 for the same whole number; None, a field that does not count, where answer and gold are not positive."""
-    given, right = number_of(answer), number_of(gold)
-    if given is None or right is None or not given.is_integer():
+    predicted, right = number_of(answer), number_of(gold)
+    if predicted is None or right is None or not predicted.is_integer():
         return 0.0
-    return None if given <= 0 and right <= 0 else float(given == right)
+    return None if predicted <= 0 and right <= 0 else float(predicted == right)
 
 
 def normalized_error(answer: Any, gold: Any) -> float:
     """Return 1 - min(|answer - gold|, 0.1) / 0.1."""
-    given, right = number_of(answer), number_of(gold)
-    return 0.0 if given is None or right is None else 1.0 - min(abs(given - right), MAX_ERROR) / MAX_ERROR
+    predicted, right = number_of(answer), number_of(gold)
+    return 0.0 if predicted is None or right is None else 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
 
 
 def angles(answer: Any, gold: Any) -> float:
     """Return 1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
-    given, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
-    errors = [abs(a - b) for a, b in zip(given, right, strict=False) if a is not None and b is not None]
-    if len(given) != len(right) or len(errors) != len(right) or not right:
+    predicted, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
+    errors = [abs(a - b) for a, b in zip(predicted, right, strict=False) if a is not None and b is not None]
+    if len(predicted) != len(right) or len(errors) != len(right) or not right:
         return 0.0
     return 1.0 - min(sum(errors) / len(errors), MAX_ANGLE_ERROR) / MAX_ANGLE_ERROR
 
@@ -128,9 +123,7 @@ def formula(answer: Any, gold: Any) -> float:
         return 1.0
     if max(len(answer), len(gold)) > MAX_FORMULA_CHARS or not answer.strip() or not gold.strip():
         return 0.0
-    from atrl_bench.grading.sympy_worker import compare
-
-    return float(compare(_layout_free(gold), _layout_free(answer)) == "equal")
+    return float(compare_formulas(_layout_free(gold), _layout_free(answer)) == "equal")
 
 
 def formulas_in_text(answer: Any, gold: Any) -> float:

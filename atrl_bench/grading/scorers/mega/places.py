@@ -22,16 +22,16 @@ def proximity(answer: Any, gold: Any) -> float:
     Two places with different names need a gazetteer; the official script asks a public geocoding service, which this
     one does not. With coordinates beside the names on both sides the distance is computed.
     """
-    given, right = dict_of(answer), dict_of(gold)
-    if given is None or right is None:
+    predicted, right = dict_of(answer), dict_of(gold)
+    if predicted is None or right is None:
         return 0.0
-    points = [[number_of(side.get(name)) for name in COORDINATES] for side in (given, right)]
+    points = [[number_of(side.get(name)) for name in COORDINATES] for side in (predicted, right)]
     here, there = ([value for value in point if value is not None] for point in points)
     if len(here) == len(there) == len(COORDINATES):
         return math.exp(-great_circle_km((here[0], here[1]), (there[0], there[1])) / DECAY_KM)
-    if not all(_name(given, part) for part in PARTS):
+    if not all(_name(predicted, part) for part in PARTS):
         return 0.0
-    if all(_name(given, part) == _name(right, part) for part in PARTS):
+    if all(_name(predicted, part) == _name(right, part) for part in PARTS):
         return 1.0
     raise CannotScoreError("the distance between two named places needs a gazetteer")
 
@@ -43,7 +43,7 @@ def great_circle_km(here: tuple[float, float], there: tuple[float, float]) -> fl
     return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(max(0.0, half))))
 
 
-def _name(place: dict[Any, Any], part: str) -> str:
-    value = place.get(part)
+def _name(names: dict[Any, Any], part: str) -> str:
+    value = names.get(part)
     text = unicodedata.normalize("NFKD", value) if isinstance(value, str) else ""
     return " ".join("".join(letter for letter in text if not unicodedata.combining(letter)).casefold().split())

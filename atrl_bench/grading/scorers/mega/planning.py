@@ -51,8 +51,8 @@ def _steps(answer: Any) -> list[Fact]:
     lines = [answer] if isinstance(answer, str) else answer
     if not isinstance(lines, Sequence):
         return []
-    found = [step for line in lines if isinstance(line, str) for step in re.findall(r"\(([^()]*)\)", line)]
-    return [tuple(step.lower().split()) or ("",) for step in found[:MAX_STEPS]]
+    steps = [step for line in lines if isinstance(line, str) for step in re.findall(r"\(([^()]*)\)", line)]
+    return [tuple(step.lower().split()) or ("",) for step in steps[:MAX_STEPS]]
 
 
 def _read(text: str) -> Expression:

@@ -8,6 +8,8 @@ from typing import Any
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.scorers.mega.literals import as_text
 from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.sandbox.execution import Limits
+from atrl_bench.sandbox.isolation import run_program
 
 SECONDS = 2.0  # for a test case, as officially
 MAX_CASES = 20
@@ -38,14 +40,12 @@ def passes_tests(answer: Any, context: Mapping[str, Any]) -> float:
 
 
 def _prints(program: str, case: Mapping[str, Any]) -> bool:
-    from atrl_bench.sandbox import Limits, run_program
-
     lines = case["input"]
-    given = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
+    typed = "\n".join([lines] if isinstance(lines, str) else map(str, lines)) + "\n"
     try:
-        outcome = run_program(
+        result = run_program(
             _RUNNER,
-            files={"answer.py": program.encode("utf-8", "replace"), "input.txt": given.encode()},
+            files={"answer.py": program.encode("utf-8", "replace"), "input.txt": typed.encode()},
             outputs=["output.txt"],
             limits=Limits(
                 wall_seconds=SECONDS + 1, cpu_seconds=int(SECONDS), memory_bytes=MEMORY_BYTES, num_processes=4
@@ -53,5 +53,5 @@ def _prints(program: str, case: Mapping[str, Any]) -> bool:
         )
     except AtrlBenchError as error:
         raise CannotScoreError(error.what) from error
-    printed = outcome.files.get("output.txt", b"").decode("utf-8", "replace")
-    return outcome.state == "finished" and printed.rstrip() == as_text(case["expected"]).rstrip()
+    printed = result.files.get("output.txt", b"").decode("utf-8", "replace")
+    return result.state == "finished" and printed.rstrip() == as_text(case["expected"]).rstrip()

@@ -39,9 +39,9 @@ def gleu(answer: Any, gold: Any) -> float:
     """
     if not isinstance(answer, str) or not isinstance(gold, str):
         return 0.0
-    given, right = _groups(_TOKEN.findall(answer)), _groups(_TOKEN.findall(gold))
-    most = max(given.total(), right.total())
-    return (given & right).total() / most if most else float(answer == gold)
+    predicted, right = _groups(_TOKEN.findall(answer)), _groups(_TOKEN.findall(gold))
+    most = max(predicted.total(), right.total())
+    return (predicted & right).total() / most if most else float(answer == gold)
 
 
 def _groups(tokens: Sequence[str]) -> Counter[tuple[str, ...]]:

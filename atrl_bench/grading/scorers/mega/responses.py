@@ -78,7 +78,9 @@ def _json_object(response: str) -> dict[str, Any] | None:
             continue
         # LaTeX braces inside the box: \{"a": 1\}.
         whole = try_literal(text.replace("\\{", "{").replace("\\}", "}").strip())
-        found = [whole] if isinstance(whole, dict) else [item for item in find_literals(text) if isinstance(item, dict)]
-        if found and found[-1]:
-            return {str(name): unquoted(value) for name, value in found[-1].items()}
+        objects = (
+            [whole] if isinstance(whole, dict) else [item for item in find_literals(text) if isinstance(item, dict)]
+        )
+        if objects and objects[-1]:
+            return {str(name): unquoted(value) for name, value in objects[-1].items()}
     return None

@@ -45,7 +45,7 @@ def dict_of(value: Any) -> dict[Any, Any] | None:
     read = try_literal(value.strip())
     if isinstance(read, dict):
         return read
-    return next((found for found in reversed(find_literals(value)) if isinstance(found, dict)), None)
+    return next((literal for literal in reversed(find_literals(value)) if isinstance(literal, dict)), None)
 
 
 def _folded(item: Any) -> Any:
@@ -86,20 +86,20 @@ def set_equality_of_parts(answer: Any, gold: Any) -> float:
 
 def set_precision(answer: Any, gold: Any) -> float:
     """Return the share of the answer's items that the gold has. Officially an empty answer gets 1; here it gets 0."""
-    given, right = set(items_of(answer)), set(items_of(gold))
-    return _share(given & right, given) if given or not right else 0.0
+    predicted, right = set(items_of(answer)), set(items_of(gold))
+    return _share(predicted & right, predicted) if predicted or not right else 0.0
 
 
 def jaccard(answer: Any, gold: Any) -> float:
     """Return |answer and gold| / |answer or gold|."""
-    given, right = set(items_of(answer)), set(items_of(gold))
-    return _share(given & right, given | right)
+    predicted, right = set(items_of(answer)), set(items_of(gold))
+    return _share(predicted & right, predicted | right)
 
 
 def jaccard_ignoring_case(answer: Any, gold: Any) -> float:
     """Return the Jaccard index of the items without case."""
-    given, right = ({_folded(item) for item in items_of(side)} for side in (answer, gold))
-    return _share(given & right, given | right)
+    predicted, right = ({_folded(item) for item in items_of(side)} for side in (answer, gold))
+    return _share(predicted & right, predicted | right)
 
 
 def jaccard_of_chess_moves(answer: Any, gold: Any) -> float:
@@ -107,8 +107,8 @@ def jaccard_of_chess_moves(answer: Any, gold: Any) -> float:
 
     The official script takes off one `!` and one `#`; its description also promises the `+`.
     """
-    given, right = ({as_text(item).strip().rstrip("+#!?") for item in items_of(side)} for side in (answer, gold))
-    return _share(given & right, given | right)
+    predicted, right = ({as_text(item).strip().rstrip("+#!?") for item in items_of(side)} for side in (answer, gold))
+    return _share(predicted & right, predicted | right)
 
 
 # Sequences --------------------------------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ def sequence_equality_ignoring_case(answer: Any, gold: Any) -> float:
 
 def sequence_accuracy_ignoring_case(answer: Any, gold: Any) -> float:
     """Return the share of places with the right item; 0 for a list of another length."""
-    given, right = items_of(answer), items_of(gold)
-    if len(given) != len(right) or not right:
-        return float(given == right)
-    return sum(as_text(a).lower() == as_text(b).lower() for a, b in zip(given, right, strict=True)) / len(right)
+    predicted, right = items_of(answer), items_of(gold)
+    if len(predicted) != len(right) or not right:
+        return float(predicted == right)
+    return sum(as_text(a).lower() == as_text(b).lower() for a, b in zip(predicted, right, strict=True)) / len(right)
 
 
 def common_prefix(answer: Any, gold: Any) -> float:
     """Return how much of the gold list the answer has right before its first mistake."""
-    given, right = items_of(answer), items_of(gold)
+    predicted, right = items_of(answer), items_of(gold)
     if not right:
-        return float(not given)
+        return float(not predicted)
     same = 0
-    for a, b in zip(given, right, strict=False):
+    for a, b in zip(predicted, right, strict=False):
         if a != b:
             break
         same += 1
@@ -150,32 +150,34 @@ def common_prefix(answer: Any, gold: Any) -> float:
 
 def dict_equality(answer: Any, gold: Any) -> float:
     """Return 1 for equal dicts, whether their inner lists are written as lists or tuples."""
-    given, right = dict_of(answer), dict_of(gold)
-    return float(given is not None and right is not None and frozen(given) == frozen(right))
+    predicted, right = dict_of(answer), dict_of(gold)
+    return float(predicted is not None and right is not None and frozen(predicted) == frozen(right))
 
 
 def dict_precision(compare: Compare) -> Compare:
     """Return the metric "how well the answer's entries agree with the gold, over the answer's keys"."""
-    return _by_key(compare, lambda given, right: list(given))
+    return _by_key(compare, lambda predicted, right: list(predicted))
 
 
 def dict_recall(compare: Compare) -> Compare:
     """Return the metric "how well the answer's entries agree with the gold, over the gold's keys"."""
-    return _by_key(compare, lambda given, right: list(right))
+    return _by_key(compare, lambda predicted, right: list(right))
 
 
 def dict_jaccard(compare: Compare) -> Compare:
     """Return the metric "how well the answer's entries agree with the gold, over the keys of both"."""
-    return _by_key(compare, lambda given, right: [*right, *(key for key in given if key not in right)])
+    return _by_key(compare, lambda predicted, right: [*right, *(key for key in predicted if key not in right)])
 
 
 def _by_key(compare: Compare, keys_of: Callable[[dict[Any, Any], dict[Any, Any]], list[Any]]) -> Compare:
     def score(answer: Any, gold: Any) -> float:
-        given, right = dict_of(answer), dict_of(gold)
-        if given is None or right is None:
+        predicted, right = dict_of(answer), dict_of(gold)
+        if predicted is None or right is None:
             return 0.0
-        keys = keys_of(given, right)
-        there = [key for key in keys if key in given and key in right]  # a key of one side only is worth nothing
-        return sum(compare(given[key], right[key]) for key in there) / len(keys) if keys else float(given == right)
+        keys = keys_of(predicted, right)
+        there = [key for key in keys if key in predicted and key in right]  # a key of one side only is worth nothing
+        return (
+            sum(compare(predicted[key], right[key]) for key in there) / len(keys) if keys else float(predicted == right)
+        )
 
     return score

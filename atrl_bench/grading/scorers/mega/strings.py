@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import Any
 
+from rapidfuzz.distance import DamerauLevenshtein
+
 from atrl_bench.grading.scorers.mega.literals import as_text
 from atrl_bench.grading.scorers.mega.sequences import items_of
 
@@ -50,10 +52,11 @@ def any_reference(answer: Any, gold: Any) -> float:
 
 
 def similarity(answer: Any, gold: Any) -> float:
-    """Return 1 - distance / (length of the longer), with the Damerau-Levenshtein distance."""
-    answer, gold = as_text(answer), as_text(gold)
-    longer = max(len(answer), len(gold))
-    return 1.0 - damerau_levenshtein(answer, gold) / longer if longer else 1.0
+    """Return 1 - distance / (length of the longer), with the unrestricted Damerau-Levenshtein distance.
+
+    Letters may come between two that are swapped, at their own cost: from "ca" to "abc" are two edits, not three.
+    """
+    return DamerauLevenshtein.normalized_similarity(as_text(answer), as_text(gold))
 
 
 def near(answer: Any, gold: Any) -> float:
@@ -67,39 +70,10 @@ def near(answer: Any, gold: Any) -> float:
     longer = max(len(answer), len(gold))
     if abs(len(answer) - len(gold)) > (1 - NEAR_ENOUGH) * longer:
         return 0.0  # known from the lengths alone
-    found = similarity(answer, gold)
-    return found if found >= NEAR_ENOUGH else 0.0
+    likeness = similarity(answer, gold)
+    return likeness if likeness >= NEAR_ENOUGH else 0.0
 
 
 def _approximate(text: str) -> str:
     words = " ".join(word for word in text.split(" ") if word.lower() not in ("the", "a"))
     return "".join(part for part in unicodedata.normalize("NFKD", words) if not unicodedata.combining(part)).lower()
-
-
-def damerau_levenshtein(left: str, right: str) -> int:
-    """Return the fewest insertions, deletions, substitutions and swaps of neighbours that make one of the other.
-
-    Lowrance and Wagner's recurrence: letters may come between two that are swapped, at their own cost.
-    """
-    while left and right and left[0] == right[0]:
-        left, right = left[1:], right[1:]
-    while left and right and left[-1] == right[-1]:
-        left, right = left[:-1], right[:-1]
-    if not left or not right:
-        return len(left) + len(right)
-    far = len(left) + len(right)
-    rows = [[far] * (len(right) + 2), [far, *range(len(right) + 1)]]  # one row and column of `far` around the table
-    last_row: dict[str, int] = {}  # of each letter, in the rows so far
-    for i, a in enumerate(left, 1):
-        row = [far, i]
-        last_match = 0  # the last column of this row with the same letter
-        above = rows[i]
-        for j, b in enumerate(right, 1):
-            k = last_row.get(b, 0)
-            swapped = rows[k][last_match] + (i - k - 1) + 1 + (j - last_match - 1)
-            row.append(min(above[j] + (a != b), row[j] + 1, above[j + 1] + 1, swapped))
-            if a == b:
-                last_match = j
-        last_row[a] = i
-        rows.append(row)
-    return rows[-1][-1]

@@ -21,9 +21,9 @@ def keeps_constraints(answer: Any, context: Mapping[str, Any]) -> float:
     """Return 1 when the text keeps every constraint of the row, 0 when it breaks one."""
     text = as_text(answer)
     undecided = []
-    for name, wanted in context.items():
+    for name, requirement in context.items():
         try:
-            if not _keeps(text, str(name).lower(), as_text(wanted)):
+            if not _keeps(text, str(name).lower(), as_text(requirement)):
                 return 0.0
         except CannotScoreError as error:
             undecided.append(str(error))
@@ -32,29 +32,29 @@ def keeps_constraints(answer: Any, context: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def _keeps(text: str, name: str, wanted: str) -> bool:
-    if not wanted.strip():
+def _keeps(text: str, name: str, requirement: str) -> bool:
+    if not requirement.strip():
         return True  # a placeholder
     kind = re.sub(r"\d+$", "", name.split("##")[0])
     if kind.startswith("contain"):
-        return _contains(text.replace("**", ""), name, wanted)
+        return _contains(text.replace("**", ""), name, requirement)
     if kind == "length":
-        return _has_length(text, wanted.strip())
+        return _has_length(text, requirement.strip())
     if kind.startswith("acrostic"):
-        return _is_acrostic(text.replace("**", ""), wanted.lower(), every_word="alliteration" in kind)
+        return _is_acrostic(text.replace("**", ""), requirement.lower(), every_word="alliteration" in kind)
     if kind in NEEDS_PRONUNCIATION:
-        if kind == "rhyming_scheme" and len(text.strip().split("\n")) != len(wanted):
+        if kind == "rhyming_scheme" and len(text.strip().split("\n")) != len(requirement):
             return False
         raise CannotScoreError(f"{kind} needs a pronouncing dictionary")
     raise CannotScoreError(f"the constraint {name[:40]!r} is not known")
 
 
-def _has_length(text: str, wanted: str) -> bool:
-    limit = wanted[1:].strip()
-    if wanted[0] not in "<>" or not limit.isdecimal():
-        raise CannotScoreError(f"the length {wanted[:20]!r} is not known")
+def _has_length(text: str, requirement: str) -> bool:
+    limit = requirement[1:].strip()
+    if requirement[0] not in "<>" or not limit.isdecimal():
+        raise CannotScoreError(f"the length {requirement[:20]!r} is not known")
     words = len(re.findall(r"\b\w+\b", text))
-    return words < int(limit) if wanted[0] == "<" else words > int(limit)
+    return words < int(limit) if requirement[0] == "<" else words > int(limit)
 
 
 def _is_acrostic(text: str, letters: str, *, every_word: bool) -> bool:
@@ -78,17 +78,16 @@ class Occurrence(NamedTuple):
     times: int
 
 
-def _contains(text: str, name: str, wanted: str) -> bool:
+def _contains(text: str, name: str, requirement: str) -> bool:
     """Check `contain##position`: "[robot, android]##2" wants one of the words in the second sentence."""
     keys = [re.sub(r"\d+$", "", key) for key in name.split("##")]
-    values = [value.strip().strip('"').strip() for value in wanted.split("##")]
+    values = [value.strip().strip('"').strip() for value in requirement.split("##")]
     if len(keys) != len(values):
         raise CannotScoreError(f"the constraint {name[:40]!r} does not fit its value")
     constraint = dict(zip(keys, values, strict=True))
     groups = [_phrases(group) for group in re.findall(r"\[([^\[\]]*)\]", values[0])] or [_phrases(values[0])]
     sentences = [_words(sentence) for sentence in re.split(r"(?<=[.!?])[\"')\]]*\s+|\n{2,}", text.strip())]
-    found = [_occurrences(sentences, group) for group in groups]
-    there = [occurrences for occurrences in found if occurrences]
+    there = [occurrences for group in groups if (occurrences := _occurrences(sentences, group))]
     if not there or ("contain_only" in constraint and len(there) != 1):
         return False
     occurrences = there[0]
@@ -121,7 +120,7 @@ def _occurrences(sentences: list[list[str]], phrases: list[list[str]]) -> list[O
         sum(_begins(sentence[start : start + longest], phrases) for start in range(len(sentence)))
         for sentence in sentences
     ]
-    return [Occurrence(place, times) for place, times in enumerate(counts, 1) if times]
+    return [Occurrence(sentence_number, times) for sentence_number, times in enumerate(counts, 1) if times]
 
 
 def _begins(words: list[str], phrases: list[list[str]]) -> bool:
@@ -139,5 +138,5 @@ def _same_noun(left: str, right: str) -> bool:
 
 
 def _singulars(word: str) -> set[str]:
-    found = {word.removesuffix("'s").removesuffix("’s"), _IRREGULAR.get(word, word)}
-    return found | {word[: -len(end)] + single for end, single in _PLURALS if word.endswith(end) and len(word) > 3}
+    singulars = {word.removesuffix("'s").removesuffix("’s"), _IRREGULAR.get(word, word)}
+    return singulars | {word[: -len(end)] + single for end, single in _PLURALS if word.endswith(end) and len(word) > 3}

@@ -1,0 +1,142 @@
+"""Worker processes that can be killed, for what a computation that nobody can foresee takes (pebble).
+
+A limit on time has to be the kernel's: sympy may keep a process busy for ever, deaf to handlers and threads. It is a
+limit on computing time, which a busy machine does not shorten. Workers come from a small server process, not from this
+one: a fork would copy a process that holds a model. They end when this process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import math
+import multiprocessing
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.results.records import State
+
+if TYPE_CHECKING:
+    from pebble import ProcessPool
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]  # a function with its arguments
+PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
+
+
+class Failure(NamedTuple):
+    """Why a call has no result: it took too much of something, or raised."""
+
+    state: State
+    why: str
+
+
+class WorkerPool:
+    """Calls functions in worker processes, started when first needed; a call ends after `seconds` of computing."""
+
+    def __init__(
+        self,
+        *,
+        num_workers: int = 1,
+        seconds: float = 3.0,
+        memory_bytes: int = 2 << 30,
+        preloaded: Sequence[str] = (),  # modules that all workers need
+    ) -> None:
+        self.num_workers, self.seconds, self.memory_bytes = num_workers, seconds, memory_bytes
+        self._preloaded = preloaded
+        self._workers: ProcessPool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the workers; the next call starts new ones."""
+        if self._workers is not None:
+            self._workers.stop()
+            self._workers.join()
+            self._workers = None
+
+    def call_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Return what each call gives, in their order, or a `Failure` in its place."""
+        if not calls:
+            return []
+        pool, patience = self._started(), PATIENCE * self.seconds
+        futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=patience) for call in calls]
+        return [self._result(future) for future in futures]
+
+    def _result(self, future: Future[Any]) -> Any:
+        from pebble import ProcessExpired
+
+        try:
+            return future.result()
+        except FutureTimeoutError:
+            return Failure("timed out", f"no reply within {PATIENCE * self.seconds:g} s")
+        except MemoryError:
+            return Failure("timed out", f"grading needed more than {self.memory_bytes >> 20} MiB")
+        except ProcessExpired as error:
+            if error.exitcode != -signal.SIGXCPU:
+                return Failure("timed out", f"the worker ended with code {error.exitcode}")
+            return Failure("timed out", f"grading was stopped after {self.seconds:g} s of computing")
+        except BrokenExecutor as error:
+            self.close()
+            raise AtrlBenchError(
+                "The processes that grade answers could not start.",
+                why="They import the main script, as every multiprocessing worker does.",
+                next_step="put what the script runs under `if __name__ == '__main__':`",
+            ) from error
+        except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
+            return Failure("unparseable", f"grading failed: {type(error).__name__}")
+
+    def _started(self) -> ProcessPool:
+        if self._workers is None:
+            from pebble import ProcessPool
+
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(list(self._preloaded))
+            self._workers = ProcessPool(
+                max_workers=self.num_workers, initializer=_start_worker, initargs=(self.memory_bytes,), context=context
+            )
+        return self._workers
+
+
+# In the worker ----------------------------------------------------------------------------------------------------
+
+
+def _start_worker(memory_bytes: int) -> None:
+    """Limit the memory of this process and tie its life to its parent's."""
+    _end_with_parent()
+    logging.disable(logging.CRITICAL)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that owns the pool is gone, however that one ended.
+
+    Its death closes the pipe behind the sentinel. A thread could not wait for that: sympy may never let it run.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None or not hasattr(fcntl, "F_SETOWN"):
+        return
+    sentinel = int(parent.sentinel)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # terminates the process
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([sentinel], [], [], 0)[0]:  # gone already
+        os._exit(1)
+
+
+def _limited(seconds: float, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    return function(*arguments)

@@ -1,0 +1,81 @@
+"""Many questions to a server on this machine: in order, several at a time, again where a reply cannot be read."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from atrl_bench.errors import EndpointError
+from atrl_bench.models.ask import Reply, ask_all
+
+CUT_OFF = json.dumps({"choices": [{"finish_reason": "length", "message": {"content": "7"}}]}).encode()
+
+
+def as_number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def ask(server, questions, **settings):
+    return ask_all(
+        server.config(num_attempts=2, num_parallel=settings.pop("num_parallel", 4)).endpoint,
+        questions,
+        lambda question: [{"role": "user", "content": str(question)}],
+        as_number,
+        wanted="number",
+        temperature=0.0,
+        max_tokens=8,
+        sleep=lambda _: None,
+        **settings,
+    )
+
+
+def test_replies_come_in_the_order_of_the_questions_whoever_is_answered_first(serve):
+    def slow_at_first(messages):
+        time.sleep(0.05 if messages[0]["content"] == "0" else 0)
+        return messages[0]["content"]
+
+    assert [reply.reading for reply in ask(serve(answer=slow_at_first), range(5))] == [0, 1, 2, 3, 4]
+
+
+def test_a_reply_that_cannot_be_read_is_asked_for_again_and_then_missing_with_its_reason(serve):
+    assert ask(serve("Hm.", "7"), ["?"]) == [Reply(7, "", 2)]
+    assert ask(serve("Hm."), ["?"]) == [Reply(None, "no number in 'Hm.'", 2)]
+
+
+def test_a_reply_that_the_token_limit_has_cut_off_counts_only_where_the_caller_says_so(serve):
+    assert ask(serve(CUT_OFF), ["?"])[0].reading is None
+    assert ask(serve(CUT_OFF), ["?"], read_cut_off=True)[0].reading == 7
+
+
+def test_nothing_to_ask_opens_no_connection(serve):
+    server = serve("7")
+    assert ask(server, []) == []
+    assert server.requests == []
+
+
+def test_each_reply_is_handed_over_the_moment_it_is_there(serve):
+    replies, first = [], threading.Event()
+
+    def answer(messages):
+        if messages[0]["content"] == "1":
+            assert first.wait(10), "the reply to the first question was held back"
+        return messages[0]["content"]
+
+    def on_reply(question, reply):
+        replies.append((question, reply.reading))
+        first.set()
+
+    ask(serve(answer=answer), [0, 1], on_reply=on_reply)
+    assert replies == [(0, 0), (1, 1)]
+
+
+def test_an_endpoint_that_is_down_stops_all_questions_and_keeps_what_was_read(serve):
+    answers, replies = iter(["7"] * 3), []
+    server = serve(answer=lambda _: next(answers, (500, {}, b"")))
+    with pytest.raises(EndpointError, match="did not answer after 2 attempts"):
+        ask(server, range(50), num_parallel=1, on_reply=lambda question, reply: replies.append(reply.reading))
+    assert replies == [7, 7, 7]
+    assert len(server.requests) < 10  # not two attempts for each of the fifty
