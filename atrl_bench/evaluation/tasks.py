@@ -25,11 +25,12 @@ from atrl_bench.fingerprint import code_fingerprint
 from atrl_bench.models.prompt import Messages
 from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
-from atrl_bench.results.statistics import Maker
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from PIL.Image import Image
+
+    from atrl_bench.results.statistics import Maker
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
 # What `TaskCode` has, by the name that lmms-eval's hook, or the constant or function in the Python file, has.
