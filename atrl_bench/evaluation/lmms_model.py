@@ -1,6 +1,6 @@
 """Our sampler as a model class of lmms-eval, for whoever runs a task there: all repeats of a request from one prefill.
 
-    lmms_eval.evaluator.simple_evaluate(model=RepeatSampler("mini", batch_size=8, ...), tasks=[...])
+lmms_eval.evaluator.simple_evaluate(model=RepeatSampler("mini", batch_size=8, ...), tasks=[...])
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms

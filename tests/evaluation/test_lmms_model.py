@@ -1,4 +1,4 @@
-"""The same model, task, prompts and decoding through lmms-eval's evaluator with our model class, and through our loop."""
+"""The same model, task, prompts and decoding, by our loop and by lmms-eval's evaluator with our model class."""
 
 from __future__ import annotations
 
