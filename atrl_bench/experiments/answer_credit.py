@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.credit.config import CreditConfig, Reading
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import load_model
@@ -34,8 +35,7 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.credit import AttentionRows, CreditConfig
-    from atrl_bench.credit.config import Reading
+    from atrl_bench.credit.attention_rows import AttentionRows
 
 READINGS: tuple[Reading, Reading] = ("own", "predicting")
 DIGITS = 5  # as many as survive another machine's order of adding up
@@ -70,7 +70,7 @@ def credit_of_responses(
     run_seed: int = 0,
 ) -> list[TokenCredit]:
     """Return the credit of each response to the prompt at its place."""
-    from atrl_bench.credit import token_credit
+    from atrl_bench.credit.rules import token_credit
 
     credits = []
     for read in read_again(model, prompts, responses, config.num_layers):
@@ -93,7 +93,8 @@ def read_again(
     """Yield the attention rows of each response, read by the model after its prompt and ended as it would end one."""
     import torch
 
-    from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
+    from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
+    from atrl_bench.credit.capture import install_row_capture
 
     network, tokenizer = model.model, model.processor.tokenizer
     capture = install_row_capture(network, num_layers)
@@ -153,8 +154,6 @@ def credit_of_cell(
     It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
     `MissingDataError` where that model or the benchmark's rows are not on this machine.
     """
-    from atrl_bench.credit import CreditConfig
-
     config = CreditConfig() if config is None else config
     cell = _cell(store, key)
     problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}
@@ -179,8 +178,6 @@ def remembered_credit(
     key: str, run_dir: RunDir, config: CreditConfig | None = None, rule: str = "atrl"
 ) -> dict[tuple[str, int], TokenCredit]:
     """Return the credit of those of a cell's answers for which it was computed before; needs no model."""
-    from atrl_bench.credit import CreditConfig
-
     return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
 
 

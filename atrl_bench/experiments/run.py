@@ -270,9 +270,7 @@ def _cell_keys(
     keys = {}
     for task, frames in evaluations:
         try:
-            options = EvaluationOptions(
-                frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED
-            )
+            options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
             spec = cell_spec(model, task, options, profile=plan.profile, data_dir=run_dir.data_dir)
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
