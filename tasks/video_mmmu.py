@@ -25,7 +25,7 @@ import re
 from typing import TYPE_CHECKING
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_gold, open_image, prepare, video_file
-from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 
 if TYPE_CHECKING:
     from datasets import Dataset

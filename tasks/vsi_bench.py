@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, prepare, video_file
-from atrl_bench.models.prompts import with_choices
+from atrl_bench.models.templates import with_choices
 from atrl_bench.results.statistics import mean_by
 
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "ground_truth", "options")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
-from atrl_bench.models.prompts import split_options, with_choices
+from atrl_bench.models.templates import split_options, with_choices
 from atrl_bench.results.records import Problem
 from atrl_bench.results.statistics import Maker, Statistic
 

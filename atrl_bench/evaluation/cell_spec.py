@@ -18,8 +18,8 @@ from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Sampling
-from atrl_bench.models.prompts import PROMPT_VERSION
 from atrl_bench.models.served import ServedModel
+from atrl_bench.models.templates import PROMPT_VERSION
 from atrl_bench.profiles import Profile
 from atrl_bench.sandbox import CODE_ISOLATION
 

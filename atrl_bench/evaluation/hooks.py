@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from atrl_bench.errors import MissingDataError
 from atrl_bench.grading.grade import NUM_UNKNOWN_CHOICES, shared_pool
 from atrl_bench.models.prompt import Messages
-from atrl_bench.models.prompts import LETTERS, choose_template, render
+from atrl_bench.models.templates import LETTERS, choose_template, render
 from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:

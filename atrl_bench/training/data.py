@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.models.prompts import choose_template, render, with_choices
+from atrl_bench.models.templates import choose_template, render, with_choices
 from atrl_bench.training.rewards.steps import (
     OFFICIAL,
     KeyStep,
@@ -178,7 +178,7 @@ class TrainingData:
 
         A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
         """
-        from atrl_bench.models.prompts import TEMPLATES
+        from atrl_bench.models.templates import TEMPLATES
 
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
         texts = []

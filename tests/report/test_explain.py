@@ -8,7 +8,7 @@ from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run import plan_table
-from atrl_bench.models.prompts import TEMPLATES, choose_template
+from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain, explain_text
 from atrl_bench.results.records import Gold, Problem, Response, Verdict

@@ -15,7 +15,7 @@ from atrl_bench.evaluation.hooks import interleaved, numbered_images, open_gold,
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites
 from atrl_bench.grading.grade import grade
 from atrl_bench.models import hub
-from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.records import Gold
 
 INTERLEAVED = ("mmmu_val", "mmmu_pro_standard", "emma_test", "emma_mini")

@@ -17,7 +17,7 @@ from atrl_bench.evaluation.data import data_digest, load_rows, to_problem
 from atrl_bench.evaluation.hooks import choice_gold, open_image, repair_latex
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.grading.grade import grade
-from atrl_bench.models.prompts import LETTERS
+from atrl_bench.models.templates import LETTERS
 from atrl_bench.results.records import Gold
 
 BENCHMARKS = {
