@@ -45,8 +45,8 @@ def group(row: Row) -> str:
 
 def media(row: Row) -> list[str]:
     """Return where the video is in the benchmark's folder: as a path of its own, or the end of its address."""
-    place: str = row.get("video_path") or row["video"]
-    return [place.rpartition("/resolve/main/")[2]]
+    path: str = row.get("video_path") or row["video"]
+    return [path.rpartition("/resolve/main/")[2]]
 
 
 def options(row: Row) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
 from atrl_bench.evaluation.book import Book
@@ -17,7 +18,7 @@ from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, 
 from atrl_bench.evaluation.data import load_rows, to_problem, without_images
 from atrl_bench.evaluation.loop import Answering, answer
 from atrl_bench.evaluation.processes import launched
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.models import local
@@ -26,6 +27,9 @@ from atrl_bench.models.served import EndpointModel
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 OnProgress = Callable[[int, int], None]
 
@@ -131,13 +135,28 @@ class _Filling:
         if share[0] == 0:
             book.grade_stored()
         if book.num_done < book.total:
-            endpoint, sizes = self.options.endpoint, self.profile.evaluation
-            with self._answerer() as load_answerer:
-                num_parallel = endpoint.num_parallel if endpoint else 0
-                answering = Answering(task, rows, problems, self.spec, sizes, load_answerer, num_parallel, share)
-                answer(answering, self.store.responses(key).keys(), book.save, book.skip)
+            self._answer(task, rows, book)
         if share[1] == 1:
             self.store.finish_cell(key, expected=book.total)
+
+    def _answer(self, task: Task, rows: Dataset, book: Book) -> None:
+        endpoint = self.options.endpoint
+        with self._answerer() as load_answerer:
+            answer(
+                Answering(
+                    task=task,
+                    rows=rows,
+                    problems=book.problems,
+                    spec=self.spec,
+                    sizes=self.profile.evaluation,
+                    load_answerer=load_answerer,
+                    stored=self.store.responses(self.spec.key).keys(),
+                    keep=book.save,
+                    skip=book.skip,
+                    num_parallel=endpoint.num_parallel if endpoint else 0,
+                    share=book.share,
+                )
+            )
 
     @contextmanager
     def _answerer(self) -> Iterator[Callable[[], Answerer]]:

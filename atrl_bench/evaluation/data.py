@@ -121,7 +121,7 @@ def media_files(task: Task, data_dir: Path) -> list[Path]:
     files, folder = parquet_files(task, data_dir), media_folder(task, data_dir)
     columns = [column.name for column in pq.read_schema(files[0]) if "binary" not in str(column.type)]  # not the images
     rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
-    paths = sorted({folder / name for row in rows for name in task.code.media_names(row)})
+    paths = sorted({folder / name for row in rows for name in task.code.media(row)})
     present = [path for path in paths if path.is_file()]
     if paths and not present:
         raise MissingDataError(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # About right for Qwen-VL; only the order of the batches depends on them.
 PIXELS_PER_TOKEN, LETTERS_PER_TOKEN = 28 * 28, 3
 
-Keep = Callable[[list[Response]], None]
-
 
 class Question(NamedTuple):
     """A prompt and the repeats of it that have no answer yet."""
@@ -40,7 +38,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Answering:
-    """What is to be answered, by whom, and which part of it here.
+    """What is to be answered and by whom, what has been, and where new answers go.
 
     With `num_parallel` the answerer is a server, and so many problems are asked about at a time. `share` is (number of
     this process, number of processes): other processes answer the other batches.
@@ -52,39 +50,50 @@ class Answering:
     spec: CellSpec
     sizes: EvaluationSizes
     load_answerer: Callable[[], Answerer]
+    stored: Collection[tuple[str, int]]  # (problem id, repeat) of the answers that there are
+    keep: Callable[[list[Response]], None]  # is given each batch of answers as it arrives
+    skip: Callable[[UnreadableRow], None]  # is told of each row that cannot be shown
     num_parallel: int = 0
     share: tuple[int, int] = (0, 1)
 
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are drawn."""
+        return self.spec.decoding.sampling(self.spec.run_seed)
+
     def batches(self) -> list[list[int]]:
         """Return the rows of each batch of this process."""
-        settings = {"run_seed": self.spec.run_seed}
+        settings, (number, count) = {"run_seed": self.spec.run_seed}, self.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
         groups = [problem.group for problem in self.problems]
-        number, count = self.share
-        return plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)[
-            number::count
-        ]
+        batches = plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)
+        return batches[number::count]
+
+    def questions(self, batch: Sequence[int]) -> Iterator[Question]:
+        """Yield what is missing of a batch, without the problems that cannot be shown."""
+        missing = {}
+        for index in batch:
+            problem_id = self.problems[index].problem_id
+            repeats = [n for n in range(self.spec.decoding.repeats) if (problem_id, n) not in self.stored]
+            if repeats:
+                missing[index] = repeats
+        prompts = prompts_for(self.task, (self.rows[index] for index in missing), self.spec)
+        for repeats, prompt in zip(missing.values(), prompts, strict=True):
+            if isinstance(prompt, UnreadableRow):
+                self.skip(prompt)
+            else:
+                yield Question(prompt, repeats)
 
 
-def answer(
-    answering: Answering,
-    stored: Collection[tuple[str, int]],
-    keep: Keep,
-    skip: Callable[[UnreadableRow], None],
-) -> None:
-    """Answer what is not `stored`, (problem id, repeat) by (problem id, repeat); `keep` gets each batch as it arrives.
-
-    `skip` is told of the rows that cannot be shown.
-    """
-    sampling = answering.spec.decoding.sampling(answering.spec.run_seed)
-    batches = (_questions(answering, batch, stored, skip) for batch in answering.batches())
+def answer(answering: Answering) -> None:
+    """Have every answer given that is missing from the batches of this process."""
     if answering.num_parallel:
-        questions = (question for batch in batches for question in batch)
-        _answer_in_parallel(answering, questions, sampling, keep)
+        questions = (question for batch in answering.batches() for question in answering.questions(batch))
+        _answer_in_parallel(answering, questions)
         return
-    for batch in map(list, batches):
-        if batch:
-            keep(ask(answering.load_answerer(), batch, sampling))
+    for batch in answering.batches():
+        if missing := list(answering.questions(batch)):
+            answering.keep(_ask(answering.load_answerer(), missing, answering.sampling))
 
 
 def plan_batches(
@@ -103,34 +112,13 @@ def plan_batches(
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) -> list[Response]:
+def _ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) -> list[Response]:
     """Return the answers to these questions; a server may leave out the last of each."""
     prompts, repeats = zip(*questions, strict=True)
     return [response for responses in answerer.generate(prompts, repeats, sampling) for response in responses]
 
 
-def _questions(
-    answering: Answering,
-    batch: Sequence[int],
-    stored: Collection[tuple[str, int]],
-    skip: Callable[[UnreadableRow], None],
-) -> Iterator[Question]:
-    """Yield what is missing of a batch, without the problems that cannot be shown."""
-    missing = {}
-    for index in batch:
-        problem_id = answering.problems[index].problem_id
-        repeats = [n for n in range(answering.spec.decoding.repeats) if (problem_id, n) not in stored]
-        if repeats:
-            missing[index] = repeats
-    prompts = prompts_for(answering.task, (answering.rows[index] for index in missing), answering.spec)
-    for repeats, prompt in zip(missing.values(), prompts, strict=True):
-        if isinstance(prompt, UnreadableRow):
-            skip(prompt)
-        else:
-            yield Question(prompt, repeats)
-
-
-def _answer_in_parallel(answering: Answering, questions: Iterator[Question], sampling: Sampling, keep: Keep) -> None:
+def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> None:
     """Ask about many problems at a time and keep each answer as it arrives, also when another request fails."""
     running: dict[Future[list[Response]], Question] = {}
     unfinished: list[Question] = []  # the server gave fewer answers than it was asked for
@@ -144,7 +132,7 @@ def _answer_in_parallel(answering: Answering, questions: Iterator[Question], sam
                 question = unfinished.pop() if unfinished else next(questions, None)
                 if question is None:
                     break
-                running[threads.submit(ask, server, [question], sampling)] = question
+                running[threads.submit(_ask, server, [question], answering.sampling)] = question
             if not running:
                 break
             arrived = []
@@ -159,7 +147,7 @@ def _answer_in_parallel(answering: Answering, questions: Iterator[Question], sam
                 if rest := question.repeats[len(future.result()) :]:
                     unfinished.append(question._replace(repeats=rest))
             if arrived:
-                keep(arrived)
+                answering.keep(arrived)
             if failure is not None:
                 for future in running:
                     future.cancel()

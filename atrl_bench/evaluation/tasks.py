@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -33,34 +33,17 @@ if TYPE_CHECKING:
     from atrl_bench.results.statistics import Maker
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
-# What `TaskCode` has, by the name that lmms-eval's hook, or the constant or function in the Python file, has.
-HOOKS = {
-    "process_docs": "process_docs",
-    "images": "doc_to_visual",
-    "doc_to_text": "doc_to_text",
-    "doc_to_messages": "doc_to_messages",
-}
-DECLARED = {
-    "columns": "COLUMNS",
-    "problem_id": "problem_id",
-    "group": "group",
-    "question": "question",
-    "gold": "gold",
-    "media_names": "media",
-    "judge_question": "judge_question",
-    "kept": "KEPT",
-    "breakdown": "BREAKDOWN",
-    "statistics": "STATISTICS",
-    "headline": "HEADLINE",
-    "variants": "VARIANTS",
-}
+HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 PRINTED = ("title", "metric", "note")  # what a task file says for readers alone
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
 
 
 @dataclass(frozen=True)
 class TaskCode:
-    """What a benchmark's Python file says: about one row, and about the number over all of them."""
+    """What a benchmark's Python file says: about one row, and about the number over all of them.
+
+    A function there has the name that it has here, a constant the same in capitals.
+    """
 
     columns: tuple[str, ...]  # that the data must have
     process_docs: Callable[[Dataset], Dataset]  # from the file's rows to those that all of these take
@@ -71,7 +54,7 @@ class TaskCode:
     images: Callable[[Row], Sequence[Image | str]]  # what is shown: pictures, and the paths of videos
     doc_to_text: Callable[..., str]
     doc_to_messages: Callable[..., Messages] | None = None  # where media stand among the words, instead of before them
-    media_names: Callable[[Row], Sequence[str]] = lambda row: ()  # of the videos and other files that a row shows
+    media: Callable[[Row], Sequence[str]] = lambda row: ()  # the names of the videos and other files that a row shows
     judge_question: Callable[[Row], str] | None = None  # where a judge has to read what the model sees in the image
     kept: tuple[str, ...] = ()  # columns that are stored with each problem
     breakdown: str | None = None  # the one of them by which the score is reported in parts
@@ -128,10 +111,9 @@ class Task:
     def code(self) -> TaskCode:
         """What the task's Python file says, read once and when first needed."""
         config, module = _read(self.yaml_path), self.module
-        values: dict[str, Any] = {
-            name: getattr(module, constant) for name, constant in DECLARED.items() if hasattr(module, constant)
-        }
-        values |= {name: _function(self.yaml_path, config[hook]) for name, hook in HOOKS.items() if hook in config}
+        names = [(one.name, name) for one in fields(TaskCode) for name in (one.name, one.name.upper())]
+        values = {ours: getattr(module, name) for ours, name in names if ours not in HOOKS and hasattr(module, name)}
+        values |= {hook: _function(self.yaml_path, config[hook]) for hook in HOOKS if hook in config}
         return TaskCode(**values)
 
 
