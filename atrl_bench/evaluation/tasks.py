@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from atrl_bench.results.statistics import Maker
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
+CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
 HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 PRINTED = ("title", "metric", "note")  # what a task file says for readers alone
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
@@ -111,9 +112,11 @@ class Task:
     def code(self) -> TaskCode:
         """What the task's Python file says, read once and when first needed."""
         config, module = _read(self.yaml_path), self.module
-        names = [(one.name, name) for one in fields(TaskCode) for name in (one.name, one.name.upper())]
-        values = {ours: getattr(module, name) for ours, name in names if ours not in HOOKS and hasattr(module, name)}
-        values |= {hook: _function(self.yaml_path, config[hook]) for hook in HOOKS if hook in config}
+        values: dict[str, Any] = {name: _function(self.yaml_path, config[name]) for name in HOOKS if name in config}
+        for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
+            written = name.upper() if name in CONSTANTS else name
+            if hasattr(module, written):
+                values[name] = getattr(module, written)
         return TaskCode(**values)
 
 
