@@ -15,18 +15,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from lmms_eval import evaluator
+from lmms_eval.api.task import ConfigurableMessagesTask
 from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL
+from lmms_eval.tasks import TaskManager
+from lmms_eval.utils import load_yaml_config
 
-from atrl_bench.evaluation import lmms
-from atrl_bench.evaluation.loop import StoredSampler
-from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
-from atrl_bench.grading.grade import shared_pool
+from atrl_bench.evaluation.data import load_rows, without_images
+from atrl_bench.evaluation.lmms_model import RepeatSampler
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini import BASE, write_world
-from atrl_bench.models import local
-from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import Profile, load_profile
 
 
@@ -36,29 +38,50 @@ def seconds(run: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
+class LoadedTask(ConfigurableMessagesTask):
+    """A task of lmms-eval on rows that are already here."""
+
+    def __init__(self, config: dict[str, Any], rows: Any) -> None:
+        self.rows = rows
+        super().__init__(config=config)
+
+    def download(self, dataset_kwargs: object = None) -> None:
+        self.dataset = {self.config.test_split: self.rows}
+        self.dataset_no_image = {self.config.test_split: without_images(self.rows)}
+
+
 class Race:
-    """One task on the same rows, run by either side."""
+    """One task on the same rows, run by lmms-eval on either model class."""
 
     def __init__(self, profile: Profile, task: str, num_problems: int, folder: Path) -> None:
-        self.sizes, self.info = profile.evaluation, find_task(task)
-        self.rows = load_rows(self.info, write_world(folder, profile), limit=num_problems)
-        self.problems = [to_problem(self.info, row) for row in self.rows]
+        self.sizes, self.task = profile.evaluation, find_task(task)
+        self.rows = load_rows(self.task, write_world(folder, profile), limit=num_problems)
         pixels = {"min_pixels": self.sizes.min_pixels, "max_pixels": self.sizes.max_pixels}
-        self.local = local.load(local.find_model(BASE), **pixels, dtype=self.sizes.dtype)
+        self.sampler = RepeatSampler(
+            str(BASE), self.sizes.batch_size, **pixels, dtype=self.sizes.dtype, problem_id=self.task.code.problem_id
+        )
         # The peer gets every repeat of as many problems into a batch as we do.
         rows_at_once = self.sizes.batch_size * 8
         self.stock = Qwen2_5_VL(str(BASE), device="cpu", device_map="cpu", batch_size=rows_at_once, **pixels)
-        self.stock._model = self.local.model  # its own copy is bfloat16, which a CPU computes more slowly
+        self.stock._model = self.sampler.model.model  # its own copy is bfloat16, which a CPU computes more slowly
 
     def _run(self, model: Any, num_repeats: int) -> None:
-        task = lmms.LoadedTask(lmms.task_config(self.info, self.sizes, 0, num_repeats), self.rows)
-        lmms.run_task(task, model, shared_pool().grade_many)
+        config = load_yaml_config(str(self.task.yaml_path), mode="full")
+        sizes = {name: getattr(self.sizes, name) for name in ("max_new_tokens", "temperature", "top_p")}
+        config["generation_kwargs"] |= sizes | {"do_sample": self.sizes.temperature > 0}
+        evaluator.simple_evaluate(
+            model=model,
+            tasks=[LoadedTask(config | {"repeats": num_repeats, "process_docs": None}, self.rows)],
+            task_manager=TaskManager(include_defaults=False),  # its own index of 1,500 files is not needed
+            bootstrap_iters=0,
+            log_samples=False,
+            process_docs_parallel=1,
+            # Verdicts need no images: without this every image is decoded a second time.
+            cli_args=SimpleNamespace(process_with_media=False, reasoning_tags=None),
+        )
 
     def ours(self, num_repeats: int) -> None:
-        sampling = Sampling(self.sizes.max_new_tokens, self.sizes.temperature, self.sizes.top_p)
-        sizes = {"batch_size": self.sizes.batch_size, "max_pixels": self.sizes.max_pixels}
-        ignore = {"save": lambda _: None, "skip": lambda *_: None}
-        self._run(StoredSampler(self.problems, {}, lambda: self.local, sampling, **sizes, **ignore), num_repeats)
+        self._run(self.sampler, num_repeats)
 
     def peer(self, num_repeats: int) -> None:
         self.stock.clean = lambda: None  # it would drop the model after the first round

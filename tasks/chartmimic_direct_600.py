@@ -6,11 +6,10 @@ Shi et al., "ChartMimic: Evaluating LMM's Cross-Modal Reasoning Capability via C
 Please refer to the reference image and generate Python matplotlib code ...", then the data. Gold: a program.
 
 The program in the response is run in isolation and what it draws compared with what the gold's draws
-(`evaluation.metrics.charts`): the number is the mean of four F1 values, the benchmark's low-level score. Its overall
-score is the mean of that and a vision model's opinion (`evaluation.chart_judge`), and is the number where a judge is
-given; the paper does not say which of the
-two questions, which size or which prompt it used. There is no box to put an answer in, so the prompt is the question
-alone, and the words of the direct question are ours.
+(`grading.scorers.charts`): the number is the mean of four F1 values, the benchmark's low-level score. Its overall
+score is the mean of that and a vision model's opinion (`grading.judge.charts`), and is the number where a judge is
+given; the paper does not say which of the two questions, which size or which prompt it used. There is no box to put an
+answer in, so the prompt is the question alone, and the words of the direct question are ours.
 
 In a customized row the picture is the *direct* chart of that name, and the program draws another. The charts are on
 the hub as archives, sizes and instructions in the benchmark's repository (`dimentions_info.jsonl`, `..._edit.jsonl`):

@@ -61,8 +61,8 @@ def group(row: Row) -> str:
 def question(row: Row) -> str:
     """Return the paragraph about the chart, what to answer with, earlier turns with their answers, and the question."""
     earlier = [
-        f"Question: {asked.strip()}\nAnswer: {answered.strip()}"
-        for asked, answered in zip(row["Question"][:-1], row["Answer"][:-1], strict=False)
+        f"Question: {turn.strip()}\nAnswer: {answer.strip()}"
+        for turn, answer in zip(row["Question"][:-1], row["Answer"][:-1], strict=False)
     ]
     hint = HINTS.get(row["Question Type"], OTHER_HINT)
     parts = [(row["Paragraph"] or "").strip(), hint, *earlier, row["Question"][-1].strip()]

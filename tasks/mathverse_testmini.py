@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
-from atrl_bench.models.prompts import render, split_options, with_choices
+from atrl_bench.models.templates import render, split_options, with_choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image

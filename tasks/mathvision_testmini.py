@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
-from atrl_bench.models.prompts import with_choices
+from atrl_bench.models.templates import with_choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image

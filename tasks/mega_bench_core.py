@@ -85,23 +85,23 @@ def media(row: Row) -> list[str]:
 
 def images(row: Row) -> list[Image | str]:
     """Return the row's pictures, and the paths of its videos."""
-    return [part["url"] for part in _shown(row)]
+    return [part["url"] for part in _media_parts(row)]
 
 
 def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Return the question with each picture and video where the text has its mark; what has no mark comes first."""
     parts = re.split(r"<(?:image|video)>", doc_to_text(row, lmms_eval_specific_kwargs))
-    shown = _shown(row)
-    unmarked = shown[: max(0, len(shown) - len(parts) + 1)]
+    media_parts = _media_parts(row)
+    unmarked = media_parts[: max(0, len(media_parts) - len(parts) + 1)]
     content = list(unmarked)
-    marked = chain(shown[len(unmarked) :], repeat(None))
+    marked = chain(media_parts[len(unmarked) :], repeat(None))
     for text, part in zip(parts, marked, strict=False):
         content += [{"type": "text", "text": text}] if text.strip() else []
         content += [part] if part is not None else []
     return [{"role": "user", "content": content}]
 
 
-def _shown(row: Row) -> list[dict[str, Any]]:
+def _media_parts(row: Row) -> list[dict[str, Any]]:
     files = [video_file(row, name) for name in media(row)]
     return [
         {"type": "video", "url": file}

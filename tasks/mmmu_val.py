@@ -31,7 +31,7 @@ from atrl_bench.evaluation.hooks import (
     prepare,
     read_list,
 )
-from atrl_bench.models.prompts import with_choices
+from atrl_bench.models.templates import with_choices
 
 if TYPE_CHECKING:
     from datasets import Dataset

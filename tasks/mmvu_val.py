@@ -20,7 +20,7 @@ not "six": both count as right in lmms-eval's copy, which looks for one text ins
 from __future__ import annotations
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_gold, prepare, video_file
-from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.statistics import mean_by
 
 COLUMNS = ("id", "question_type", "question", "choices", "answer")
@@ -45,8 +45,8 @@ def group(row: Row) -> str:
 
 def media(row: Row) -> list[str]:
     """Return where the video is in the benchmark's folder: as a path of its own, or the end of its address."""
-    place: str = row.get("video_path") or row["video"]
-    return [place.rpartition("/resolve/main/")[2]]
+    path: str = row.get("video_path") or row["video"]
+    return [path.rpartition("/resolve/main/")[2]]
 
 
 def options(row: Row) -> list[str]:

@@ -25,7 +25,7 @@ import re
 from typing import TYPE_CHECKING
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_gold, open_image, prepare, video_file
-from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -53,7 +53,7 @@ def process_docs(split: Dataset) -> Dataset:
     rows = prepare(split)
     if "image" not in rows.column_names:
         return rows.add_column("has_picture", [False] * len(rows))
-    return rows.add_column("has_picture", [bool(known) for known in rows.data.column("image").is_valid().to_pylist()])
+    return rows.add_column("has_picture", [bool(valid) for valid in rows.data.column("image").is_valid().to_pylist()])
 
 
 def problem_id(row: Row) -> str:
@@ -81,8 +81,8 @@ def options(row: Row) -> list[str]:
 
 def question(row: Row) -> str:
     """Return the question with what its track says about the video, and its options where it has some."""
-    asked = row["question"].replace("<image 1>", "").strip()
-    text = f"{LEARN_AND_APPLY if row['has_picture'] else QUIZ_AT_THE_END}\n{asked}"
+    problem = row["question"].replace("<image 1>", "").strip()
+    text = f"{LEARN_AND_APPLY if row['has_picture'] else QUIZ_AT_THE_END}\n{problem}"
     return with_choices(text, options(row)) if is_choice(row) else text
 
 

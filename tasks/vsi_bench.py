@@ -13,9 +13,9 @@ that each is `DATA/vsi_bench/<dataset>/<scene_name>.mp4`; then `--data-dir DATA`
 
 The benchmark's number is the mean of eight category means, where the three levels of `object_rel_direction` are
 averaged into one category first; a category without a row (as under `--limit`) is left out. Numbers earn parts of a
-point (`metrics.numbers.mra`, with the published arithmetic). Video-R1's evaluation differs twice: it asks for an error
-strictly below each threshold, and prints accuracy and MRA apart. A letter counts however it is written, where the
-official rule wants it to be the first word. The gold has some wrong counts; they are kept.
+point (`grading.scorers.numbers.mra`, with the published arithmetic). Video-R1's evaluation differs twice: it asks for
+an error strictly below each threshold, and prints accuracy and MRA apart. A letter counts however it is written, where
+the official rule wants it to be the first word. The gold has some wrong counts; they are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, prepare, video_file
-from atrl_bench.models.prompts import with_choices
+from atrl_bench.models.templates import with_choices
 from atrl_bench.results.statistics import mean_by
 
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "ground_truth", "options")

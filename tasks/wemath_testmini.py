@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
-from atrl_bench.models.prompts import split_options, with_choices
+from atrl_bench.models.templates import split_options, with_choices
 from atrl_bench.results.records import Problem
 from atrl_bench.results.statistics import Maker, Statistic
 
@@ -128,12 +128,12 @@ def of_composites(number: Callable[[Dimensions], float], *, strict: bool = True)
 
 
 STATISTICS = {
-    "score_strict": of_composites(lambda found: found.score),
-    "score_loose": of_composites(lambda found: found.score, strict=False),
-    "insufficient_knowledge": of_composites(lambda found: found.rate(found.insufficient_knowledge)),
-    "inadequate_generalisation": of_composites(lambda found: found.rate(found.inadequate_generalisation)),
-    "complete_mastery_strict": of_composites(lambda found: found.rate(found.complete_mastery)),
-    "complete_mastery_loose": of_composites(lambda found: found.rate(found.complete_mastery), strict=False),
-    "rote_memorisation_strict": of_composites(lambda found: found.rote_rate),
-    "rote_memorisation_loose": of_composites(lambda found: found.rote_rate, strict=False),
+    "score_strict": of_composites(lambda counts: counts.score),
+    "score_loose": of_composites(lambda counts: counts.score, strict=False),
+    "insufficient_knowledge": of_composites(lambda counts: counts.rate(counts.insufficient_knowledge)),
+    "inadequate_generalisation": of_composites(lambda counts: counts.rate(counts.inadequate_generalisation)),
+    "complete_mastery_strict": of_composites(lambda counts: counts.rate(counts.complete_mastery)),
+    "complete_mastery_loose": of_composites(lambda counts: counts.rate(counts.complete_mastery), strict=False),
+    "rote_memorisation_strict": of_composites(lambda counts: counts.rote_rate),
+    "rote_memorisation_loose": of_composites(lambda counts: counts.rote_rate, strict=False),
 }

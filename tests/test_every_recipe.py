@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.profiles import load_profile
@@ -45,7 +46,8 @@ def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, t
     texts = []
     for store_path in (tmp_path / "one.sqlite", tmp_path / "two.sqlite"):  # loaded back twice: the same numbers
         with Store.open(store_path) as store:
-            key = evaluate(checkpoint, "geoqa_test", store=store, profile=SMOKE, data_dir=data, limit=6)
+            options = EvaluationOptions(limit=6)
+            key = evaluate(checkpoint, "geoqa_test", options, store=store, profile=SMOKE, data_dir=data)
             texts.append([(s.response.text, s.score) for s in store.samples(key)])
     assert texts[0] == texts[1]
     assert len(texts[0]) == 6 * SMOKE.evaluation.num_repeats

@@ -28,7 +28,7 @@ def gold(row):
 
 SAME = """
 from atrl_bench.evaluation.hooks import hooks, prepare
-from atrl_bench.models.prompts import render
+from atrl_bench.models.templates import render
 
 COLUMNS = ("question",)
 _MOST = 3

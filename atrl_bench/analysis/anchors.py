@@ -60,7 +60,7 @@ def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
     from atrl_bench.mini.drawing import draw
     from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
     from atrl_bench.models.local import Prompt
-    from atrl_bench.models.prompts import TEMPLATES, render
+    from atrl_bench.models.templates import TEMPLATES, render
 
     rng = np.random.default_rng(seed)
     kinds = [kind for kind in KINDS.values() if kind.layout == "row"]

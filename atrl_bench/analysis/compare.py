@@ -146,7 +146,7 @@ def _answers(store: Store, cell: Cell, metric: str) -> Answers:
 def _statistics(task: str) -> dict[str, Any]:
     from atrl_bench.evaluation.tasks import find_task
 
-    return dict(getattr(find_task(task).module, "STATISTICS", {}))
+    return dict(find_task(task).code.statistics)
 
 
 def _metrics(a: Cell, b: Cell) -> list[str]:

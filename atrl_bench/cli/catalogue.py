@@ -48,7 +48,8 @@ def _sweeps() -> Entries:
 
 
 def _tasks(data_dir: Path | None = None) -> Entries:
-    from atrl_bench.evaluation.tasks import is_here, list_suites, list_tasks
+    from atrl_bench.evaluation.data import is_here
+    from atrl_bench.evaluation.tasks import list_suites, list_tasks
     from atrl_bench.mini import SYNTHETIC_BENCHMARKS
 
     benchmarks = {benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()}

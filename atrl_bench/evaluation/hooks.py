@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from atrl_bench.errors import MissingDataError
 from atrl_bench.grading.grade import shared_pool
 from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES
-from atrl_bench.models.prompts import LETTERS, choose_template, render
-from atrl_bench.results.records import Gold, Verdict
+from atrl_bench.models.prompt import Messages
+from atrl_bench.models.templates import LETTERS, choose_template, render
+from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 VERSION = 1
 
 Row = Mapping[str, Any]
-GradeMany = Callable[[Sequence[tuple[str, Gold]]], Sequence[Verdict]]
 
 
 class Hooks(NamedTuple):
@@ -62,7 +62,7 @@ def hooks(
         return gold(row).answer
 
     def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
-        verdicts = grade_many([(response, gold(row)) for response in responses])
+        verdicts = shared_pool().grade_many([(response, gold(row)) for response in responses])
         points = [verdict.points for verdict in verdicts]
         unscored = [float(verdict.state not in ("correct", "wrong")) for verdict in verdicts]
         metrics = {"acc_at_1": points[0], "mean_at_n": _mean(points), "not_scored": _mean(unscored)}
@@ -76,22 +76,22 @@ _PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
 
 def interleaved(
     doc_to_text: Callable[..., str], pictures: Callable[[Row], Mapping[int, Image]]
-) -> Callable[..., list[dict[str, Any]]]:
+) -> Callable[..., Messages]:
     """Return a `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
 
     A picture that is named twice is shown twice, one that is never named comes first, and a name without a picture
     stays text. Without this hook lmms-eval puts all images before the text, whatever `<image 2>` an option is.
     """
 
-    def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        text, shown = doc_to_text(row, lmms_eval_specific_kwargs), pictures(row)
-        named = {int(number) for number in _PLACEHOLDER.findall(text)}
-        parts: list[Any] = [picture for number, picture in shown.items() if number not in named]
+    def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> Messages:
+        text, picture_of = doc_to_text(row, lmms_eval_specific_kwargs), pictures(row)
+        in_text = {int(number) for number in _PLACEHOLDER.findall(text)}
+        parts: list[Any] = [picture for number, picture in picture_of.items() if number not in in_text]
         start = 0
-        for place in _PLACEHOLDER.finditer(text):
-            if int(place[1]) in shown:
-                parts += [text[start : place.start()], shown[int(place[1])]]
-                start = place.end()
+        for name in _PLACEHOLDER.finditer(text):
+            if int(name[1]) in picture_of:
+                parts += [text[start : name.start()], picture_of[int(name[1])]]
+                start = name.end()
         parts.append(text[start:])
         content = [
             {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "url": part}
@@ -110,29 +110,6 @@ def mean_score(items: Sequence[Mapping[str, Any]]) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-# Verdicts ---------------------------------------------------------------------------------------------------------
-
-_graders: list[GradeMany] = []
-
-
-def grade_many(answers: Sequence[tuple[str, Gold]]) -> Sequence[Verdict]:
-    """Return the verdicts on (response, gold) pairs from the grader in use: our runner's, or a pool of this process."""
-    return (_graders[-1] if _graders else shared_pool().grade_many)(answers)
-
-
-class use_grader:  # noqa: N801 - reads as a statement: `with use_grader(...)`
-    """Let `process_results` ask this grader: our runner has graded and stored every answer by the time it is called."""
-
-    def __init__(self, grader: GradeMany) -> None:
-        self.grader = grader
-
-    def __enter__(self) -> None:
-        _graders.append(self.grader)
-
-    def __exit__(self, *_: object) -> None:
-        _graders.remove(self.grader)
 
 
 # Rows -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The benchmarks in `tasks/`: which there are, where their rows come from, and each row as a problem.
+"""The benchmarks in `tasks/`: which there are, and what the two files of each say.
 
 Reads the task files the way lmms-eval does, without importing lmms-eval, torch or datasets: `list`, `plan` and a
 finished cell need none of them.
@@ -7,32 +7,61 @@ finished cell need none of them.
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from atrl_bench.digests import file_digest, spec_key
-from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.fingerprint import code_fingerprint
-from atrl_bench.models import hub
+from atrl_bench.models.prompt import Messages
 from atrl_bench.resources import folder
-from atrl_bench.results.records import Problem
+from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from PIL.Image import Image
+
+    from atrl_bench.results.statistics import Maker
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
+CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
+HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 PRINTED = ("title", "metric", "note")  # what a task file says for readers alone
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
+
+
+@dataclass(frozen=True)
+class TaskCode:
+    """What a benchmark's Python file says: about one row, and about the number over all of them.
+
+    A function there has the name that it has here, a constant the same in capitals.
+    """
+
+    columns: tuple[str, ...]  # that the data must have
+    process_docs: Callable[[Dataset], Dataset]  # from the file's rows to those that all of these take
+    problem_id: Callable[[Row], str]
+    group: Callable[[Row], str]  # the cluster of the standard error
+    question: Callable[[Row], str]
+    gold: Callable[[Row], Gold]
+    images: Callable[[Row], Sequence[Image | str]]  # what is shown: pictures, and the paths of videos
+    doc_to_text: Callable[..., str]
+    doc_to_messages: Callable[..., Messages] | None = None  # where media stand among the words, instead of before them
+    media: Callable[[Row], Sequence[str]] = lambda row: ()  # the names of the videos and other files that a row shows
+    judge_question: Callable[[Row], str] | None = None  # where a judge has to read what the model sees in the image
+    kept: tuple[str, ...] = ()  # columns that are stored with each problem
+    breakdown: str | None = None  # the one of them by which the score is reported in parts
+    statistics: Mapping[str, Maker] = field(default_factory=dict)  # scores that are no plain means
+    headline: str = "mean"  # the statistic that the benchmark is quoted by
+    variants: tuple[str, ...] = ()  # of a verdict's details, those whose means stand beside the score
 
 
 @dataclass(frozen=True)
@@ -70,10 +99,25 @@ class Task:
         subset = data_dir / self.folder / (self.hub_config or "")
         return subset if subset.is_dir() else data_dir / self.folder
 
+    def headline(self, num_repeats: int) -> str:
+        """Return the metric that the benchmark is quoted by, over so many repeats."""
+        return "acc@1" if (self.code.headline, num_repeats) == ("mean", 1) else f"{self.code.headline}@{num_repeats}"
+
     @property
     def module(self) -> ModuleType:
         """The task's Python file, imported once."""
         return _module(self.module_path)
+
+    @cached_property
+    def code(self) -> TaskCode:
+        """What the task's Python file says, read once and when first needed."""
+        config, module = _read(self.yaml_path), self.module
+        values: dict[str, Any] = {name: _function(self.yaml_path, config[name]) for name in HOOKS if name in config}
+        for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
+            written = name.upper() if name in CONSTANTS else name
+            if hasattr(module, written):
+                values[name] = getattr(module, written)
+        return TaskCode(**values)
 
 
 @dataclass(frozen=True)
@@ -96,7 +140,7 @@ _TaskLoader.add_constructor("!function", lambda loader, node: FUNCTION + node.va
 def list_tasks() -> tuple[Task, ...]:
     """Return every benchmark in `tasks/`, by name."""
     configs = ((path, _read(path)) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
-    return tuple(_task_info(path, config) for path, config in configs if "group" not in config)
+    return tuple(_task(path, config) for path, config in configs if "group" not in config)
 
 
 @cache
@@ -117,25 +161,25 @@ def list_suites() -> tuple[Suite, ...]:
 def expand(names: Sequence[str]) -> list[Task]:
     """Return the tasks that these names of tasks and suites stand for, each once, in this order."""
     suites = {suite.name: suite.tasks for suite in list_suites()}
-    known = [*(info.name for info in list_tasks()), *suites]
+    all_names = [*(task.name for task in list_tasks()), *suites]
     for name in names:
-        if name not in known:
-            raise UnknownNameError("task", name, known, next_step="atrl-bench list tasks")
+        if name not in all_names:
+            raise UnknownNameError("task", name, all_names, next_step="atrl-bench list tasks")
     return [find_task(name) for name in dict.fromkeys(part for name in names for part in suites.get(name, (name,)))]
 
 
 def find_task(name: str) -> Task:
     """Return the benchmark called `name`."""
-    known = {info.name: info for info in list_tasks()}
-    if name not in known:
-        raise UnknownNameError("task", name, known, next_step="atrl-bench list tasks")
-    return known[name]
+    tasks = {task.name: task for task in list_tasks()}
+    if name not in tasks:
+        raise UnknownNameError("task", name, tasks, next_step="atrl-bench list tasks")
+    return tasks[name]
 
 
-def _task_info(path: Path, config: dict[str, Any]) -> Task:
+def _task(path: Path, config: dict[str, Any]) -> Task:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
-    module_path, *others = _hook_files(path, config)
+    module_path, *others = dict.fromkeys(_python_file(path, hook) for hook in _hooks(config))
     return Task(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
@@ -160,11 +204,19 @@ def _read(path: Path) -> dict[str, Any]:
     return {**_read(path.parent / config.pop("include")), **config} if "include" in config else config
 
 
-def _hook_files(path: Path, config: dict[str, Any]) -> list[Path]:
-    """Return the Python files beside a task file whose functions it names, the one of `process_docs` first."""
-    hooks = [config["process_docs"], *(hook for hook in config.values() if str(hook).startswith(FUNCTION))]
-    files = [path.with_name(hook.removeprefix(FUNCTION).split(".")[0] + ".py") for hook in hooks]
-    return [file for file in dict.fromkeys(files) if file.is_file()]
+def _hooks(config: Mapping[str, Any]) -> list[str]:
+    """Return the functions that a task file names, that of `process_docs` first."""
+    return [config["process_docs"], *(value for value in config.values() if str(value).startswith(FUNCTION))]
+
+
+def _python_file(path: Path, hook: str) -> Path:
+    """Return the file beside the task file `path` that has this function."""
+    return path.with_name(hook.removeprefix(FUNCTION).split(".")[0] + ".py")
+
+
+def _function(path: Path, hook: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(_module(_python_file(path, hook)), hook.rpartition(".")[2])
+    return function
 
 
 def _fingerprint(files: Sequence[Path], config: Mapping[str, Any]) -> str:
@@ -192,147 +244,3 @@ def _module(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-# Rows -------------------------------------------------------------------------------------------------------------
-
-
-def parquet_files(info: Task, data_dir: Path | None) -> list[Path]:
-    """Return the files that hold the benchmark's split: below `data_dir`, or the hub's, fetched where missing."""
-    if data_dir is None:
-        return hub.fetch(_on_hub(info))
-    folder = data_dir / info.folder
-    names = hub.split_files(hub.list_files(folder), info.split, info.hub_config)
-    if not names:
-        raise MissingDataError(
-            f"There is no {info.title} data in {data_dir}.",
-            why=f"Expected {info.data_folder(data_dir)}/{info.split}*.parquet.",
-            next_step="give another --data-dir, or leave it out to use the hub's data",
-        )
-    if not hub.is_whole(names):
-        raise MissingDataError(
-            f"A part of the {info.title} data in {folder} is missing.",
-            why=f"There are only {', '.join(names)}.",
-            next_step="copy the other files beside them",
-        )
-    return [folder / name for name in names]
-
-
-def is_here(info: Task, data_dir: Path | None) -> bool:
-    """Return whether the benchmark's rows, and any videos, are on this machine; asks no network."""
-    if data_dir is not None:
-        folder = data_dir / info.folder
-        has_rows = hub.is_whole(hub.split_files(hub.list_files(folder), info.split, info.hub_config))
-        return has_rows and (info.media != "video" or any(folder.rglob("*.mp4")))
-    if info.shows_videos:  # the hub has them in archives only
-        return False
-    return info.hub_id is not None and hub.is_downloaded(info.hub_id, info.split, info.hub_config, info.revision)
-
-
-def data_digest(info: Task, data_dir: Path | None) -> str:
-    """Return what names the benchmark's data: the hash of the local files, or the hub dataset with its commit."""
-    if data_dir is not None:
-        return file_digest([*parquet_files(info, data_dir), *media_files(info, data_dir)])
-    if info.shows_videos:
-        media_folder(info, data_dir)  # tells what to do before the rows are fetched for nothing
-    where = _on_hub(info)
-    return f"{where.hub_id}@{where.commit}"
-
-
-def load_rows(info: Task, data_dir: Path | None, limit: int | None = None) -> Dataset:
-    """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
-    import datasets
-
-    tables = [_read_table(str(path)) for path in parquet_files(info, data_dir)]
-    rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
-    missing = [column for column in info.module.COLUMNS if column not in rows.column_names]
-    if missing:
-        raise InvalidFileError(
-            f"The {info.title} data in {data_dir or info.hub_id} has no column {', '.join(map(repr, missing))}.",
-            why=f"It has {', '.join(rows.column_names)}.",
-            next_step="give a --data-dir with the columns of the published dataset",
-        )
-    if info.shows_videos:
-        rows = rows.add_column(hooks.MEDIA_ROOT, [str(media_folder(info, data_dir))] * len(rows))
-    rows = info.module.process_docs(rows)
-    return rows if limit is None else rows.select(range(min(limit, len(rows))))
-
-
-def _read_table(path: str) -> Any:
-    import datasets
-    import pyarrow.parquet as pq
-
-    # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
-    table = pq.read_table(path)
-    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
-    features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
-    return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
-
-
-def _guessed_features(schema: Any) -> Any:
-    import datasets
-    import pyarrow as pa
-
-    features = datasets.Features.from_arrow_schema(schema)
-    for field in schema:
-        if pa.types.is_struct(field.type) and {child.name for child in field.type} == {"bytes", "path"}:
-            features[field.name] = datasets.Image()
-    return features
-
-
-def media_folder(info: Task, data_dir: Path | None) -> Path:
-    """Return the folder in which the benchmark's videos and other files lie as its rows name them."""
-    if data_dir is None:
-        raise MissingDataError(
-            f"The videos of {info.title} come in archives, which are not unpacked unasked.",
-            why=f"The docstring of {info.module_path} says which of them belong where.",
-            next_step=f"hf download --repo-type dataset {info.hub_id} --local-dir DATA/{info.folder}, unpack them, "
-            "and give --data-dir DATA",
-        )
-    return data_dir / info.folder
-
-
-def media_files(info: Task, data_dir: Path) -> list[Path]:
-    """Return those files on this machine that the rows of a benchmark with videos name; none for one of images."""
-    if not info.shows_videos:
-        return []
-    import pyarrow.parquet as pq
-
-    files, folder = parquet_files(info, data_dir), media_folder(info, data_dir)
-    columns = [field.name for field in pq.read_schema(files[0]) if "binary" not in str(field.type)]  # not the images
-    rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
-    named = sorted({folder / name for row in rows for name in info.module.media(row)})
-    found = [path for path in named if path.is_file()]
-    if named and not found:
-        raise MissingDataError(
-            f"None of the {len(named)} files that {info.title} shows is in {folder}.",
-            why=f"The first is {named[0]}.",
-            next_step=f"unpack the archives as the docstring of {info.module_path} says",
-        )
-    return found
-
-
-def _on_hub(info: Task) -> hub.SplitOnHub:
-    if info.hub_id is None:
-        raise MissingDataError(
-            f"{info.title} is not on the hub as one dataset.",
-            why=f"{info.yaml_path.with_suffix('.py')} says where its questions and images are and joins them.",
-            next_step=f"make {info.folder}/{info.split}.parquet with that file and give its folder as --data-dir",
-        )
-    return hub.locate(info.hub_id, info.split, info.hub_config, info.revision)
-
-
-def without_images(rows: Dataset) -> Dataset:
-    """Return the rows without their image columns: quick to go through."""
-    import datasets
-
-    return rows.remove_columns([name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)])
-
-
-def to_problem(info: Task, row: Row) -> Problem:
-    """Return a row as the store keeps it: with its gold answer and everything its verdict depends on."""
-    task = info.module
-    meta = {name: row[name] for name in task.KEPT if name in row}
-    if hasattr(task, "judge_question"):  # where a judge has to read what the model sees in the image
-        meta["judge_question"] = task.judge_question(row)
-    return Problem(task.problem_id(row), task.group(row), task.question(row), task.gold(row), meta)

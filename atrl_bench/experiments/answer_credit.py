@@ -1,7 +1,7 @@
 """The credit of each token of stored responses, as training would have given it, from one more forward pass.
 
     credit_of_responses(model, prompts, responses, config) -> list[TokenCredit]      any model, any prompts
-    credit_of_cell(store, key, place) -> {(problem id, repeat): TokenCredit}         of what a cell holds, remembered
+    credit_of_cell(store, key, run_dir) -> {(problem id, repeat): TokenCredit}         of what a cell holds, remembered
 
 Of what was made, nothing is sampled again: the response is read by the model that wrote it, its attention rows are
 recorded, and the credit rule does the rest. Texts and numbers stay aligned: the texts of a response join to all of it.
@@ -15,22 +15,27 @@ import contextlib
 import dataclasses
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.credit.config import CreditConfig, Reading
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.cell import load_model
+from atrl_bench.evaluation.cell_spec import CellSpec
+from atrl_bench.evaluation.data import load_rows, without_images
+from atrl_bench.evaluation.prompts_for import prompts_for
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile
+from atrl_bench.models.local import LocalModel, find_model, model_inputs, prompt_hash
+from atrl_bench.models.prompt import Prompt
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
-    from atrl_bench.credit import AttentionRows, CreditConfig
-    from atrl_bench.credit.config import Reading
-    from atrl_bench.models.local import LocalModel, Prompt
+    from atrl_bench.credit.attention_rows import AttentionRows
 
 READINGS: tuple[Reading, Reading] = ("own", "predicting")
 DIGITS = 5  # as many as survive another machine's order of adding up
@@ -65,7 +70,7 @@ def credit_of_responses(
     run_seed: int = 0,
 ) -> list[TokenCredit]:
     """Return the credit of each response to the prompt at its place."""
-    from atrl_bench.credit import token_credit
+    from atrl_bench.credit.rules import token_credit
 
     credits = []
     for read in read_again(model, prompts, responses, config.num_layers):
@@ -85,17 +90,17 @@ def credit_of_responses(
 def read_again(
     model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], num_layers: int
 ) -> Iterator[ReadResponse]:
-    """Yield the footprints of each response, read by the model after its prompt and ended as it would end one."""
+    """Yield the attention rows of each response, read by the model after its prompt and ended as it would end one."""
     import torch
 
-    from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
-    from atrl_bench.models.local import model_inputs
+    from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
+    from atrl_bench.credit.capture import install_row_capture
 
     network, tokenizer = model.model, model.processor.tokenizer
     capture = install_row_capture(network, num_layers)
     try:
         for prompt, response in zip(prompts, responses, strict=True):
-            inputs = model_inputs(model.processor, [_text(model, prompt)], [prompt], network.dtype)
+            inputs = model_inputs(model.processor, [model.chat_text(prompt)], [prompt], network.dtype)
             token_ids, texts = _tokens(tokenizer, response)
             token_ids, texts = [*token_ids, tokenizer.eos_token_id], [*texts, ""]
             ids_BT = torch.tensor([token_ids])
@@ -114,11 +119,6 @@ def read_again(
             yield ReadResponse(tuple(texts), tuple(token_ids), attention_B)
     finally:
         capture.remove()
-
-
-def _text(model: LocalModel, prompt: Prompt) -> str:
-    text: str = model.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
-    return text
 
 
 def _tokens(tokenizer: Any, text: str) -> tuple[list[int], list[str]]:
@@ -154,35 +154,30 @@ def credit_of_cell(
     It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
     `MissingDataError` where that model or the benchmark's rows are not on this machine.
     """
-    from atrl_bench.credit import CreditConfig
-    from atrl_bench.models.local import prompt_hash
-
     config = CreditConfig() if config is None else config
     cell = _cell(store, key)
-    wanted = {p.problem_id for p in store.problems(key)[:num_problems]}
-    responses = {answer: response for answer, response in store.responses(key).items() if answer[0] in wanted}
+    problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}
+    responses = {answer: response for answer, response in store.responses(key).items() if answer[0] in problem_ids}
     path = _path(key, run_dir, config, rule)
-    known = _remembered(path)
-    missing = {answer: response for answer, response in responses.items() if answer not in known}
+    credit = _remembered(path)
+    missing = {answer: response for answer, response in responses.items() if answer not in credit}
     if missing:
         model, prompts = _model(store, cell, run_dir), prompts_of_cell(store, key, run_dir, {a[0] for a in missing})
         # An answer to a prompt that would be another one today has nothing to be read after.
-        same = {problem_id: prompt_hash(_text(model, prompt), prompt) for problem_id, prompt in prompts.items()}
-        answers = [answer for answer in missing if same.get(answer[0]) == missing[answer].prompt_hash]
-        texts = [missing[answer].text for answer in answers]
-        made = credit_of_responses(model, [prompts[a[0]] for a in answers], texts, config, rule, _run_seed(cell))
-        known |= dict(zip(answers, made, strict=True))
+        hashes = {problem_id: prompt_hash(model.chat_text(prompt), prompt) for problem_id, prompt in prompts.items()}
+        answers = [answer for answer in missing if hashes.get(answer[0]) == missing[answer].prompt_hash]
+        texts, run_seed = [missing[answer].text for answer in answers], int(cell.spec["run_seed"])
+        computed = credit_of_responses(model, [prompts[a[0]] for a in answers], texts, config, rule, run_seed)
+        credit |= dict(zip(answers, computed, strict=True))
         with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
-            write_atomically(path, "".join(_line(answer, known[answer]) for answer in sorted(known)).encode())
-    return {answer: known[answer] for answer in responses if answer in known}
+            write_atomically(path, "".join(_line(answer, credit[answer]) for answer in sorted(credit)).encode())
+    return {answer: credit[answer] for answer in responses if answer in credit}
 
 
 def remembered_credit(
     key: str, run_dir: RunDir, config: CreditConfig | None = None, rule: str = "atrl"
 ) -> dict[tuple[str, int], TokenCredit]:
     """Return the credit of those of a cell's answers for which it was computed before; needs no model."""
-    from atrl_bench.credit import CreditConfig
-
     return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
 
 
@@ -191,45 +186,15 @@ def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
     return run_dir.root / "credit" / f"{key}-{name}.jsonl"
 
 
-def _run_seed(cell: Cell) -> int:
-    """Return the seed of a cell's random numbers."""
-    return int(cell.spec.get("run_seed", 0))
-
-
 def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:
     """Return what the model was shown for these problems, by their id, from the benchmark's rows."""
-    from atrl_bench.evaluation.tasks import find_task, load_rows
-    from atrl_bench.models.local import Prompt
-
-    cell = _cell(store, key)
-    info = find_task(cell.spec["task"])
-    rows = load_rows(info, run_dir.provide(info.folder), cell.spec["limit"])
-    messages_of = getattr(info.module, "doc_to_messages", None) or _messages(info.module)
-    prompts = {}
-    for row in rows:
-        if (problem_id := info.module.problem_id(row)) in problem_ids:
-            messages = messages_of(row, {"run_seed": _run_seed(cell)})
-            parts = [part for turn in messages for part in turn["content"]]
-            images = [part["url"] for part in parts if part["type"] == "image"]
-            videos = [_video(part["url"], run_dir.profile) for part in parts if part["type"] == "video"]
-            prompts[problem_id] = Prompt(problem_id, messages, images, tuple(videos))
-    return prompts
-
-
-def _messages(module: Any) -> Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]:
-    """Return the messages that lmms-eval makes for a task without any of its own: what is shown, then the text."""
-
-    def messages(row: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-        shown = [{"type": "video" if isinstance(s, str) else "image", "url": s} for s in module.doc_to_visual(row)]
-        return [{"role": "user", "content": [*shown, {"type": "text", "text": module.doc_to_text(row, settings)}]}]
-
-    return messages
-
-
-def _video(path: str, profile: Profile) -> Any:
-    from atrl_bench.models.video import read_video
-
-    return read_video(path, profile.evaluation.num_frames, max_pixels=profile.evaluation.video_max_pixels)
+    spec = CellSpec.from_dict(_cell(store, key).spec)
+    task = find_task(spec.task)
+    rows = load_rows(task, run_dir.provide(task.folder), spec.limit)
+    names = [task.code.problem_id(row) for row in without_images(rows)]
+    wanted = rows.select([index for index, name in enumerate(names) if name in problem_ids])
+    prompts = prompts_for(task, wanted, spec)
+    return {prompt.problem_id: prompt for prompt in prompts if isinstance(prompt, Prompt)}
 
 
 def _cell(store: Store, key: str) -> Cell:
@@ -241,37 +206,28 @@ def _cell(store: Store, key: str) -> Cell:
 
 def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
     """Return the model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
-    from atrl_bench.models import local
-
+    spec = CellSpec.from_dict(cell.spec)
     folders = {run.digest: run_dir.root / run.checkpoint for run in store.runs() if run.state == "done"}
-    digest, name = cell.spec["model_digest"], cell.spec["model_name"]
-    ref = local.find_model(folders.get(digest, name))
-    if ref.digest != digest:
+    ref = find_model(folders.get(spec.model_digest, spec.model_name))
+    if ref.digest != spec.model_digest:
         raise MissingDataError(
-            f"The model {name} that gave the answers of cell {cell.key} is not here.",
-            why=f"What is called so now has other weights: {ref.digest}, not {digest}.",
-            next_step=f"atrl-bench evaluate {name} --tasks {cell.spec['task']} {run_dir.options}",
+            f"The model {spec.model_name} that gave the answers of cell {cell.key} is not here.",
+            why=f"What is called so now has other weights: {ref.digest}, not {spec.model_digest}.",
+            next_step=f"atrl-bench evaluate {spec.model_name} --tasks {spec.task} {run_dir.options}",
         )
-    sizes = run_dir.profile.evaluation
-    return local.load(
-        ref,
-        min_pixels=cell.spec["decoding"]["min_pixels"] or sizes.min_pixels,
-        max_pixels=cell.spec["decoding"]["max_pixels"] or sizes.max_pixels,
-        video_max_pixels=sizes.video_max_pixels,
-        dtype=cell.spec["decoding"]["dtype"] or sizes.dtype,
-    )
+    return load_model(ref, spec)
 
 
 def _remembered(path: Path) -> dict[tuple[str, int], TokenCredit]:
     """Return the credit that a file remembers by answer; the answer of a damaged line is read by its model again."""
-    known = {}
+    credit = {}
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             problem_id, repeat, *values = json.loads(line)
-            known[problem_id, repeat] = TokenCredit(*map(tuple, values))
+            credit[problem_id, repeat] = TokenCredit(*map(tuple, values))
         except (ValueError, TypeError):
             continue
-    return known
+    return credit
 
 
 def _line(answer: tuple[str, int], credit: TokenCredit) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import command_lines, folded, next_lines
-from atrl_bench.evaluation.tasks import Task, find_task, parquet_files
+from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.experiments.judge_choice import judge_name
 from atrl_bench.results.store import Store
 

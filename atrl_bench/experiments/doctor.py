@@ -360,7 +360,8 @@ def _data(run_dir: RunDir) -> Iterator[Check]:
     if run_dir.profile.generated_data and run_dir.given_data is None:
         yield Check("datasets", "ok", "generated on this machine when they are needed")
         return
-    from atrl_bench.evaluation.tasks import expand, is_here
+    from atrl_bench.evaluation.data import is_here
+    from atrl_bench.evaluation.tasks import expand
     from atrl_bench.experiments.definition import list_tables, load_table
 
     tables = [load_table(name) for name in list_tables()]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
@@ -17,20 +18,6 @@ from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
     from atrl_bench.evaluation.tasks import Suite, Task
-    from atrl_bench.grading.judge.judge import JudgeConfig
-    from atrl_bench.models.chat_client import EndpointConfig
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """What an evaluation may be given beside model and tasks; None is the profile's own, or the run folder's judge."""
-
-    repeats: int | None = None
-    limit: int | None = None
-    frames: int | None = None
-    judge: JudgeConfig | None = None
-    endpoint: EndpointConfig | None = None
-    seed: int = 0
 
 
 def evaluate_model(
@@ -49,7 +36,7 @@ def evaluate_model(
 
     tasks = expand(names)
     run_dir = RunDir.at(workspace, profile, data_dir)
-    given = {"repeats": options.repeats, "limit": options.limit, "frames": options.frames}
+    sizes = {"repeats": options.repeats, "limit": options.limit, "frames": options.frames}
     keys: dict[str, str] = {}
     with Store.open(run_dir.store_path) as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         for info in tasks:
@@ -58,10 +45,10 @@ def evaluate_model(
                 model,
                 info.name,
                 run_dir=run_dir,
-                run_seed=options.seed,
+                run_seed=options.run_seed,
                 judge=options.judge,
                 endpoint=options.endpoint,
-                **given,
+                **sizes,
             )
             watch.num_done += 1
         records = [task_scores(store, key, name) for name, key in keys.items()]
@@ -75,13 +62,12 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
     from atrl_bench.grading.judge.report import judge_summary
 
     info, samples = find_task(task), store.samples(key)
-    statistics = getattr(info.module, "STATISTICS", {})
+    statistics, by = info.code.statistics, info.code.breakdown
     num_repeats = _num_repeats(samples)
-    headline = f"{info.module.HEADLINE}@{num_repeats}" if hasattr(info.module, "HEADLINE") else None
+    headline = info.headline(num_repeats)
     plain = ["acc@1", *([f"mean@{num_repeats}"] if num_repeats > 1 else [])]
-    metrics = list(dict.fromkeys([*([headline] if headline else []), *plain]))
-    metrics += [metric for metric in (f"{name}@{num_repeats}" for name in statistics) if metric not in metrics]
-    by = getattr(info.module, "BREAKDOWN", None)
+    composite = [f"{name}@{num_repeats}" for name in statistics]
+    metrics = list(dict.fromkeys([*([headline] if headline in composite else []), *plain, *composite]))
     return {
         "task": task,
         "title": info.title,
@@ -92,7 +78,7 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
         "skipped": store.skipped(key),
         "truncated": sum(sample.response.truncated for sample in samples),
         "states": dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
-        "headline": headline or (f"mean@{num_repeats}" if num_repeats > 1 else "acc@1"),
+        "headline": headline,
         "scores": {metric: _interval(score(Answers(samples, metric, statistics))) for metric in metrics},
         "by": {by: _parts(samples, num_repeats, by)} if by else {},
         "variants": {name: _variant(samples, num_repeats, name) for name in _given(info, samples)},
@@ -107,7 +93,7 @@ def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, di
 def _given(info: Task, samples: Sequence[Sample]) -> list[str]:
     """Return which of the task's variants there are: some need a judge."""
     names = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
-    return [name for name in getattr(info.module, "VARIANTS", ()) if name in names]
+    return [name for name in info.code.variants if name in names]
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> dict[str, float]:
@@ -139,8 +125,7 @@ def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> dict[s
 
 def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) -> Answers:
     """Return the samples under the number that the benchmark is quoted by."""
-    name = getattr(info.module, "HEADLINE", "mean")
-    return Answers(samples, f"{name}@{num_repeats}", getattr(info.module, "STATISTICS", {}))
+    return Answers(samples, info.headline(num_repeats), info.code.statistics)
 
 
 def _num_repeats(samples: Sequence[Sample]) -> int:

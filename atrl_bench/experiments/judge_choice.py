@@ -115,7 +115,7 @@ def judge_text(record: dict[str, Any], run_dir: RunDir) -> str:
 
 def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None) -> list[Cell]:
     """Return the cells, and of those that grade the same answers the one of this judge, else the newest."""
-    from atrl_bench.evaluation.cell import GRADING_FIELDS
+    from atrl_bench.evaluation.cell_spec import GRADING_FIELDS
 
     wanted = judge.identity if judge is not None else None
     chosen: dict[str, Cell] = {}

@@ -264,17 +264,17 @@ def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]
 def _cell_keys(
     model: str | Path, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
 ) -> dict[Evaluation, str]:
-    from atrl_bench.evaluation.cell import cell_spec
+    from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 
     run_dir = plan.run_dir
-    options: dict[str, Any] = {"profile": plan.profile, "data_dir": run_dir.data_dir, "judge": run_dir.judge}
     keys = {}
     for task, frames in evaluations:
         try:
-            spec = cell_spec(model, task, run_seed=EVALUATION_SEED, frames=frames, endpoint=endpoint, **options)
+            options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
+            spec = cell_spec(model, task, options, profile=plan.profile, data_dir=run_dir.data_dir)
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
-        keys[Evaluation(task, frames)] = spec_key(spec)
+        keys[Evaluation(task, frames)] = spec.key
     return keys
 
 
@@ -544,15 +544,14 @@ def evaluate_into(
     The run folder's judge decides unless another is given.
     """
     from atrl_bench.evaluation.cell import evaluate
+    from atrl_bench.evaluation.cell_spec import EvaluationOptions
     from atrl_bench.evaluation.tasks import find_task
 
     return evaluate(
         model,
         task,
+        EvaluationOptions(run_seed=run_seed, judge=judge or run_dir.judge, **options),
         store=store,
         profile=run_dir.profile,
         data_dir=run_dir.provide(find_task(task).folder),
-        run_seed=run_seed,
-        judge=judge or run_dir.judge,
-        **options,
     )

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from atrl_bench.mini.corpus import Posed, draw_posed
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.model import build_model, build_processor
-from atrl_bench.models.prompts import TEMPLATES, render
+from atrl_bench.models.templates import TEMPLATES, render
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
 

@@ -17,7 +17,7 @@ from atrl_bench.mini.problems import (
     numeric_options,
     shortcut_response,
 )
-from atrl_bench.models.prompts import TEMPLATES, render, with_choices
+from atrl_bench.models.templates import TEMPLATES, render, with_choices
 
 NO_CORRECT_ANSWER = "No correct answer"
 DESCRIPTION = "The picture shows handwritten digits."

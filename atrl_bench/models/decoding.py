@@ -22,16 +22,7 @@ import numpy as np
 import torch
 
 from atrl_bench.errors import AtrlBenchError
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How answers are drawn."""
-
-    max_new_tokens: int  # an answer is cut here
-    temperature: float = 1.0  # 0 takes the likeliest token
-    top_p: float = 1.0  # only the likeliest tokens that together reach this probability are drawn
-    run_seed: int = 0  # another seed draws other answers
+from atrl_bench.models.prompt import Sampling
 
 
 @dataclass(frozen=True)
@@ -44,7 +35,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SampledTokens:
     """The tokens of one answer, without the one that ended it; `truncated` if none did."""
 
     token_ids: tuple[int, ...]
@@ -61,7 +52,7 @@ def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndar
 @torch.inference_mode()
 def sample(
     model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
-) -> list[Answer]:
+) -> list[SampledTokens]:
     """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output)."""
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
@@ -108,7 +99,7 @@ def sample(
         position = position + 1
 
     return [
-        Answer(
+        SampledTokens(
             tuple(tokens_T[:length].tolist()),
             truncated=bool(length == num_tokens),
             end=int(tokens_T[length]) if length < num_tokens else None,

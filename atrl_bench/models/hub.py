@@ -42,9 +42,9 @@ def split_files(names: Sequence[str], split: str, config: str | None = None) -> 
     subset = config or "default"
     folders = (*((f"{config}/", f"{config}/data/", f"data/{config}/") if config else ()), "", "data/")
     for folder in folders:
-        found = [name for name in names if name.startswith(folder) and of_split.fullmatch(name.removeprefix(folder))]
-        if found:
-            return sorted(found)
+        inside = [name for name in names if name.startswith(folder) and of_split.fullmatch(name.removeprefix(folder))]
+        if inside:
+            return sorted(inside)
     converted = [name for name in names if re.fullmatch(rf"{re.escape(f'{subset}/{split}')}/[^/]+\.parquet", name)]
     if config == ALL_SUBSETS and not converted:
         return sorted(name for name in names if name.count("/") == 1 and of_split.fullmatch(name.split("/")[1]))
@@ -91,33 +91,33 @@ def locate(hub_id: str, split: str, config: str | None = None, revision: str | N
     return SplitOnHub(hub_id, revision, str(info.sha), tuple(names))
 
 
-def fetch(where: SplitOnHub) -> list[Path]:
+def fetch(split: SplitOnHub) -> list[Path]:
     """Return the split's files on this machine, downloaded if they are not."""
     from huggingface_hub import snapshot_download
 
-    folder = _cache_folder(where.hub_id) / "snapshots" / where.commit
-    if not all((folder / name).is_file() for name in where.names):
-        # By its name where it is new here: the client then remembers which commit `main` was, for later without a net.
-        known = _downloaded_commit(where.hub_id, where.revision) is not None
-        patterns = [glob.escape(name) for name in where.names]
+    folder = _cache_folder(split.hub_id) / "snapshots" / split.commit
+    if not all((folder / name).is_file() for name in split.names):
+        # By its name split it is new here: the client then remembers which commit `main` was, for later without a net.
+        is_known = _downloaded_commit(split.hub_id, split.revision) is not None
+        patterns = [glob.escape(name) for name in split.names]
         try:
             folder = Path(
                 snapshot_download(
-                    where.hub_id,
+                    split.hub_id,
                     repo_type="dataset",
-                    revision=where.commit if known else where.revision,
+                    revision=split.commit if is_known else split.revision,
                     allow_patterns=patterns,
                 )
             )
         except Exception as error:
-            raise not_available("dataset", where.hub_id, error) from error
-        if folder.name != where.commit:
+            raise not_available("dataset", split.hub_id, error) from error
+        if folder.name != split.commit:
             raise MissingDataError(
-                f"The dataset {where.hub_id} changed on the hub while it was being fetched.",
-                why=f"It was {where.commit} and is {folder.name}.",
+                f"The dataset {split.hub_id} changed on the hub while it was being fetched.",
+                why=f"It was {split.commit} and is {folder.name}.",
                 next_step="run the same command again",
             )
-    return [folder / name for name in where.names]
+    return [folder / name for name in split.names]
 
 
 def is_downloaded(hub_id: str, split: str, config: str | None = None, revision: str | None = None) -> bool:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.hub import not_available
+from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.resources import PACKAGE
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from atrl_bench.models.decoding import Sampling
-    from atrl_bench.models.video import Video
+from atrl_bench.results.records import Response
 
 MINI = PACKAGE / "mini" / "base"
 # What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
@@ -103,26 +100,6 @@ def _is_whole(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
-
-    problem_id: str
-    messages: list[dict[str, Any]]
-    images: list[Image]
-    videos: tuple[Video, ...] = ()
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One answer in words."""
-
-    text: str
-    num_tokens: int
-    truncated: bool
-    prompt_hash: str
-
-
-@dataclass(frozen=True)
 class LocalModel:
     """A loaded model with its processor."""
 
@@ -130,16 +107,19 @@ class LocalModel:
     processor: Any
     eos_ids: tuple[int, ...]
 
+    def chat_text(self, prompt: Prompt) -> str:
+        """Return the prompt as the chat template of the model writes it, up to where the answer begins."""
+        text: str = self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+        return text
+
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Generation]]:
+    ) -> list[list[Response]]:
         """Return, for each prompt, the answers with these repeat numbers."""
         from atrl_bench.models.decoding import Draw, sample
 
-        texts = [
-            self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
-            for prompt in prompts
-        ]
+        started = time.perf_counter()
+        texts = [self.chat_text(prompt) for prompt in prompts]
         inputs = model_inputs(self.processor, texts, prompts, self.model.dtype)
         draws = [
             Draw(row, prompt.problem_id, repeat)
@@ -151,12 +131,14 @@ class LocalModel:
             [list(answer.token_ids) for answer in answers], skip_special_tokens=True
         )
         hashes = [prompt_hash(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
-        generations: list[list[Generation]] = [[] for _ in prompts]
+        seconds = (time.perf_counter() - started) / len(draws)
+        responses: list[list[Response]] = [[] for _ in prompts]
         for draw, answer, text in zip(draws, answers, decoded, strict=True):
-            generations[draw.prompt].append(
-                Generation(text, len(answer.token_ids), answer.truncated, hashes[draw.prompt])
+            name, num_tokens = hashes[draw.prompt], len(answer.token_ids)
+            responses[draw.prompt].append(
+                Response(draw.problem_id, draw.repeat, name, text, num_tokens, seconds, answer.truncated)
             )
-        return generations
+        return responses
 
 
 def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt], dtype: Any) -> Any:

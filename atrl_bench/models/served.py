@@ -10,17 +10,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
-from atrl_bench.models.local import Generation, Prompt
+from atrl_bench.models.prompt import Prompt, Sampling
+from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from atrl_bench.models.decoding import Sampling
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class EndpointModel:
 
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Generation]]:
+    ) -> list[list[Response]]:
         """Return, for each prompt, the answers to as many of the first of these repeats as one request brings."""
         return [self._ask(prompt, wanted, sampling) for prompt, wanted in zip(prompts, repeats, strict=True)]
 
-    def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Generation]:
+    def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Response]:
+        started = time.perf_counter()
         messages = chat_messages(prompt)
         # Some servers refuse several greedy answers: they would be one and the same.
         num_answers = 1 if self._one_at_a_time or sampling.temperature == 0 else len(repeats)
@@ -68,10 +69,11 @@ class EndpointModel:
         )
         if len(completions) < num_answers:
             self._one_at_a_time = True
-        name = prompt_hash(messages)
+        completions = completions[:num_answers]
+        name, seconds = prompt_hash(messages), (time.perf_counter() - started) / len(completions)
         return [
-            Generation(said.text, said.num_tokens, said.finish_reason == "length", name)
-            for said in completions[:num_answers]
+            Response(prompt.problem_id, repeat, name, one.text, one.num_tokens, seconds, one.finish_reason == "length")
+            for repeat, one in zip(repeats, completions, strict=False)
         ]
 
 

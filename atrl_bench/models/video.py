@@ -96,7 +96,7 @@ def spaced(num_source_frames: int, num_frames: int) -> tuple[int, ...]:
     if num_source_frames < TEMPORAL_PATCH:
         return (0,) * TEMPORAL_PATCH
     count = min(num_frames, num_source_frames // TEMPORAL_PATCH * TEMPORAL_PATCH)
-    return tuple(int(place) for place in np.linspace(0, num_source_frames - 1, count).round())
+    return tuple(int(index) for index in np.linspace(0, num_source_frames - 1, count).round())
 
 
 def read_video(path: str | Path, num_frames: int, *, max_pixels: int | None = None) -> Video:

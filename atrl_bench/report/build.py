@@ -592,11 +592,10 @@ def _parsed(task: str, metric: str) -> tuple[str, int, Mapping[str, Maker]]:
         return "mean", int(num_repeats), {}
     from atrl_bench.evaluation.tasks import find_task
 
-    module = find_task(task).module
-    statistics = getattr(module, "STATISTICS", {})
+    code = find_task(task).code
     if name == "headline":
-        return getattr(module, "HEADLINE", "mean"), int(num_repeats), statistics
-    return *parse_metric(metric, statistics), statistics
+        return code.headline, int(num_repeats), code.statistics
+    return *parse_metric(metric, code.statistics), code.statistics
 
 
 def _score(parts: Sequence[Answers], **options: int) -> Estimate:

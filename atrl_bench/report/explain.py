@@ -188,7 +188,7 @@ def _evaluation(cell: StoredCell) -> dict[str, Any]:
 
 def _prompts(store: Store, cells: Sequence[StoredCell]) -> list[dict[str, Any]]:
     """Return the templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
-    from atrl_bench.models.prompts import TEMPLATES, choose_template
+    from atrl_bench.models.templates import TEMPLATES, choose_template
 
     used: Counter[int] = Counter()
     for cell in cells:

@@ -52,7 +52,8 @@ def _list_name(spec: Mapping[str, Any]) -> str:
 
 def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
     from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.evaluation.tasks import find_task, is_here, load_rows, without_images
+    from atrl_bench.evaluation.data import is_here, load_rows, without_images
+    from atrl_bench.evaluation.tasks import find_task
 
     try:
         info = find_task(task)
@@ -61,9 +62,9 @@ def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: P
         rows = load_rows(info, data_dir, limit)
     except AtrlBenchError:  # a report without pictures is better than none; the page says that they are not here
         return {}
-    names = [info.module.problem_id(row) for row in without_images(rows)]
+    names = [info.code.problem_id(row) for row in without_images(rows)]
     return {
-        name: tuple(_write(picture, out) for picture in _shown(info.module, rows[index]))
+        name: tuple(_write(picture, out) for picture in _shown(info.code, rows[index]))
         for index, name in enumerate(names)
         if name in wanted
     }

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.models.prompts import TEMPLATES, choose_template, render, with_choices
+from atrl_bench.models.templates import TEMPLATES, choose_template, render, with_choices
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.rewards.steps import (
     OFFICIAL,

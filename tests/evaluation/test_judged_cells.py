@@ -12,12 +12,13 @@ from PIL import Image
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.grading.judge.agreement import Agreement, opinion_keys
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.models import local
-from atrl_bench.models.local import Generation
 from atrl_bench.profiles import load_profile
+from atrl_bench.results.records import Response
 from atrl_bench.results.store import Store
 
 PROFILE = load_profile("smoke")
@@ -32,7 +33,10 @@ class FakeBackend:
 
     def generate(self, prompts, repeats, sampling):
         self.num_asked += sum(map(len, repeats))
-        return [[Generation(f"\\boxed{{{repeat}}}", 3, False, "hash") for repeat in all_] for all_ in repeats]
+        return [
+            [Response(p.problem_id, repeat, "hash", f"\\boxed{{{repeat}}}", 3, 0.0, False) for repeat in all_]
+            for p, all_ in zip(prompts, repeats, strict=True)
+        ]
 
 
 @pytest.fixture
@@ -62,8 +66,8 @@ def cell(store, backend, tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "data" / "geoqa" / "test.parquet")
 
     def run(judge, **settings) -> str:
-        where = {"store": store, "profile": PROFILE, "data_dir": tmp_path / "data", "repeats": NUM_REPEATS}
-        return evaluate("mini", "geoqa_test", judge=judge, **where, **settings)
+        options = EvaluationOptions(repeats=NUM_REPEATS, judge=judge, **settings)
+        return evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=tmp_path / "data")
 
     return run
 
@@ -77,8 +81,8 @@ def says_one_is_zero(messages):
 def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that_they_do(serve, fit, store, cell):
     server = serve(answer=fit(says_one_is_zero))
     key = cell(server.config())
-    grades = [sample.verdict for sample in store.samples(key)]
-    by_answer = {text: [grade for grade in grades if grade.extracted == text] for text in "0123"}
+    samples = store.samples(key)
+    by_answer = {text: [s.verdict for s in samples if s.verdict.extracted == text] for text in "0123"}
     assert {grade.state for grade in by_answer["0"]} == {"correct"} == {grade.state for grade in by_answer["1"]}
     assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}
     assert {grade.grader for grade in by_answer["0"]} == {"fast"}

@@ -16,7 +16,7 @@ from atrl_bench.results.store import Store
 PROGRAM = """
 import json, os, random, signal, sys, time
 import torch
-import atrl_bench.evaluation.lmms, atrl_bench.models.local
+import datasets, transformers, atrl_bench.models.decoding
 from pathlib import Path
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.profiles import load_profile

@@ -21,6 +21,7 @@ import json, os, sys
 from pathlib import Path
 from atrl_bench.models import local
 from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
@@ -38,7 +39,8 @@ if __name__ == "__main__":
     sizes = profile.evaluation.model_copy(update={"batch_size": 3, "temperature": 1.0})
     profile = profile.model_copy(update={"evaluation": sizes})
     with Store.open(folder / "store.sqlite") as store:
-        key = evaluate("mini", "geoqa_test", store=store, profile=profile, data_dir=data, limit=15)
+        options = EvaluationOptions(limit=15)
+        key = evaluate("mini", "geoqa_test", options, store=store, profile=profile, data_dir=data)
         report = {"state": store.cell(key).state, "num_answers": num_answers}
     (folder / f"process-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(report))
 """

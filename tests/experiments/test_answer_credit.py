@@ -11,7 +11,7 @@ from atrl_bench.experiments.answer_credit import credit_of_cell, credit_of_respo
 from atrl_bench.experiments.run import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models import local
-from atrl_bench.models.local import Prompt
+from atrl_bench.models.prompt import Prompt
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
@@ -82,6 +82,16 @@ def test_a_cells_credit_is_computed_once_and_then_read(filled, monkeypatch):
     assert {answer: whole[answer] for answer in first} == first
     monkeypatch.setattr(local, "load", None)  # whoever needs the model again fails
     assert credit_of_cell(store, key, run_dir) == whole
+
+
+@pytest.mark.parametrize(
+    ("task", "options"), [("vsi_bench", {"frames": 4}), ("vsi_bench", {}), ("mathverse_text_only", {})]
+)
+def test_every_answer_gets_credit_however_its_cell_shows_a_problem(filled, task, options):
+    """By another number of frames than the profile's, and with a prompt of the task file's own choice."""
+    store, _, run_dir = filled
+    key = evaluate_into(store, "mini", task, run_dir=run_dir, run_seed=0, limit=2, **options)
+    assert credit_of_cell(store, key, run_dir).keys() == store.responses(key).keys()
 
 
 def test_a_damaged_line_of_the_memory_costs_one_answer_and_not_the_page(filled):

@@ -95,9 +95,8 @@ def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings(na
 def test_every_column_names_a_task_or_a_suite_and_a_number_that_it_has(name):
     for column in load_table(name).columns:
         for info in expand([column.task]):
-            statistics = getattr(info.module, "STATISTICS", {})
-            metric = column.metric.replace("headline@", f"{getattr(info.module, 'HEADLINE', 'mean')}@")
-            assert parse_metric(metric, statistics)[1] == (1 if name in IN_PAPER else 8)
+            metric = column.metric.replace("headline@", f"{info.code.headline}@")
+            assert parse_metric(metric, info.code.statistics)[1] == (1 if name in IN_PAPER else 8)
             assert (column.frames is not None) == (info.media == "video")
 
 

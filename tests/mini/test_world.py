@@ -7,7 +7,7 @@ from PIL import Image
 
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS, TRAINING_SETS, write_world
 from atrl_bench.mini.benchmarks.main_7b import VERSIONS
-from atrl_bench.models.prompts import split_options
+from atrl_bench.models.templates import split_options
 from atrl_bench.profiles import load_profile
 
 

@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.models.decoding import Draw, Sampling, _draw, sample, uniforms
+from atrl_bench.models.decoding import Draw, _draw, sample, uniforms
+from atrl_bench.models.prompt import Sampling
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation import tasks
+from atrl_bench.evaluation import data, tasks
 from atrl_bench.models import local
 from atrl_bench.models.hub import is_whole, split_files
 
@@ -159,7 +159,8 @@ def run(program: str, home: Path, endpoint: str, **environment: str) -> object:
 
 ROWS = """
 import json
-from atrl_bench.evaluation.tasks import data_digest, find_task, is_here, load_rows
+from atrl_bench.evaluation.data import data_digest, is_here, load_rows
+from atrl_bench.evaluation.tasks import find_task
 info = find_task("infovqa_val")
 before, digest = is_here(info, None), data_digest(info, None)
 rows = load_rows(info, None)
@@ -240,8 +241,8 @@ def test_a_pinned_revision_is_the_one_that_is_used(hub, shards, tmp_path) -> Non
 def test_a_task_file_pins_a_revision_under_dataset_kwargs() -> None:
     path = tasks.find_task("infovqa_val").yaml_path
     config = tasks._read(path)
-    assert tasks._task_info(path, config).revision is None
-    pinned = tasks._task_info(path, {**config, "dataset_kwargs": {"revision": "v1"}})
+    assert tasks._task(path, config).revision is None
+    pinned = tasks._task(path, {**config, "dataset_kwargs": {"revision": "v1"}})
     assert pinned.revision == "v1"
     assert pinned.version != tasks.find_task("infovqa_val").version
 
@@ -320,7 +321,8 @@ def test_a_model_and_a_dataset_of_the_hub_are_evaluated_without_a_network(hub, s
     hub.repositories["Some/Mini"] = Repository({FIRST: mini_model()})
     fetch = """
 import json
-from atrl_bench.evaluation.tasks import find_task, parquet_files
+from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.models.local import find_model
 find_model("Some/Mini", download=True)
 print(len(parquet_files(find_task("infovqa_val"), None)))
@@ -330,12 +332,14 @@ print(len(parquet_files(find_task("infovqa_val"), None)))
 import json
 from pathlib import Path
 from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 if __name__ == "__main__":
     with Store.open(Path({str(tmp_path)!r}) / "store.sqlite") as store:
         smoke = load_profile("smoke")
-        key = evaluate("Some/Mini", "infovqa_val", store=store, profile=smoke, data_dir=None, repeats=1, limit=2)
+        options = EvaluationOptions(repeats=1, limit=2)
+        key = evaluate("Some/Mini", "infovqa_val", options, store=store, profile=smoke, data_dir=None)
         print(json.dumps([store.cell(key).spec["data_digest"], len(store.samples(key))]))
 """
     got = run(evaluate, tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE="1")
@@ -380,13 +384,13 @@ def test_a_split_is_whole_when_every_shard_it_counts_is_there(names, whole) -> N
 def test_half_of_a_local_copy_is_not_taken_for_the_benchmark(tmp_path) -> None:
     info = tasks.find_task("infovqa_val")
     for name in SHARDS:
-        assert not tasks.is_here(info, tmp_path)
+        assert not data.is_here(info, tmp_path)
         file = tmp_path / "infovqa" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         if name == SHARDS[0]:
             with pytest.raises(MissingDataError, match="A part of the InfoVQA data") as caught:
-                tasks.parquet_files(info, tmp_path)
+                data.parquet_files(info, tmp_path)
             assert SHARDS[0] in caught.value.why
-    assert tasks.is_here(info, tmp_path)
-    assert tasks.parquet_files(info, tmp_path) == [tmp_path / "infovqa" / name for name in SHARDS]
+    assert data.is_here(info, tmp_path)
+    assert data.parquet_files(info, tmp_path) == [tmp_path / "infovqa" / name for name in SHARDS]

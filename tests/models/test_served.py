@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,12 +22,12 @@ import pytest
 from PIL import Image
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.evaluation.cell import cell_spec, evaluate
+from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.mini import write_world
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig, NoReplyError, _shared_out
-from atrl_bench.models.decoding import Sampling
-from atrl_bench.models.local import Prompt
+from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.served import EndpointModel, chat_messages, request_seed
 from atrl_bench.models.video import Video
 from atrl_bench.profiles import load_profile
@@ -192,10 +194,11 @@ def world(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("task", ["geoqa_test", "mathverse_testmini", "wemath_testmini", "mmmu_val"])
 def test_a_served_model_sees_the_same_words_and_pixels_and_gives_the_same_answers(task, store, world) -> None:
-    options = {"store": store, "profile": GREEDY, "data_dir": world, "limit": 6, "repeats": 1}
-    ours = store.responses(evaluate("mini", task, **options))
+    where = {"store": store, "profile": GREEDY, "data_dir": world}
+    ours = store.responses(evaluate("mini", task, EvaluationOptions(limit=6, repeats=1), **where))
     with MiniServer(GREEDY.evaluation) as server:
-        served = store.responses(evaluate("mini", task, endpoint=server.endpoint(num_parallel=3), **options))
+        options = EvaluationOptions(limit=6, repeats=1, endpoint=server.endpoint(num_parallel=3))
+        served = store.responses(evaluate("mini", task, options, **where))
     local.release()
     assert len(ours) == 6
     # The hash of a local answer is of the text after the chat template and of every pixel.
@@ -247,12 +250,16 @@ def test_every_question_of_a_run_has_a_seed_of_its_own_and_keeps_it() -> None:
 
 def test_the_key_of_a_cell_has_the_served_name_and_not_the_address(tmp_path) -> None:
     base = {"profile": PROFILE, "data_dir": write_geoqa(tmp_path, 1)}
-    here = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://here/v1", "qwen"), **base)
-    there = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://there/v1", "qwen", num_parallel=2), **base)
-    other = cell_spec("x", "geoqa_test", endpoint=EndpointConfig("http://here/v1", "other"), **base)
-    assert here == there != other
-    assert (here["model_name"], here["model_digest"]) == ("qwen", "endpoint:qwen")
-    assert here["decoding"]["max_pixels"] is None  # the server's own
+
+    def spec(endpoint: EndpointConfig):
+        return cell_spec("x", "geoqa_test", EvaluationOptions(endpoint=endpoint), **base)
+
+    here = spec(EndpointConfig("http://here/v1", "qwen"))
+    there = spec(EndpointConfig("http://there/v1", "qwen", num_parallel=2))
+    other = spec(EndpointConfig("http://here/v1", "other"))
+    assert here.key == there.key != other.key
+    assert (here.model_name, here.model_digest) == ("qwen", "endpoint:qwen")
+    assert here.as_dict()["decoding"]["max_pixels"] is None  # the server's own
 
 
 # Servers of every kind --------------------------------------------------------------------------------------------
@@ -279,9 +286,8 @@ def test_token_counts_add_up_to_what_the_server_said() -> None:
 def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 2)
     with Server(lambda body: completion("\\boxed{0}")) as server:
-        key = evaluate(
-            "mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=server.endpoint(), repeats=3
-        )
+        options = EvaluationOptions(endpoint=server.endpoint(), repeats=3)
+        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     assert len(store.responses(key)) == 6
     # At most one request a thread was under way when the first reply told.
     assert Counter(body.get("n", 1) for body in server.requests)[1] >= 4
@@ -338,9 +344,8 @@ def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -
 def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 1)
     with Server(lambda _: reply) as server:
-        key = evaluate(
-            "mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=server.endpoint(), repeats=1
-        )
+        options = EvaluationOptions(endpoint=server.endpoint(), repeats=1)
+        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     [sample] = store.samples(key)
     assert (sample.response.text, sample.verdict.state) == ("", "unparseable")
 
@@ -445,6 +450,23 @@ def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
 # Whole runs -------------------------------------------------------------------------------------------------------
 
 
+def test_a_served_model_is_evaluated_without_torch_and_without_lmms_eval(tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", 2)
+    with Server(one_each) as server:
+        program = (
+            "import sys; from pathlib import Path; from atrl_bench.evaluation.cell import evaluate;"
+            "from atrl_bench.evaluation.cell_spec import EvaluationOptions;"
+            "from atrl_bench.models.chat_client import EndpointConfig;"
+            "from atrl_bench.profiles import load_profile; from atrl_bench.results.store import Store;"
+            f"options = EvaluationOptions(endpoint=EndpointConfig({server.endpoint().base_url!r}, 'mini'));"
+            f"store, data = Store.open({str(tmp_path / 'store.sqlite')!r}), Path({str(data)!r});"
+            "key = evaluate('x', 'geoqa_test', options, store=store, profile=load_profile('smoke'), data_dir=data);"
+            "print(store.cell(key).state, sorted({'torch', 'transformers', 'lmms_eval'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "done []\n"
+
+
 def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
     under_way, most, lock = 0, 0, threading.Lock()
 
@@ -463,24 +485,27 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 12)
     with Server(one_each) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("atrl_bench.evaluation.cell.EndpointModel", Slow)
-        endpoint = server.endpoint(num_parallel=3)
-        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=endpoint)
+        options = EvaluationOptions(endpoint=server.endpoint(num_parallel=3))
+        evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     assert 2 <= most <= 3
 
 
 def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 20)
-    options = {"store": store, "profile": PROFILE, "data_dir": data, "repeats": 4}
+    where = {"store": store, "profile": PROFILE, "data_dir": data}
     replies = [one_each] * 7 + [refusal(500, "down")]
-    with Server(in_turn(*replies)) as server, pytest.raises(EndpointError, match="did not answer after 3 attempts"):
-        evaluate("mini", "geoqa_test", endpoint=server.endpoint(num_parallel=2), **options)
+    with Server(in_turn(*replies)) as server:
+        options = EvaluationOptions(repeats=4, endpoint=server.endpoint(num_parallel=2))
+        with pytest.raises(EndpointError, match="did not answer after 3 attempts"):
+            evaluate("mini", "geoqa_test", options, **where)
     (cell,) = store.cells()
     assert (cell.state, cell.num_responses, cell.num_graded) == ("pending", 28, 28)
     assert {sample.verdict.state for sample in store.samples(cell.key)} == {"correct"}
     answered = {response.problem_id for response in store.responses(cell.key).values()}
 
     with Server(one_each) as server:
-        key = evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+        options = EvaluationOptions(repeats=4, endpoint=server.endpoint())
+        key = evaluate("mini", "geoqa_test", options, **where)
     assert key == cell.key  # another address is not another model
     assert asked_about(server) == {str(place): 4 for place in range(20) if str(place) not in answered}
     assert (store.cell(key).state, store.cell(key).num_graded) == ("done", 80)
@@ -488,12 +513,15 @@ def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_ask
 
 def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 1)
-    options = {"store": store, "profile": PROFILE, "data_dir": data, "repeats": 5}
+    where = {"store": store, "profile": PROFILE, "data_dir": data}
     single = completion("\\boxed{0}")
-    with Server(in_turn(single, single, refusal(500, ""))) as server, pytest.raises(EndpointError):
-        evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+    with Server(in_turn(single, single, refusal(500, ""))) as server:
+        options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
+        with pytest.raises(EndpointError):
+            evaluate("mini", "geoqa_test", options, **where)
     (cell,) = store.cells()
     assert sorted(repeat for _, repeat in store.responses(cell.key)) == [0, 1]
     with Server(one_each) as server:
-        evaluate("mini", "geoqa_test", endpoint=server.endpoint(), **options)
+        options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
+        evaluate("mini", "geoqa_test", options, **where)
     assert asked_about(server) == {"0": 3}

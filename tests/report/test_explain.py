@@ -5,10 +5,10 @@ import json
 import pytest
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.cell import cell_spec
+from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run import plan_table
-from atrl_bench.models.prompts import TEMPLATES, choose_template
+from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain, explain_text
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -40,8 +40,8 @@ def plan(tmp_path_factory, mini_world):
                     job.run_key, checkpoint=checkpoint, digest="d" * 16, seconds=75.0, summary={"last kl": 0.02}
                 )
             for column in made.definition.columns:
-                spec = cell_spec(model, find_task(column.task).name, profile=SMOKE, data_dir=mini_world, run_seed=0)
-                _fill(store, store.add_cell(spec), RIGHT[job.row.id])
+                spec = cell_spec(model, find_task(column.task).name, profile=SMOKE, data_dir=mini_world)
+                _fill(store, store.add_cell(spec.as_dict()), RIGHT[job.row.id])
     return made
 
 

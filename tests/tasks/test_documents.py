@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_problem, without_images
+from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem, without_images
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.evaluate_command import scores_text, task_scores
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Response

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.evaluation import tasks
-from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_problem
+from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import Answers, score
@@ -248,7 +249,7 @@ def test_a_change_of_shared_code_is_a_new_version_of_every_split_and_a_comment_i
     code = tmp_path / "tasks" / "mathverse_testmini.py"
 
     def version() -> str:
-        return tasks._task_info(path, tasks._read(path)).version
+        return tasks._task(path, tasks._read(path)).version
 
     before = version()
     assert before == find_task("mathverse_text_only").version
@@ -269,7 +270,7 @@ def test_text_only_rows_have_no_image_and_no_prompt_that_speaks_of_one(mini_worl
 
 def test_mathverse_is_reported_by_version(mini_world) -> None:
     info = find_task("mathverse_testmini")
-    versions = {problem.meta[info.module.BREAKDOWN] for problem in problems_of(info.name, mini_world)}
+    versions = {problem.meta[info.code.breakdown] for problem in problems_of(info.name, mini_world)}
     assert versions == {"Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only"}
     assert {p.meta["problem_version"] for p in problems_of("mathverse_text_only", mini_world)} == {"Text Only"}
 

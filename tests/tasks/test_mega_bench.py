@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import MEDIA_ROOT
-from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE
 from atrl_bench.grading.scorers.mega.literals import read_literal

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import interleaved, numbered_images, open_gold, read_list
-from atrl_bench.evaluation.tasks import expand, find_task, list_suites, load_rows, to_problem
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites
 from atrl_bench.grading.grade import grade
 from atrl_bench.models import hub
-from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.records import Gold
 
 INTERLEAVED = ("mmmu_val", "mmmu_pro_standard", "emma_test", "emma_mini")
@@ -109,13 +110,10 @@ def test_interleaving_loses_no_text_and_no_image(pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", INTERLEAVED)
-def test_lmms_eval_asks_for_the_interleaved_messages_with_the_run_s_template(name: str, mini_world) -> None:
-    from atrl_bench.evaluation.lmms import LoadedTask, task_config
-    from atrl_bench.profiles import load_profile
-
+def test_lmms_eval_asks_for_the_interleaved_messages_with_the_run_s_template(name: str, mini_world, lmms_task) -> None:
     info = find_task(name)
     rows = load_rows(info, mini_world)
-    task = LoadedTask(task_config(info, load_profile("smoke").evaluation, run_seed=7, num_repeats=1), rows)
+    task = lmms_task(info, rows, run_seed=7)
     counts = set()
     for row in rows:
         [turn] = task.doc_to_messages(row)
@@ -290,7 +288,7 @@ def test_a_synthetic_benchmark_names_each_row_once_and_grades_its_own_gold(name:
     info = find_task(name)
     problems = [to_problem(info, row) for row in load_rows(info, mini_world)]
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
-    assert all(problem.meta[info.module.BREAKDOWN] for problem in problems)
+    assert all(problem.meta[info.code.breakdown] for problem in problems)
     for problem in problems:
         gold = problem.gold
         for answer in (gold.answer, *gold.references):

@@ -13,18 +13,11 @@ import yaml
 from PIL import Image
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation.data import data_digest, load_rows, to_problem
 from atrl_bench.evaluation.hooks import choice_gold, open_image, repair_latex
-from atrl_bench.evaluation.tasks import (
-    data_digest,
-    expand,
-    find_task,
-    list_suites,
-    list_tasks,
-    load_rows,
-    to_problem,
-)
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.grading.grade import grade
-from atrl_bench.models.prompts import LETTERS
+from atrl_bench.models.templates import LETTERS
 from atrl_bench.results.records import Gold
 
 BENCHMARKS = {
@@ -103,7 +96,7 @@ def test_a_synthetic_benchmark_grades_its_own_gold_and_names_every_row_once(name
 def test_a_synthetic_benchmark_s_media_open(name, mini_world) -> None:
     info = find_task(name)
     for row in load_rows(info, mini_world, limit=5):
-        for shown in info.module.doc_to_visual(row):
+        for shown in info.code.images(row):
             assert Path(shown).is_file() if isinstance(shown, str) else shown.mode == "RGB"
 
 
@@ -212,6 +205,7 @@ def test_lmms_eval_alone_gives_the_same_answers(mini_world, tmp_path) -> None:
     from lmms_eval.tasks import TaskManager
 
     from atrl_bench.evaluation.cell import evaluate
+    from atrl_bench.evaluation.cell_spec import EvaluationOptions
     from atrl_bench.mini import BASE
     from atrl_bench.models import local
     from atrl_bench.profiles import load_profile
@@ -242,7 +236,8 @@ def test_lmms_eval_alone_gives_the_same_answers(mini_world, tmp_path) -> None:
 
     greedy = smoke.model_copy(update={"evaluation": smoke.evaluation.model_copy(update={"temperature": 0.0})})
     with Store.open(tmp_path / "store.sqlite") as store:
-        key = evaluate(BASE, info.name, store=store, profile=greedy, data_dir=mini_world, repeats=1, limit=8)
+        options = EvaluationOptions(repeats=1, limit=8)
+        key = evaluate(BASE, info.name, options, store=store, profile=greedy, data_dir=mini_world)
         samples = store.samples(key)
     assert {sample.problem.problem_id: sample.response.text for sample in samples} == theirs
     mean = sum(sample.score for sample in samples) / len(samples)

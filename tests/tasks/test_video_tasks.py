@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.data import load_rows, to_problem, without_images
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, MEDIA_ROOT_VARIABLE
-from atrl_bench.evaluation.tasks import expand, find_task, load_rows, to_problem, without_images
+from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.grading.scorers.numbers import mra, read_number
 from atrl_bench.results.records import Gold, Problem
@@ -289,7 +290,7 @@ def test_a_lecture_lies_in_the_folder_of_its_discipline() -> None:
 def test_the_picture_of_an_adaptation_problem_comes_after_its_video(mini_world) -> None:
     info = find_task("video_mmmu_adaptation")
     row = load_rows(info, mini_world, limit=1)[0]
-    video, picture = info.module.doc_to_visual(row)
+    video, picture = info.code.images(row)
     assert video.endswith(".mp4")
     assert picture.mode == "RGB"
     assert info.module.question(row).startswith(info.module.LEARN_AND_APPLY)

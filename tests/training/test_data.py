@@ -15,7 +15,7 @@ from PIL import Image
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
-from atrl_bench.models.prompts import choose_template, render
+from atrl_bench.models.templates import choose_template, render
 from atrl_bench.training.data import data_digest, gold_answer, load_training_data
 from atrl_bench.training.multimodal import read_prompt, with_media
 

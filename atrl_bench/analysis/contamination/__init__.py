@@ -125,10 +125,10 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
 
 def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    from atrl_bench.evaluation.tasks import load_rows
+    from atrl_bench.evaluation.data import load_rows
 
     def read(row: Any) -> tuple[Item, int]:
-        task = info.module
+        task = info.code
         # Frames of a video are not compared; its question is, as one that shows something else.
         is_video = info.media == "video"
         openers = [] if is_video else [lambda: task.images(row)]
@@ -210,7 +210,7 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
-    from atrl_bench.evaluation.tasks import data_digest
+    from atrl_bench.evaluation.data import data_digest
 
     return f"{info.name}:{data_digest(info, run_dir.provide(info.folder))}"
 

@@ -20,7 +20,7 @@ from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
 from atrl_bench.mini.problems import KINDS, DigitProblem, numeric_options
-from atrl_bench.models.prompts import LETTERS
+from atrl_bench.models.templates import LETTERS
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.models.prompts import LETTERS, TEMPLATES, choose_template, render, split_options, with_choices
+from atrl_bench.models.templates import LETTERS, TEMPLATES, choose_template, render, split_options, with_choices
 
 
 def test_every_template_keeps_the_question_and_asks_for_a_box() -> None:

@@ -1,0 +1,101 @@
+"""What is written down about a cell while it is filled: answers, verdicts, rows that were left out, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.evaluation.prompts_for import UnreadableRow
+from atrl_bench.grading.grade import shared_pool
+from atrl_bench.grading.judge.agreement import combined, opinion_keys
+from atrl_bench.grading.judge.charts import with_opinions
+from atrl_bench.grading.judge.judge import Judge, is_in_scope
+from atrl_bench.grading.judge.prompt import Candidate
+from atrl_bench.results.records import Problem, Response, Verdict
+from atrl_bench.results.store import Store
+
+MAX_BAD_FRACTION = 0.01  # more undecodable rows than this, and the number is not the benchmark's any more
+
+
+@dataclass
+class Book:
+    """The record of one cell; of several processes with a `share` in it, the first writes down the progress."""
+
+    store: Store
+    key: str
+    problems: Sequence[Problem]
+    num_repeats: int
+    judge: Judge | None
+    on_progress: Callable[[int, int], None] | None
+    share: tuple[int, int] = (0, 1)
+    num_done: int = 0
+    skipped: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.golds = {problem.problem_id: problem.gold for problem in self.problems}
+        self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
+        self.opinions = opinion_keys(self.golds, self.num_repeats) if self.judge else frozenset()
+
+    @property
+    def total(self) -> int:
+        """How many answers the cell will have."""
+        return (len(self.problems) - len(self.skipped)) * self.num_repeats
+
+    def grade_stored(self) -> None:
+        """Grade the answers that were stored, but not yet graded, when an earlier process ended."""
+        samples = self.store.samples(self.key)
+        self._grade([s.response for s in samples if s.verdict is None or s.verdict.state == "judge failed"])
+        self.num_done = len(samples)
+        self._report()
+
+    def save(self, responses: list[Response]) -> None:
+        """Store a batch of answers, then their verdicts."""
+        self.num_done += self.store.add_responses(self.key, responses)
+        self._grade(responses)
+        self._report()
+
+    def skip(self, row: UnreadableRow) -> None:
+        """Leave a problem out because its images or its video cannot be decoded."""
+        self.store.add_skipped(self.key, row.problem_id, row.reason)
+        self.skipped.add(row.problem_id)
+        if len(self.skipped) > MAX_BAD_FRACTION * len(self.problems):
+            raise InvalidFileError(
+                f"{len(self.skipped)} of {len(self.problems)} rows have images or videos that cannot be decoded.",
+                why=f"The last one is {row.problem_id}: {row.reason}.",
+                next_step="repair or fetch the data again, then run the same command",
+            )
+
+    def _grade(self, responses: Sequence[Response]) -> None:
+        golds = [self.golds[response.problem_id] for response in responses]
+        verdicts = shared_pool().grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
+        if self.judge is not None:
+            verdicts = self._judged(self.judge, responses, verdicts)
+        answers = [(response.problem_id, response.repeat) for response in responses]
+        self.store.add_verdicts(self.key, dict(zip(answers, verdicts, strict=True)))
+
+    def _judged(self, judge: Judge, responses: Sequence[Response], verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Return the verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
+        golds = [self.golds[response.problem_id] for response in responses]
+        texts = [response.text for response in responses]
+        decided = list(with_opinions(list(zip(texts, golds, strict=True)), verdicts, judge.config))
+        candidates = {
+            index: Candidate(self.questions[response.problem_id], gold, verdict.extracted or "")
+            for index, (response, gold, verdict) in enumerate(zip(responses, golds, decided, strict=True))
+            if is_in_scope(verdict, gold, judge.config.scope)
+            and (verdict.state != "correct" or (response.problem_id, response.repeat) in self.opinions)
+        }
+        opinions = judge.grade_many(list(candidates.values()))
+        for index, opinion in zip(candidates, opinions, strict=True):
+            decided[index] = combined(decided[index], opinion)
+        return decided
+
+    def _report(self) -> None:
+        if self.share[0] > 0:
+            return  # the first of several processes reports for all
+        if self.share[1] > 1:
+            cell = self.store.cell(self.key)
+            self.num_done = cell.num_responses if cell else 0
+        self.store.heartbeat("cell", self.key, self.num_done, self.total)
+        if self.on_progress is not None:
+            self.on_progress(self.num_done, self.total)

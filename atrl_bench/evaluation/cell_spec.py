@@ -1,0 +1,152 @@
+"""Everything that can change the number of a cell, and the key that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.evaluation.data import data_digest
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.grading.grade import GRADER_VERSION
+from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION
+from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.models import local
+from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.prompt import Sampling
+from atrl_bench.models.served import ServedModel
+from atrl_bench.models.templates import PROMPT_VERSION
+from atrl_bench.profiles import Profile
+from atrl_bench.sandbox.isolation import CODE_ISOLATION
+
+GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What an evaluation may be given beside model, task and profile; None is the profile's own."""
+
+    repeats: int | None = None  # N of Mean@N
+    limit: int | None = None  # the first rows only
+    frames: int | None = None  # by which a video is seen
+    judge: JudgeConfig | None = None
+    endpoint: EndpointConfig | None = None  # the model that it serves answers, whatever the model is called
+    run_seed: int = 0  # of prompts and samples
+
+
+DEFAULTS = EvaluationOptions()
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How prompts are shown and answers drawn. What is None is a server's own, and unknown."""
+
+    temperature: float
+    top_p: float
+    max_new_tokens: int
+    repeats: int
+    min_pixels: int | None
+    max_pixels: int | None
+    dtype: str | None
+    num_frames: int | None = None  # of a video, here and below; None for a task without any
+    video_max_pixels: int | None = None  # of each frame
+
+    def sampling(self, run_seed: int) -> Sampling:
+        """Return how answers are drawn under this seed."""
+        return Sampling(self.max_new_tokens, self.temperature, self.top_p, run_seed)
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """Everything that can change the number of one model on one task."""
+
+    model_digest: str
+    model_name: str
+    task: str
+    task_version: str
+    split: str
+    data_digest: str
+    limit: int | None
+    prompt_version: str
+    decoding: Decoding
+    run_seed: int
+    judge: Mapping[str, Any] | None
+    grader_version: str
+    profile: str
+    charts: Mapping[str, Any] | None = None  # what the score of a chart depends on beside the answer
+
+    @property
+    def key(self) -> str:
+        """What the store calls the cell."""
+        return spec_key(self.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the spec as the store keeps it, without what a task has no use for: its hash is the key."""
+        content = {"kind": "evaluation", **asdict(self)}
+        if self.decoding.num_frames is None:
+            del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
+        if self.charts is None:
+            del content["charts"]
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> CellSpec:
+        """Return the spec that the store kept as `content`."""
+        fields = {name: value for name, value in content.items() if name != "kind"}
+        return cls(**fields | {"decoding": Decoding(**content["decoding"])})
+
+
+def cell_spec(
+    model: str | Path, task: str, options: EvaluationOptions = DEFAULTS, *, profile: Profile, data_dir: Path | None
+) -> CellSpec:
+    """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
+    info, judge = find_task(task), options.judge
+    ref = ServedModel(options.endpoint.model) if options.endpoint else local.find_model(model)
+    return CellSpec(
+        model_digest=ref.digest,
+        model_name=ref.name,
+        task=info.name,
+        task_version=info.version,
+        split=info.split,
+        data_digest=data_digest(info, data_dir),
+        limit=options.limit,
+        prompt_version=PROMPT_VERSION,
+        decoding=_decoding(options, profile, shows_videos=info.shows_videos),
+        run_seed=options.run_seed,
+        judge=judge.identity if judge else None,
+        grader_version=GRADER_VERSION,
+        profile=profile.name,
+        charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
+    )
+
+
+def _decoding(options: EvaluationOptions, profile: Profile, *, shows_videos: bool) -> Decoding:
+    sizes, is_local = profile.evaluation, options.endpoint is None
+    num_frames = sizes.num_frames if options.frames is None else options.frames
+    if num_frames <= 0 or num_frames % 2:
+        raise AtrlBenchError(
+            f"A video cannot be seen by {num_frames} frames.",
+            why="The model makes one step in time of two frames.",
+            next_step="give an even number; the paper has 16, 32 and 64",
+        )
+    return Decoding(
+        temperature=sizes.temperature,
+        top_p=sizes.top_p,
+        max_new_tokens=sizes.max_new_tokens,
+        repeats=options.repeats or sizes.num_repeats,
+        min_pixels=sizes.min_pixels if is_local else None,
+        max_pixels=sizes.max_pixels if is_local else None,
+        dtype=sizes.dtype if is_local else None,
+        num_frames=num_frames if shows_videos else None,
+        video_max_pixels=sizes.video_max_pixels if shows_videos else None,
+    )
+
+
+def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
+    """Return what draws a chart, and how a judge is asked about it."""
+    prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
+    return {"matplotlib": version("matplotlib"), **prompt}

@@ -1,0 +1,54 @@
+"""The prompts of a cell: what its model is shown for each row of its task, made in this one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from atrl_bench.evaluation.cell_spec import CellSpec
+from atrl_bench.evaluation.hooks import Row
+from atrl_bench.evaluation.tasks import Task
+from atrl_bench.models.prompt import Messages, Prompt
+from atrl_bench.models.video import Video, read_video
+
+
+@dataclass(frozen=True)
+class UnreadableRow:
+    """A row without a prompt, because its images or its video cannot be decoded."""
+
+    problem_id: str
+    reason: str
+
+
+def prompts_for(task: Task, rows: Iterable[Row], spec: CellSpec) -> Iterator[Prompt | UnreadableRow]:
+    """Yield the prompt of each row, in order, with images and videos decoded as this cell's model sees them."""
+    num_frames = spec.decoding.num_frames or 0  # of a task without videos, which asks for none
+    read_frames = partial(read_video, num_frames=num_frames, max_pixels=spec.decoding.video_max_pixels)
+    for row in rows:
+        yield read_prompt(task.code.problem_id(row), partial(messages_of, task, row, spec.run_seed), read_frames)
+
+
+def messages_of(task: Task, row: Row, run_seed: int) -> Messages:
+    """Return the messages that lmms-eval makes of a row: the task's own, or what is shown and then the text."""
+    settings = {"run_seed": run_seed}
+    if task.code.doc_to_messages is not None:
+        return task.code.doc_to_messages(row, settings)
+    media = [{"type": "video" if isinstance(one, str) else "image", "url": one} for one in task.code.images(row)]
+    return [{"role": "user", "content": [*media, {"type": "text", "text": task.code.doc_to_text(row, settings)}]}]
+
+
+def read_prompt(
+    problem_id: str, make_messages: Callable[[], Messages], read_frames: Callable[[str], Video]
+) -> Prompt | UnreadableRow:
+    """Return the prompt that consists of these messages, or why their media cannot be decoded."""
+    media: dict[str, list[Any]] = {"image": [], "video": []}
+    try:
+        messages = make_messages()
+        # lmms-eval calls an image's or video's content `url`; chat templates only look at the type.
+        for part in (part for turn in messages for part in turn["content"] if part["type"] in media):
+            media[part["type"]].append(read_frames(part["url"]) if part["type"] == "video" else part["url"])
+    except (OSError, ValueError, SyntaxError, Warning) as error:  # a bad video, and all of what Pillow raises
+        return UnreadableRow(problem_id, f"{type(error).__name__}: {error}")
+    return Prompt(problem_id, messages, media["image"], tuple(media["video"]))
