@@ -20,8 +20,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import (
-    Answers,
     Estimate,
+    ScoredSamples,
     benjamini_hochberg,
     difference,
     score,
@@ -115,7 +115,7 @@ def with_q_values(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return corrected
 
 
-def _measured(a: list[Answers], b: list[Answers], metric: str) -> dict[str, Any]:
+def _measured(a: list[ScoredSamples], b: list[ScoredSamples], metric: str) -> dict[str, Any]:
     found = difference(a[0], b[0]) if len(a) == 1 else suite_difference(a, b)
     return {
         "metric": metric,
@@ -130,7 +130,7 @@ def _measured(a: list[Answers], b: list[Answers], metric: str) -> dict[str, Any]
     }
 
 
-def _discordant(a: Iterable[Answers], b: Iterable[Answers]) -> dict[str, int]:
+def _discordant(a: Iterable[ScoredSamples], b: Iterable[ScoredSamples]) -> dict[str, int]:
     """Return on how many common problems each side is the better one, by the mean over the counted repeats."""
     gains = []
     for one, other in zip(a, b, strict=True):
@@ -139,8 +139,8 @@ def _discordant(a: Iterable[Answers], b: Iterable[Answers]) -> dict[str, int]:
     return {"num_a_better": sum(gain > 0 for gain in gains), "num_b_better": sum(gain < 0 for gain in gains)}
 
 
-def _answers(store: Store, cell: Cell, metric: str) -> Answers:
-    return Answers(store.samples(cell.key), metric, _statistics(cell.spec["task"]))
+def _answers(store: Store, cell: Cell, metric: str) -> ScoredSamples:
+    return ScoredSamples(store.samples(cell.key), metric, _statistics(cell.spec["task"]))
 
 
 def _statistics(task: str) -> dict[str, Any]:

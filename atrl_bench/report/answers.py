@@ -21,11 +21,10 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import environment, render_page
-from atrl_bench.report.table_model import Cell, Column, Row, Table
+from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem, Sample, Verdict
-from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Store
+from atrl_bench.results.store import Cell, Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
 # What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
@@ -48,7 +47,7 @@ CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answ
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerSource:
     """Where the answers behind a table's numbers are: the store, the cells of each (row, column), the datasets.
 
     `max_problems` is how many problems of a number are shown, the first ones; None shows all.
@@ -88,7 +87,7 @@ class AnswerView:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """One file of a page: its name and how many of its answers each filter keeps."""
 
     name: str
@@ -115,7 +114,7 @@ class Pages:
     filters: tuple[Filter, ...]
 
 
-def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, str], Pages]:
+def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[str, str], Pages]:
     """Write the pages of every cell that has answers below `out`; return by (row, column) what there is to link to.
 
     Pages of this table that an earlier report wrote and this one does not have are removed.
@@ -148,7 +147,7 @@ def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, 
 class _Writer:
     """What the pages of one table have in common."""
 
-    def __init__(self, table: Table, answers: Answers, out: Path) -> None:
+    def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
         self.problem = environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
@@ -157,7 +156,7 @@ class _Writer:
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
 
-    def parts(self, row: Row, column: Column) -> list[Part]:
+    def parts(self, row: Row, column: Column) -> list[PagePart]:
         store, keys = self.answers.store, self.answers.cell_keys.get((row.id, column.id), ())
         cells = [cell for key in keys if (cell := store.cell(key)) is not None and cell.num_responses]
         tasks = list(dict.fromkeys(str(cell.spec.get("task", "")) for cell in cells))
@@ -196,7 +195,7 @@ class _Writer:
         problems: Mapping[tuple[str, str], Problem],
         pictures: Mapping[tuple[str, str], tuple[str, ...]],
         is_suite: bool,
-    ) -> Iterator[Part]:
+    ) -> Iterator[PagePart]:
         """Yield the problems in files of a bearable size."""
         names = _names(row.id, column.id)
         fragments: list[Markup] = []
@@ -215,19 +214,19 @@ class _Writer:
                 )
             )
             if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
-                yield Part(next(names), counts, tuple(fragments))
+                yield PagePart(next(names), counts, tuple(fragments))
                 fragments, counts = [], Counter()
             fragments.append(fragment)
             counts.update(["all"] * len(views), **Counter(kind for view in views for kind in view.kinds))
         if fragments:
-            yield Part(next(names), counts, tuple(fragments))
+            yield PagePart(next(names), counts, tuple(fragments))
 
     def page(
         self,
         row: Row,
         column: Column,
-        cell: Cell,
-        parts: Sequence[Part],
+        cell: TableCell,
+        parts: Sequence[PagePart],
         number: int,
         filters: Sequence[Filter],
         judged: Sequence[str],
@@ -276,7 +275,7 @@ class _Writer:
             self.before[row, column] = right
         return self.before[row, column]
 
-    def _pictures(self, cell: StoredCell, problem_ids: Sequence[str]) -> Pictures:
+    def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
         known = self.pictures.setdefault(name, {})
         if not known:
@@ -342,7 +341,7 @@ def shaded(tokens: Tokens) -> tuple[Piece, ...]:
     )
 
 
-def _filters(parts: Sequence[Part]) -> tuple[Filter, ...]:
+def _filters(parts: Sequence[PagePart]) -> tuple[Filter, ...]:
     return tuple(
         Filter(
             kind,

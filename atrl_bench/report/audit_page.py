@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from atrl_bench.analysis.audit.findings import Finding, Outcome, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.escape import one_line
 
 MARKS = {"holds": "✓", "fails": "✗", "open": "?"}
 WORDS = {"holds": "hold", "fails": "do not hold", "open": "cannot be decided"}
-ORDER: tuple[Outcome, ...] = ("fails", "open", "holds")
+ORDER: tuple[AuditOutcome, ...] = ("fails", "open", "holds")
 
 
 def audit_record(sections: Sequence[Section]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def audit_text(sections: Sequence[Section], *, everything: bool = False) -> str:
     return "\n\n".join(blocks)
 
 
-def _finding_lines(finding: Finding) -> list[str]:
+def _finding_lines(finding: AuditFinding) -> list[str]:
     head = textwrap.wrap(f"{MARKS[finding.outcome]} {one_line(finding.where)}", 80, subsequent_indent="  ")
     body = f"{one_line(finding.printed)} -> {one_line(finding.computed)} ({one_line(finding.sure)})"
     return head + textwrap.wrap(body, 80, initial_indent="    ", subsequent_indent="    ")

@@ -23,24 +23,24 @@ from atrl_bench.experiments.run import seeds_options
 from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import (
     SIGNIFICANCE,
-    Cell,
     Column,
     Comparison,
-    Counts,
-    Figures,
     Footnote,
     PublishedRow,
     PublishedScore,
     Row,
     SampleView,
+    StateCounts,
     Table,
+    TableCell,
+    TrainingFigures,
 )
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import (
-    Answers,
     Difference,
     Estimate,
     Maker,
+    ScoredSamples,
     SeedSpread,
     average_of,
     benjamini_hochberg,
@@ -51,8 +51,7 @@ from atrl_bench.results.statistics import (
     suite_difference,
     suite_score,
 )
-from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Cell, Run, Store
 
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
@@ -88,8 +87,8 @@ class Measured:
     part for a suite.
     """
 
-    first: tuple[Answers, ...]
-    all_repeats: tuple[Answers, ...]
+    first: tuple[ScoredSamples, ...]
+    all_repeats: tuple[ScoredSamples, ...]
     first_by_seed: dict[int, float]
     all_by_seed: dict[int, float]
 
@@ -139,7 +138,7 @@ class _Builder:
         self.baselines = {row.id: definition.baseline_of(row) for row in definition.rows}
         self.measured: dict[tuple[str, str], Measured] = {}
         self.differences: dict[tuple[str, str, str, str], Difference | None] = {}
-        self.cells: dict[tuple[str, str], Cell] = {}
+        self.cells: dict[tuple[str, str], TableCell] = {}
 
     def table(self, environment: Mapping[str, str], notes: Sequence[str]) -> Table:
         for row in self.definition.rows:
@@ -190,23 +189,23 @@ class _Builder:
 
     # Cells
 
-    def _cell(self, row: RowDefinition, column: ColumnDefinition) -> Cell:
+    def _cell(self, row: RowDefinition, column: ColumnDefinition) -> TableCell:
         if row.not_measured:
-            return Cell("not measured", reason=row.not_measured)
+            return TableCell("not measured", reason=row.not_measured)
         command = self._command(row, column)
         stored = [cell for key in self.cell_keys.get((row.id, column.id), ()) if (cell := self.store.cell(key))]
         if not any(cell.num_responses for cell in stored):
             failures = [run.reason for run in self.runs.get(row.id, ()) if run.state == "failed"]
             failures += [cell.reason for cell in stored if cell.state == "failed"]
             if row.served:
-                return Cell(
+                return TableCell(
                     "not measured", reason=f"Only an endpoint has this model. To ask it: {command}", command=command
                 )
             if column.id in self.lacking:
-                return Cell("not measured", reason=self.lacking[column.id], command=command)
+                return TableCell("not measured", reason=self.lacking[column.id], command=command)
             if failures:
-                return Cell("failed", reason=failures[0], command=command)
-            return Cell("missing", reason="has not been run yet", command=command)
+                return TableCell("failed", reason=failures[0], command=command)
+            return TableCell("missing", reason="has not been run yet", command=command)
         parts = _parts_of(column)
         num_seeds = len(self.seeds) if row.recipe else 1
         failed = next((cell.reason for cell in stored if cell.state == "failed"), "")
@@ -220,7 +219,7 @@ class _Builder:
             self.measured[row.id, column.id] = measured
         estimate, all_repeats = (_score(of) if found else None for of in (measured.first, measured.all_repeats))
         by_seed = list(measured.first_by_seed.values())
-        return Cell(
+        return TableCell(
             state="failed" if failed else "measured" if is_whole else "partial",
             reason=reason,
             command="" if is_whole else command,
@@ -247,8 +246,8 @@ class _Builder:
         return f"atrl-bench run-table {table} --rows {row.id} {columns}"
 
     def _read(
-        self, stored: Sequence[StoredCell], column: ColumnDefinition, parts: Sequence[str]
-    ) -> tuple[Measured, Counts, list[SampleView], int, dict[str, str]]:
+        self, stored: Sequence[Cell], column: ColumnDefinition, parts: Sequence[str]
+    ) -> tuple[Measured, StateCounts, list[SampleView], int, dict[str, str]]:
         of_part: dict[str, dict[int, list[Sample]]] = {part: {} for part in parts}
         states: Counter[str] = Counter()
         skipped: dict[str, str] = {}
@@ -264,7 +263,7 @@ class _Builder:
             skipped |= self.store.skipped(cell.key)
             if not views:
                 views = _views(samples)
-        counts = Counts(skipped=len(skipped), **{name.replace(" ", "_"): n for name, n in states.items()})
+        counts = StateCounts(skipped=len(skipped), **{name.replace(" ", "_"): n for name, n in states.items()})
         num_repeats = _num_repeats(stored[0])
         first, whole = column.metric, f"{column.metric.partition('@')[0]}@{num_repeats}".replace("acc@", "mean@")
         measured = Measured(
@@ -275,16 +274,16 @@ class _Builder:
         )
         return measured, counts, views, sum(num_expected.values()), skipped
 
-    def _average(self, row: RowDefinition) -> Cell:
+    def _average(self, row: RowDefinition) -> TableCell:
         cells = [self.cells[row.id, column] for column in self.columns]
         if row.not_measured:
-            return Cell("not measured", reason=row.not_measured)
+            return TableCell("not measured", reason=row.not_measured)
         estimates = [cell.estimate for cell in cells if cell.estimate is not None]
         if len(estimates) < len(cells):
             state = next(cell.state for cell in cells if cell.estimate is None)
-            return Cell(state, reason="an average needs every column")
+            return TableCell(state, reason="an average needs every column")
         by_seed = self._average_by_seed(row.id, "first_by_seed")
-        return Cell(
+        return TableCell(
             state="measured" if all(cell.state == "measured" for cell in cells) else "partial",
             estimate=average_of(estimates),
             num_expected=sum(cell.num_expected for cell in cells),
@@ -445,12 +444,12 @@ class _Builder:
             served=row.served or "",
         )
 
-    def _figures(self) -> Iterable[Figures]:
+    def _figures(self) -> Iterable[TrainingFigures]:
         trained = [row for row in self.definition.rows if row.recipe]
         credited = [row for row in trained if row.credit.rule != "uniform"]
         credit = self._figures_of(credited, CREDIT_FIGURES)
         if credit:
-            yield Figures(
+            yield TrainingFigures(
                 "Where the credit went",
                 *credit,
                 explanation="Means over the training run, then over seeds. Anchor AUC: how well the credit ranks the "
@@ -459,7 +458,7 @@ class _Builder:
             )
         training = self._figures_of(trained, TRAINING_FIGURES)
         if training:
-            yield Figures(
+            yield TrainingFigures(
                 "How the training went",
                 *training,
                 explanation="Means over the first, the last and all rollouts of the training runs, then over seeds. "
@@ -571,7 +570,7 @@ def _seed_by_seed(mine: Mapping[int, float], theirs: Mapping[int, float]) -> See
     return seed_spread(differences) if differences else None
 
 
-def _answers(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> Answers:
+def _answers(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> ScoredSamples:
     """Return the answers of all seeds, as if those of further seeds were further repeats of one run."""
     name, num_repeats, statistics = _parsed(task, metric)
     samples = [
@@ -582,7 +581,7 @@ def _answers(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) ->
         for sample in of_seed[seed]
         if sample.response.repeat < num_repeats
     ]
-    return Answers(samples, f"{name}@{num_repeats * len(of_seed)}", statistics)
+    return ScoredSamples(samples, f"{name}@{num_repeats * len(of_seed)}", statistics)
 
 
 def _parsed(task: str, metric: str) -> tuple[str, int, Mapping[str, Maker]]:
@@ -599,7 +598,7 @@ def _parsed(task: str, metric: str) -> tuple[str, int, Mapping[str, Maker]]:
     return *parse_metric(metric, statistics), statistics
 
 
-def _score(parts: Sequence[Answers], **options: int) -> Estimate:
+def _score(parts: Sequence[ScoredSamples], **options: int) -> Estimate:
     return score(parts[0], **options) if len(parts) == 1 else suite_score(parts, **options)
 
 
@@ -726,7 +725,7 @@ def _cut(text: str) -> str:
     return f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
 
 
-def _provenance(stored: Sequence[StoredCell]) -> tuple[tuple[str, str], ...]:
+def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
     """Return what the cell's key was made of, once for the settings that all seeds share."""
     pairs = dict(flat_text(stored[0].spec))
     for cell in stored[1:]:
@@ -743,7 +742,7 @@ def _credit_name(row: RowDefinition) -> str:
     return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
 
 
-def _num_repeats(cell: StoredCell) -> int:
+def _num_repeats(cell: Cell) -> int:
     return int(cell.spec.get("decoding", {}).get("repeats", 1))
 
 
@@ -757,11 +756,11 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
     return benjamini_hochberg([1.0 if math.isnan(p) else p for p in p_values])
 
 
-def _sum_counts(counts: Iterable[Counts]) -> Counts:
+def _sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
     totals: Counter[str] = Counter()
     for count in counts:
         totals.update(vars(count))
-    return Counts(**totals)
+    return StateCounts(**totals)
 
 
 def _summary_mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:

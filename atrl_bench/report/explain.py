@@ -16,11 +16,10 @@ from atrl_bench.escape import command_lines, folded, one_line
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import Plan, cell_keys, read_table, seeds_options
-from atrl_bench.report.table_model import Cell, Table
+from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Difference, Estimate
-from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Cell, Run, Store
 
 
 def explain(plan: Plan, row: str, column: str) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def explain(plan: Plan, row: str, column: str) -> dict[str, Any]:
 # What the number is ---------------------------------------------------------------------------------------------------
 
 
-def _number(cell: Cell, table: Table, column: str, names: Sequence[str]) -> dict[str, Any]:
+def _number(cell: TableCell, table: Table, column: str, names: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {"state": cell.state}
     if cell.reason:
         record["reason"] = cell.reason
@@ -103,7 +102,7 @@ def _how(estimate: Estimate, names: Sequence[str]) -> str:
     )
 
 
-def _difference(cell: Cell, table: Table, row: RowDefinition, plan: Plan) -> dict[str, Any] | None:
+def _difference(cell: TableCell, table: Table, row: RowDefinition, plan: Plan) -> dict[str, Any] | None:
     if cell.difference is None:
         return None
     against = plan.definition.baseline_of(row)
@@ -176,7 +175,7 @@ def _training(run: Run) -> dict[str, Any]:
     }
 
 
-def _evaluation(cell: StoredCell) -> dict[str, Any]:
+def _evaluation(cell: Cell) -> dict[str, Any]:
     return {
         "cell": cell.key,
         "state": cell.state,
@@ -186,7 +185,7 @@ def _evaluation(cell: StoredCell) -> dict[str, Any]:
     }
 
 
-def _prompts(store: Store, cells: Sequence[StoredCell]) -> list[dict[str, Any]]:
+def _prompts(store: Store, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Return the templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
     from atrl_bench.models.prompts import TEMPLATES, choose_template
 
@@ -213,7 +212,7 @@ def _commands(
     plan: Plan,
     row: RowDefinition,
     columns: Sequence[ColumnDefinition],
-    cells: Mapping[str, Sequence[StoredCell]],
+    cells: Mapping[str, Sequence[Cell]],
 ) -> list[str]:
     if row.not_measured:
         return []
@@ -232,7 +231,7 @@ def _run_keys(plan: Plan, row: str) -> list[str]:
     return [job.run_key for job in plan.jobs if job.row.id == row and job.run_key]
 
 
-def _cell(table: Table, row: str, column: str) -> Cell:
+def _cell(table: Table, row: str, column: str) -> TableCell:
     at = [item.id for item in table.columns].index(column)
     return next(item for item in table.rows if item.id == row).cells[at]
 

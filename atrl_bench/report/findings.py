@@ -29,7 +29,7 @@ ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose
 
 
 @dataclass(frozen=True)
-class Answer:
+class Finding:
     """A question, what this folder says to it, the numbers behind that, and where to look; `command` where it is open.
 
     An answer is the sentence that a hurried reader takes away, so it is as strong as the weakest of its numbers.
@@ -42,7 +42,7 @@ class Answer:
     command: str = ""
 
 
-Verdict = Literal["better", "worse", "unclear", "one seed", "unfinished"]
+ContrastOutcome = Literal["better", "worse", "unclear", "one seed", "unfinished"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Contrast:
     training: SeedSpread | None
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> ContrastOutcome:
         """What can be said of it."""
         if self.q_value is None:
             return "unfinished"
@@ -83,10 +83,10 @@ class Contrast:
             around = _around(self.training)
             said += f"; while training {numbers.signed(self.training.mean)}" + (f" ±{around}" if around else "")
         ends = {"better": ": clear", "worse": ": clear", "unfinished": ": not finished"}
-        return f"{said}{ends.get(self.verdict, '')}"
+        return f"{said}{ends.get(self.outcome, '')}"
 
 
-def answers(tables: Mapping[str, Mapping[str, Any]], reports: Path, profile: str) -> list[Answer]:
+def answers(tables: Mapping[str, Mapping[str, Any]], reports: Path, profile: str) -> list[Finding]:
     """Return what the folder of this profile answers: `tables` are its rendered tables as their JSON has them."""
     found = [
         _compared(HELPS, "main_7b", tables.get("main_7b"), profile),
@@ -99,11 +99,11 @@ def answers(tables: Mapping[str, Mapping[str, Any]], reports: Path, profile: str
 # Does it help? ----------------------------------------------------------------------------------------------------
 
 
-def _compared(question: str, table: str, document: Mapping[str, Any] | None, profile: str) -> Answer:
+def _compared(question: str, table: str, document: Mapping[str, Any] | None, profile: str) -> Finding:
     contrasts = list(_contrasts(document)) if document else []
     if not contrasts:
-        return Answer(question, "Not answered yet.", command=f"atrl-bench run-table {table} --profile {profile}")
-    return Answer(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{table}.html#credit")
+        return Finding(question, "Not answered yet.", command=f"atrl-bench run-table {table} --profile {profile}")
+    return Finding(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{table}.html#credit")
 
 
 def _contrasts(document: Mapping[str, Any]) -> Iterable[Contrast]:
@@ -129,7 +129,7 @@ def _finite(estimate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verdict(contrasts: Sequence[Contrast]) -> str:
-    verdicts = [contrast.verdict for contrast in contrasts]
+    verdicts = [contrast.outcome for contrast in contrasts]
     if "unfinished" in verdicts:
         return f"Not finished: {verdicts.count('unfinished')} of {len(verdicts)} comparisons still grow."
     least = f"{numbers.percent(statistics.median(contrast.least for contrast in contrasts), 1)} points"
@@ -142,14 +142,14 @@ def _verdict(contrasts: Sequence[Contrast]) -> str:
 
 
 def _after_training(contrasts: Sequence[Contrast], least: str) -> str:
-    clear = [contrast for contrast in contrasts if contrast.verdict in ("better", "worse")]
+    clear = [contrast for contrast in contrasts if contrast.outcome in ("better", "worse")]
     if not clear:
         num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
         return (
             f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear; one of about "
             f"{least} would have been."
         )
-    num_better = sum(contrast.verdict == "better" for contrast in clear)
+    num_better = sum(contrast.outcome == "better" for contrast in clear)
     start = "Yes" if num_better == len(contrasts) else "In part" if num_better else "No"
     rest = len(contrasts) - len(clear)
     unclear = (
@@ -214,7 +214,7 @@ class _Auc:
         return f"{'+' if difference >= 0 else '−'}{abs(difference):.2f}, {clear}"
 
 
-def _readings(path: Path) -> Answer | None:
+def _readings(path: Path) -> Finding | None:
     """Return what the figure on anchors says, setting by setting; None where it was not drawn."""
     if not path.is_file():
         return None
@@ -253,7 +253,7 @@ def _readings(path: Path) -> Answer | None:
         )
     if fine is not None:
         because.append(f"Clusters: with 3 tokens each in place of 10 it is {fine} ({fine.against(default)}).")
-    return Answer(
+    return Finding(
         READINGS,
         f"The {reading} row: its density has an area under the ROC curve of {density[best]}, where 0.5 is chance. Of "
         f"all credit rules the best is {rule} with {credit[best_rule]}; AT-RL's has {default}.",

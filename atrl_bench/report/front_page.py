@@ -59,7 +59,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Picture:
+class FigureFile:
     """A figure of the folder with the numbers behind it."""
 
     name: str
@@ -70,7 +70,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingLine:
     """One training run as a line."""
 
     name: str
@@ -185,7 +185,7 @@ def _shown(definition: TableDefinition, report: Mapping[str, Any]) -> str:
     return " and ".join(parts)
 
 
-def _figures(run_dir: RunDir) -> Iterable[Picture]:
+def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
     """Yield the figures that were drawn into this folder, each once."""
     for folder, address in ((run_dir.reports / "figures", "figures/"), (run_dir.root / "figures", "../figures/")):
         for path in sorted(folder.rglob("*.svg")):
@@ -193,7 +193,7 @@ def _figures(run_dir: RunDir) -> Iterable[Picture]:
             words = " ".join(re.split(r"[-_/]+", str(below.with_suffix(""))))
             data = path.with_suffix(".csv")
             text = path.read_text(encoding="utf-8", errors="replace")
-            yield Picture(
+            yield FigureFile(
                 name=str(below.with_suffix("")),
                 title=_inside(text, "title") or words.capitalize(),
                 description=_inside(text, "desc"),
@@ -232,8 +232,8 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
     return runs, dict(sorted(states.items())), sum(cell.num_responses for cell in cells)
 
 
-def _training(run: Run) -> Training:
-    return Training(
+def _training(run: Run) -> TrainingLine:
+    return TrainingLine(
         name=label("run", run.spec).removeprefix("train "),
         state=run.state,
         time="" if run.seconds is None else duration(run.seconds),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
 from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
             text.append("\n")
 
 
-def _score_line(cell: Cell) -> tuple[str, str]:
+def _score_line(cell: TableCell) -> tuple[str, str]:
     if cell.estimate is None:
         return _SHORT.get(cell.state, cell.state), "dim"
     mark = "" if cell.state == "measured" else "…"
@@ -259,7 +259,7 @@ def _score_line(cell: Cell) -> tuple[str, str]:
     return score, "bold" if cell.is_best else ""
 
 
-def _change_line(cell: Cell) -> tuple[str, str]:
+def _change_line(cell: TableCell) -> tuple[str, str]:
     if cell.difference is None:
         return "", ""
     share = cell.difference.estimate.mean
@@ -284,7 +284,7 @@ def _bold(text: str, is_bold: bool) -> str:
     return f"**{text}**" if is_bold else text
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     if cell.estimate is None:
         return _SHORT.get(cell.state, cell.state)
     text = f"{_bold(numbers.percent(cell.estimate.mean), cell.is_best)} ± {numbers.half_width(cell.estimate)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from atrl_bench.errors import StoreError
-from atrl_bench.report.answers import Answers, write_samples
+from atrl_bench.report.answers import AnswerSource, write_samples
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.table_model import Table
@@ -13,7 +13,7 @@ from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_atomically
 
 
-def write_report(table: Table, out: Path, answers: Answers | None = None) -> list[Path]:
+def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -> list[Path]:
     """Write the table as HTML, LaTeX (fragment and document), Markdown, CSV and JSON; return the paths, HTML first.
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.

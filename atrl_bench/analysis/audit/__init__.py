@@ -10,14 +10,14 @@ from pathlib import Path
 
 from atrl_bench.analysis.audit.arithmetic import arithmetic, prose
 from atrl_bench.analysis.audit.contradictions import below_baseline, coincidences, contradictions
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.granularity import granularity, last_digits
 from atrl_bench.analysis.audit.noise import against_baseline, noise
 from atrl_bench.analysis.audit.printed import load_claims, load_derived, load_scores
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.report.audit_page import audit_html, audit_record, audit_text
 
-__all__ = ["Finding", "Section", "audit", "audit_html", "audit_record", "audit_text", "write_audit"]
+__all__ = ["AuditFinding", "Section", "audit", "audit_html", "audit_record", "audit_text", "write_audit"]
 
 
 def audit(tables: Sequence[str] | None = None) -> list[Section]:

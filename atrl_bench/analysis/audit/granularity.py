@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
 
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.printed import Score, Size
 
 REPEATS = 8  # of the paper's Mean@8
@@ -105,7 +105,7 @@ def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]
     return [(at, list(members)) for at, members in groupby(sorted(scores, key=key), key=key)]
 
 
-def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Finding:
+def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> AuditFinding:
     readings = {found.reading for found in fits}
     if "confirmed" in readings:
         best = min((found for found in fits if found.reading == "confirmed"), key=lambda found: found.tail)
@@ -114,7 +114,7 @@ def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Findi
         outcome, sure = "fails", "certain, if none of these sizes is wrong and the scores are counts of right answers"
     else:
         outcome, sure = "open", "what fits would fit by chance too"
-    return Finding(
+    return AuditFinding(
         where=f"{table}: {members[0].column_label}",
         printed=f"{len(members)} scores",
         computed="; ".join(map(str, fits)),
@@ -188,7 +188,7 @@ def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, S
     )
 
 
-def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> Finding:
+def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> AuditFinding:
     from scipy.stats import binom
 
     num_round = sum(is_round(s.value) for s in members)
@@ -197,7 +197,7 @@ def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence
     computed = f"{num_round} of {len(members)} end in 0 or 5; {0.2 * len(members):.0f} by chance"
     if len(deciding) < len(members):
         computed += f"; without benchmarks of 1,000 problems {num_deciding} of {len(deciding)}"
-    return Finding(
+    return AuditFinding(
         where=table,
         printed=f"{len(members)} scores with two decimals",
         computed=computed,

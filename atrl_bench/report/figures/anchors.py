@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
-from atrl_bench.report.figures.drawing import INK, PAGE, Picture, name_bars, plain, sheet, style_of, whole_numbers
+from atrl_bench.report.figures.drawing import INK, PAGE, Drawing, name_bars, plain, sheet, style_of, whole_numbers
 from atrl_bench.report.figures.sources import Source
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ MAX_PROBLEMS = 60  # more would change no digit that is printed
 LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", False)]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the profile's base model, or of the one that is named, on generated problems."""
     from atrl_bench.models import local
 
@@ -26,7 +26,7 @@ def make(source: Source) -> Picture:
     return picture(study(model, known_problems(min(MAX_PROBLEMS, source.num_problems))), ref.name)
 
 
-def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
+def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
     """Return the figure of these scores."""
     num_settings = len({score.setting for score in scores if score.part == CREDIT})
     figure, (last, single, credit) = sheet(
@@ -65,7 +65,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
         f"{best.setting}, {'corrected' if best.corrected else 'not corrected'} for bias. Of credit: {described}. "
         "0.5 is chance."
     )
-    return Picture("Which reading of the paper finds the true anchors", description, figure, rows)
+    return Drawing("Which reading of the paper finds the true anchors", description, figure, rows)
 
 
 def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Picture, no_grid, plain, sheet, token_text
+from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Drawing, no_grid, plain, sheet, token_text
 from atrl_bench.report.figures.sources import Source
-from atrl_bench.report.figures.tokens import Answers, answers
+from atrl_bench.report.figures.tokens import ReadAnswers, answers
 
 MAX_CLUSTERS = 16  # drawn; the CSV has all
 MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar
@@ -25,7 +25,7 @@ class ClusterView:
     tokens: tuple[str, ...]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the answer that `case` picks."""
     read = answers(source)
     problem_id, repeat = case(read)
@@ -33,7 +33,7 @@ def make(source: Source) -> Picture:
     return picture(views(read.credit[problem_id, repeat]), label)
 
 
-def case(read: Answers) -> tuple[str, int]:
+def case(read: ReadAnswers) -> tuple[str, int]:
     """Return the answer that is looked at: the longest correct one, of equals the first; without any, the longest."""
 
     def rank(answer: tuple[str, int]) -> tuple[bool, int, int]:
@@ -59,7 +59,7 @@ def views(credit: TokenCredit) -> list[ClusterView]:
     return sorted(found, key=lambda view: (-view.share, view.cluster))
 
 
-def picture(found: list[ClusterView], label: str) -> Picture:
+def picture(found: list[ClusterView], label: str) -> Drawing:
     """Return the figure of these clusters, in their order."""
     more = f"; {len(found) - MAX_CLUSTERS} clusters more in the CSV" if len(found) > MAX_CLUSTERS else ""
     shown = found[:MAX_CLUSTERS]
@@ -100,7 +100,7 @@ def picture(found: list[ClusterView], label: str) -> Picture:
     ]
     said = " ".join(f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in shown)
     description = f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {said}"
-    return Picture("Importance of the clusters of one response", description, figure, rows)
+    return Drawing("Importance of the clusters of one response", description, figure, rows)
 
 
 def _listed(tokens: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ from atrl_bench.report.figures.drawing import (
     INK,
     PAGE,
     SOFT,
-    Picture,
+    Drawing,
     mark_published,
     name_bars,
     plain,
@@ -41,7 +41,7 @@ class Breakdown:
     num_of_type: Mapping[str, int]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of every method that answered the benchmark."""
     from atrl_bench.evaluation.tasks import find_task
 
@@ -92,7 +92,7 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
     return {id(e): type_by_truth(e, problems[e.problem.problem_id]) for e in errors}, "the generator's ground truth"
 
 
-def picture(found: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> Picture:
+def picture(found: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> Drawing:
     """Return the figure of these methods, with what the paper prints."""
     kinds = [kind for kind in (*TYPES, UNTYPED) if kind in TYPES or any(b.num_of_type.get(kind) for b in found)]
     height = 1.0 + 0.42 * len(found)
@@ -148,7 +148,7 @@ def picture(found: Sequence[Breakdown], label: str, printed: Sequence[Mapping[st
         + ", ".join(f"{row['method']} {row['accuracy_percent']} %" for row in printed)
         + "."
     )
-    return Picture("Error breakdown", description, figure, rows)
+    return Drawing("Error breakdown", description, figure, rows)
 
 
 def _percent(panel: Any) -> None:

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import Picture, mark_published, plain, sheet, style_of
+from atrl_bench.report.figures.drawing import Drawing, mark_published, plain, sheet, style_of
 from atrl_bench.report.figures.sources import (
     UNTRAINED,
     Source,
@@ -19,7 +19,7 @@ from atrl_bench.report.figures.sources import (
     published,
     published_score,
 )
-from atrl_bench.results.statistics import Answers, score
+from atrl_bench.results.statistics import ScoredSamples, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Point:
     half_width: float = 0.0
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of everything that was evaluated on the two benchmarks."""
     points = []
     with source.open_store() as store:
@@ -64,7 +64,7 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
     return points
 
 
-def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Picture:
+def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Drawing:
     """Return the figure of measured points and of printed ones, in panels that share no axis."""
     figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
     places = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
@@ -92,7 +92,7 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
         f"Accuracy over the number of parameters. Measured: {_said(measured)}. "
         f"In panels of their own, published: {_said(printed)}."
     )
-    return Picture("Performance over model size", description, figure, rows)
+    return Drawing("Performance over model size", description, figure, rows)
 
 
 def _said(points: Sequence[Point]) -> str:
@@ -131,7 +131,7 @@ def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None
     folder = _model_folder(source, store, cell)
     if folder is None:
         return None
-    estimate = score(Answers(store.samples(cell.key), "acc@1"))
+    estimate = score(ScoredSamples(store.samples(cell.key), "acc@1"))
     name = "Untrained" if label.endswith(UNTRAINED) else label
     return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
 

@@ -16,7 +16,7 @@ ANCHOR_FRACTION = 0.15  # of the tokens: the paper's threshold
 
 
 @dataclass(frozen=True)
-class Answers:
+class ReadAnswers:
     """A model's answers to the first problems of a benchmark; `label` says whose and to what."""
 
     label: str
@@ -35,7 +35,7 @@ class Word:
     mean_connectivity: float
 
 
-def answers(source: Source) -> Answers:
+def answers(source: Source) -> ReadAnswers:
     """Return the answers that this source is about."""
     from atrl_bench.evaluation.tasks import find_task
 
@@ -49,7 +49,7 @@ def answers(source: Source) -> Answers:
             "The benchmark's problems on this machine are not the ones that were answered.",
         )
     title = find_task(source.task).title
-    return Answers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
+    return ReadAnswers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
 
 
 def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:

@@ -35,7 +35,7 @@ from atrl_bench.results.statistics.means import (
 
 
 @dataclass(frozen=True)
-class Answers:
+class ScoredSamples:
     """One cell's samples under one metric; `statistics` are those its task defines, by name."""
 
     samples: Sequence[Sample]
@@ -75,11 +75,11 @@ class Answers:
         """The mean over repeats of each problem's scores."""
         return problem_scores(self.samples, f"mean@{self.num_repeats}")
 
-    def only(self, problems: Sequence[Problem]) -> Answers:
+    def only(self, problems: Sequence[Problem]) -> ScoredSamples:
         """Return the answers to these problems."""
         kept = {problem.problem_id for problem in problems}
         samples = [sample for sample in self.samples if sample.problem.problem_id in kept]
-        return Answers(samples, self.metric, self.statistics)
+        return ScoredSamples(samples, self.metric, self.statistics)
 
     def weighted(self) -> Weighted:
         """Return the composite number as a function of the weights of `problems`."""
@@ -112,14 +112,16 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
     return found[1], int(found[2])
 
 
-def score(answers: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     if answers.maker is None:
         return clustered_score(answers.scores, answers.groups)
     return unanimous_or(bootstrap([_part(answers)], num_resamples, seed))
 
 
-def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Difference:
+def difference(
+    a: ScoredSamples, b: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+) -> Difference:
     """Return a minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
 
     The two are answers of one task under one metric.
@@ -130,7 +132,7 @@ def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, se
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 
-def suite_score(parts: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return the unweighted mean of the parts' numbers, parts of one suite that may share content.
 
     MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
@@ -144,7 +146,7 @@ def suite_score(parts: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES,
 
 
 def suite_difference(
-    a: Sequence[Answers], b: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+    a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
     """Return the suite's number of a minus that of b, part by part over the problems both have."""
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
@@ -159,7 +161,7 @@ def suite_difference(
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 
-def breakdown(answers: Answers, key: str, **options: int) -> dict[str, Estimate]:
+def breakdown(answers: ScoredSamples, key: str, **options: int) -> dict[str, Estimate]:
     """Return the number of each part of the benchmark, by the values of `key` in the problems' `meta`, in order."""
     of_value: dict[str, list[Problem]] = {}
     for problem in answers.problems:
@@ -168,23 +170,23 @@ def breakdown(answers: Answers, key: str, **options: int) -> dict[str, Estimate]
     return {value: score(answers.only(of_value[value]), **options) for value in sorted(of_value)}
 
 
-def _part(answers: Answers) -> tuple[Weighted, list[str]]:
+def _part(answers: ScoredSamples) -> tuple[Weighted, list[str]]:
     groups = [problem.group for problem in answers.problems]
     return answers.weighted() if answers.maker else _plain(answers), groups
 
 
-def _paired_part(a: Answers, b: Answers) -> tuple[Weighted, list[str]]:
+def _paired_part(a: ScoredSamples, b: ScoredSamples) -> tuple[Weighted, list[str]]:
     (ours, groups), (theirs, _) = _part(a), _part(b)
     return lambda weights_P: ours(weights_P) - theirs(weights_P), groups
 
 
-def _plain(answers: Answers) -> Weighted:
+def _plain(answers: ScoredSamples) -> Weighted:
     scores = answers.scores
     scores_P = np.array([scores[problem.problem_id] for problem in answers.problems])
     return lambda weights_P: plain_mean(scores_P, weights_P)
 
 
-def _common(a: Answers, b: Answers) -> tuple[Answers, Answers]:
+def _common(a: ScoredSamples, b: ScoredSamples) -> tuple[ScoredSamples, ScoredSamples]:
     in_b = {problem.problem_id for problem in b.problems}
     common = [problem for problem in a.problems if problem.problem_id in in_b]
     return a.only(common), b.only(common)
