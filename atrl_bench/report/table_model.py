@@ -75,6 +75,11 @@ class TableCell:
     samples: tuple[SampleView, ...] = ()
 
     @property
+    def is_final(self) -> bool:
+        """Whether there is a number that will not change any more."""
+        return self.state == "measured" and self.estimate is not None
+
+    @property
     def is_significant(self) -> bool:
         """Whether the difference from the baseline survives the correction for the table's many comparisons."""
         return self.q_value is not None and self.q_value < SIGNIFICANCE

@@ -138,8 +138,10 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
     video. Groups of one name in two parts are therefore one group, and errors of the parts do not average out as far as
     they are shared. (Where two parts use one name for unrelated content, this costs degrees of freedom, not validity.)
-    Unrelated benchmarks are `average_of`'s.
+    Unrelated benchmarks are `average_of`'s. The number of a single part is that part's own.
     """
+    if len(parts) == 1:
+        return score(parts[0], num_resamples=num_resamples, seed=seed)
     if all(part.maker is None for part in parts):
         return unanimous_or(mean_of_parts([(part.scores, part.groups) for part in parts]))
     return unanimous_or(bootstrap([_part(part) for part in parts], num_resamples, seed))
@@ -149,6 +151,8 @@ def suite_difference(
     a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
     """Return the suite's number of a minus that of b, part by part over the problems both have."""
+    if len(a) == len(b) == 1:
+        return difference(a[0], b[0], num_resamples=num_resamples, seed=seed)
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
     if all(one.maker is None for one, _ in pairs):
         gains = []
