@@ -147,9 +147,7 @@ def comparisons(source: TableSource, measured: MeasuredCells) -> Iterable[Compar
                 differences=tuple(by_place.get(at) for at in places),
                 q_values=tuple(q_values.get(at) for at in places),
                 seeds=_seed_difference(source, measured, row, other),
-                training=spread_of_difference(
-                    *(_training_accuracy(source.runs.get(name, ())) for name in (row, other))
-                ),
+                training=spread_of_difference(accuracy.get(row, {}), accuracy.get(other, {})),
             )
 
 
