@@ -236,7 +236,7 @@ def figure(
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.report import figures
+    from atrl_bench.report.figures import draw as figures
     from atrl_bench.report.front_page import write_index
 
     run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
@@ -267,11 +267,12 @@ def audit(
     """
     from atrl_bench.analysis import audit as auditing
     from atrl_bench.experiments.run_dir import RunDir
+    from atrl_bench.report import audit_page
 
     sections = auditing.audit(_names(tables))
-    pages = auditing.write_audit(sections, RunDir.at(out, _profile(profile, quiet=True)).reports)
-    text = auditing.audit_text(sections, everything=everything)
-    _show(auditing.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
+    pages = audit_page.write_audit(sections, RunDir.at(out, _profile(profile, quiet=True)).reports)
+    text = audit_page.audit_text(sections, everything=everything)
+    _show(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
 
 
 @app.command()

@@ -128,8 +128,9 @@ def report_all(
 
 def finish_folder(run_dir: RunDir) -> list[Path]:
     """Draw every figure that there is data for, then write the audit and the front page; return these two."""
-    from atrl_bench.analysis.audit import audit, write_audit
-    from atrl_bench.report.figures import draw_all
+    from atrl_bench.analysis.audit import audit
+    from atrl_bench.report.audit_page import write_audit
+    from atrl_bench.report.figures.draw import draw_all
 
     draw_all(run_dir)
     return [write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]

@@ -18,7 +18,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.answer_credit import credit_of_cell, remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.report import judge_summary, judge_text
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
@@ -252,8 +254,6 @@ class _Writer:
 
     def judged(self, row: Row, column: Column) -> list[str]:
         """Return what the judge did in each judged cell, its agreement with the rules included."""
-        from atrl_bench.grading.judge.report import judge_summary, judge_text
-
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
         return [judge_text(summary) for summary in summaries if summary is not None]
@@ -374,8 +374,6 @@ def shade_some(store: Store, key: str, run_dir: RunDir) -> None:
 
     It is done beside the evaluation, so that a report needs no model.
     """
-    from atrl_bench.experiments.answer_credit import credit_of_cell
-
     with contextlib.suppress(MissingDataError):
         credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
 
@@ -385,9 +383,7 @@ def remembered_shades(run_dir: RunDir) -> CreditOf:
 
     def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
         if not any((run_dir.root / "credit").glob(f"{key}-*.jsonl")):
-            return {}  # and nothing heavy is imported to find that out
-        from atrl_bench.experiments.answer_credit import remembered_credit
-
+            return {}
         known = remembered_credit(key, run_dir)
         return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in known.items()}
 

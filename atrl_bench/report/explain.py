@@ -16,6 +16,7 @@ from atrl_bench.escape import command_lines, folded, one_line
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import Plan, cell_keys, read_table, seeds_options
+from atrl_bench.models.prompts import TEMPLATES, choose_template
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Difference, Estimate
@@ -187,8 +188,6 @@ def _evaluation(cell: Cell) -> dict[str, Any]:
 
 def _prompts(store: Store, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Return the templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
-    from atrl_bench.models.prompts import TEMPLATES, choose_template
-
     used: Counter[int] = Counter()
     for cell in cells:
         seed = int(cell.spec.get("run_seed", 0))

@@ -14,15 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
+import yaml
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.results.files import write_atomically
+from atrl_bench.profiles import list_profiles, load_profile
+from atrl_bench.results.files import write_atomically, writing
+from atrl_bench.results.statistics import Estimate, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge import JudgeConfig
-    from atrl_bench.results.statistics import Estimate
 
 Format = Literal["parquet", "jsonl", "eval-results", "manifest"]
 MANIFEST = "manifest.json"
@@ -81,8 +86,6 @@ def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, li
 
 
 def _entry(store: Store, cell: Cell) -> dict[str, Any] | None:
-    from atrl_bench.evaluation.tasks import find_task
-
     info = find_task(str(cell.spec["task"]))
     if info.hub_id is None or cell.spec.get("limit"):
         return None
@@ -101,13 +104,8 @@ def _entry(store: Store, cell: Cell) -> dict[str, Any] | None:
 
 def _headline(store: Store, cell: Cell) -> tuple[Estimate, str]:
     """Return the number a benchmark is quoted by, over all repeats, and what it is called."""
-    from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.experiments.evaluate_command import headline_answers
-    from atrl_bench.results.statistics import score
-
-    repeats = int(cell.spec["decoding"]["repeats"])
-    answers = headline_answers(find_task(str(cell.spec["task"])), store.samples(cell.key), repeats)
-    return score(answers), answers.metric
+    samples = scored(str(cell.spec["task"]), store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
+    return score(samples), samples.metric
 
 
 def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str:
@@ -125,15 +123,11 @@ def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str
 
 
 def _is_generated(cell: Cell) -> bool:
-    from atrl_bench.profiles import list_profiles, load_profile
-
     name = str(cell.spec.get("profile"))
     return name in list_profiles() and load_profile(name).generated_data
 
 
 def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
-    import yaml
-
     found = eval_results(store, judge)
     if not found:
         raise MissingDataError(
@@ -204,9 +198,5 @@ def _sha256(path: Path) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with writing(path):
         write_atomically(path, content)
-    except OSError as error:
-        raise StoreError(
-            f"Cannot write {path}.", why=f"{error}.", next_step="use a folder you can write to with --out"
-        ) from error

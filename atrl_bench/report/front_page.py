@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from atrl_bench.errors import StoreError
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.flatten import flat_text
 from atrl_bench.experiments.judge_choice import of_one_judge
@@ -23,7 +22,7 @@ from atrl_bench.experiments.progress import duration, label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.report.findings import answers
 from atrl_bench.report.page import render_page
-from atrl_bench.results.files import write_atomically
+from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Run, Store
 
 PARTS = {"title", "columns", "rows", "comparisons"}  # what of a rendered table is read here
@@ -83,12 +82,8 @@ class TrainingLine:
 def write_index(run_dir: RunDir) -> Path:
     """Write `index.html` among the reports of the run folder and return its path."""
     path = run_dir.reports / "index.html"
-    try:
-        write_atomically(path, render_index(run_dir).encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise StoreError(
-            f"Cannot write {path}.", why=f"{error}.", next_step="use a folder you can write to with --out"
-        ) from error
+    with writing(path):
+        write_texts(run_dir.reports, {path.name: render_index(run_dir)})
     return path
 
 

@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.evaluation.tasks import find_task, is_here, load_rows, without_images
 from atrl_bench.experiments.run_dir import recalled
+from atrl_bench.models.video import read_video
 from atrl_bench.results.files import write_atomically
 
 if TYPE_CHECKING:
@@ -51,9 +54,6 @@ def _list_name(spec: Mapping[str, Any]) -> str:
 
 
 def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
-    from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.evaluation.tasks import find_task, is_here, load_rows, without_images
-
     try:
         info = find_task(task)
         if info.media == "none" or not is_here(info, data_dir):
@@ -71,8 +71,6 @@ def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: P
 
 def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
     """Return what the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
-    from atrl_bench.models.video import read_video
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

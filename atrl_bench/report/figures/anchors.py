@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
+from atrl_bench.models import local
 from atrl_bench.report.figures.drawing import INK, PAGE, Drawing, name_bars, plain, sheet, style_of, whole_numbers
 from atrl_bench.report.figures.sources import Source
 
@@ -18,8 +19,6 @@ LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", Fal
 
 def make(source: Source) -> Drawing:
     """Return the figure of the profile's base model, or of the one that is named, on generated problems."""
-    from atrl_bench.models import local
-
     ref = local.find_model(source.model or source.run_dir.profile.model)
     sizes = source.run_dir.profile.evaluation
     model = local.load(ref, min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.analysis.error_types import TYPES, is_error, type_by_truth, types_by_judge
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.mini.ground_truth import mathvision_problems
 from atrl_bench.report.figures.drawing import (
     COLOURS,
     HATCHES,
@@ -43,8 +46,6 @@ class Breakdown:
 
 def make(source: Source) -> Drawing:
     """Return the figure of every method that answered the benchmark."""
-    from atrl_bench.evaluation.tasks import find_task
-
     with source.open_store() as store:
         cells = done_cells(source, store)
         labels = cell_labels(store, cells)
@@ -71,16 +72,12 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
             named = types_by_judge(errors, source.judge, store)
         return {id(e): name or UNTYPED for e, name in zip(errors, named, strict=True)}, source.judge.model
     if source.task != MATHVISION or source.run_dir.given_data or not source.run_dir.profile.generated_data:
-        from atrl_bench.errors import MissingDataError
-
         raise MissingDataError(
             f"The errors on {source.task} cannot be classified.",
             why="What these images show is known to nobody here; only the generated MathVision says it.",
             next_step=f"atrl-bench figure errors --task {source.task} {source.run_dir.options} "
             "--judge-base-url URL --judge-model MODEL",
         )
-    from atrl_bench.mini.ground_truth import mathvision_problems
-
     problems = mathvision_problems(source.run_dir.profile)
     for error in errors:
         behind = problems.get(error.problem.problem_id)

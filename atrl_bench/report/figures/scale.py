@@ -9,6 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.errors import MissingDataError
+from atrl_bench.models.local import find_model
 from atrl_bench.report.figures.drawing import Drawing, mark_published, plain, sheet, style_of
 from atrl_bench.report.figures.sources import (
     UNTRAINED,
@@ -149,9 +151,6 @@ def _means(points: Sequence[Point]) -> list[Point]:
 
 def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
     """Return where the model that filled a cell is, None where only an endpoint knows."""
-    from atrl_bench.errors import MissingDataError
-    from atrl_bench.models.local import find_model
-
     for run in store.runs():
         if run.digest and run.digest == cell.spec["model_digest"]:
             return source.run_dir.root / run.checkpoint

@@ -20,6 +20,7 @@ from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.training.recipe import list_recipes, load_recipe
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge import JudgeConfig
@@ -176,8 +177,6 @@ def _title(recipe: Mapping[str, Any]) -> str | None:
 
 @cache
 def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
-    from atrl_bench.training.recipe import list_recipes, load_recipe
-
     recipes = [load_recipe(name) for name in list_recipes()]
     return tuple((r.title, r.model_dump(mode="json", exclude={"name", "title", "overrides"})) for r in recipes)
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
 from atrl_bench.report.figures.drawing import token_text
 from atrl_bench.report.figures.sources import Source, chosen_cell
@@ -37,8 +38,6 @@ class Word:
 
 def answers(source: Source) -> ReadAnswers:
     """Return the answers that this source is about."""
-    from atrl_bench.evaluation.tasks import find_task
-
     with source.open_store() as store:
         cell, label = chosen_cell(source, store)
         credit = credit_of_cell(store, cell.key, source.run_dir, num_problems=source.num_problems)

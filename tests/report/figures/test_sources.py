@@ -15,7 +15,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge import JudgeConfig
 from atrl_bench.mini.ground_truth import mathvision_problems
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.figures import FIGURES, draw, draw_all, figure, json_text, list_figures, summary
+from atrl_bench.report.figures import FIGURES, list_figures
+from atrl_bench.report.figures.draw import draw_all, figure, json_text, summary
 from atrl_bench.report.figures.scale import TASKS
 from atrl_bench.report.figures.sources import UNTRAINED, Source, cell_labels, finished_cells, representative, run_labels
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
@@ -69,8 +70,8 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
 
 def test_a_figure_of_the_same_store_is_the_same_twice(run_dir, tmp_path):
     for name in ("heat_map", "errors"):
-        first = draw(name, run_dir, out=tmp_path / "a")
-        second = draw(name, run_dir, out=tmp_path / "b")
+        first = figure(name, run_dir, out=tmp_path / "a").paths
+        second = figure(name, run_dir, out=tmp_path / "b").paths
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
