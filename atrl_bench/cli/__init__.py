@@ -509,18 +509,12 @@ def compare(
 
     Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
     """
-    from atrl_bench.analysis import compare as comparison
+    from atrl_bench.analysis.compare import compare_models
+    from atrl_bench.cli.printing import show
+    from atrl_bench.experiments.run_dir import RunDir
 
-    records = comparison.compare_models(
-        a,
-        b,
-        _names(task) or [],
-        profile=_profile(profile, quiet=as_json),
-        workspace=out,
-        data_dir=data_dir,
-        metrics=_names(metric),
-    )
-    _show(records, comparison.compare_text(records), as_json)
+    run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
+    show(compare_models(a, b, _names(task) or [], run_dir, metrics=_names(metric)), as_json)
 
 
 @app.command()
@@ -536,11 +530,12 @@ def overlap(
 
     By normalised text and by picture; tables of the run folder show the count.
     """
-    from atrl_bench.analysis import contamination as leakage
+    from atrl_bench.analysis.contamination import overlap as find_overlap
+    from atrl_bench.cli.printing import show
+    from atrl_bench.experiments.run_dir import RunDir
 
-    settings = _profile(profile, quiet=as_json)
-    records = leakage.overlap(train, _names(tests) or [], profile=settings, workspace=out, data_dir=data_dir)
-    _show(records, leakage.overlap_text(records), as_json)
+    run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
+    show(find_overlap(train, _names(tests) or [], run_dir), as_json)
 
 
 # This machine and this folder -----------------------------------------------------------------------------------------

@@ -406,7 +406,7 @@ def _look_for_overlap(plan: Plan) -> None:
     for train in _training_sets(plan):
         tasks = [task for task in _tasks(plan) if overlap_counts(run_dir, train, task) is None]
         if tasks:
-            overlap(train, tasks, profile=run_dir.profile, workspace=run_dir.root, data_dir=run_dir.given_data)
+            overlap(train, tasks, run_dir)
 
 
 def _is_done(job: Job, plan: Plan, store: Store) -> bool:
