@@ -18,7 +18,8 @@ from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import Outcome, cell_keys, plan_table, render, run_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
-from atrl_bench.report.front_page import rendered, write_index
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.store import Store
 
@@ -115,7 +116,7 @@ def report_all(
     before the front page, which shows them.
     """
     run_dir = RunDir.at(workspace, profile, data_dir)
-    seeds = {name: document.get("seeds") for name, document in rendered(run_dir.reports).items()}
+    seeds = {name: table.seeds for name, table in rendered_tables(run_dir.reports).items()}
     pages = []
     for name in list_tables():
         plan = plan_table(name, profile=profile, workspace=workspace, seeds=seeds.get(name), data_dir=data_dir)

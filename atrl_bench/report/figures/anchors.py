@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
@@ -43,19 +45,6 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
     figure.legend(handles, labels, loc="outside lower left", ncols=2)
     num = max(score.num_problems for score in scores)
     figure.suptitle(f"Measured: {plain(model)}, {num} generated problems; 0.5 is chance", fontsize=10, color=INK)
-    rows: list[dict[str, Any]] = [
-        {
-            "part": score.part,
-            "preset": score.preset,
-            "setting": score.setting,
-            "rows": score.reading,
-            "bias_corrected": int(score.corrected),
-            "mean_auc": score.mean,
-            "standard_error": score.standard_error,
-            "num_problems": score.num_problems,
-        }
-        for score in scores
-    ]
     best = max((s for s in scores if s.part == LAST), key=lambda s: s.mean)
     described = "; ".join(f"{s.preset} {s.setting} {s.mean:.3f}" for s in scores if s.part == CREDIT)
     description = (
@@ -64,7 +53,48 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
         f"{best.setting}, {'corrected' if best.corrected else 'not corrected'} for bias. Of credit: {described}. "
         "0.5 is chance."
     )
-    return Drawing("Which reading of the paper finds the true anchors", description, figure, rows)
+    return Drawing(
+        "Which reading of the paper finds the true anchors", description, figure, [csv_row(score) for score in scores]
+    )
+
+
+def csv_row(score: AnchorScore) -> dict[str, Any]:
+    """Return a score as the CSV beside the figure has it."""
+    return {
+        "part": score.part,
+        "preset": score.preset,
+        "setting": score.setting,
+        "rows": score.reading,
+        "bias_corrected": int(score.corrected),
+        "mean_auc": score.mean,
+        "standard_error": score.standard_error,
+        "num_problems": score.num_problems,
+    }
+
+
+def read_scores(path: Path) -> list[AnchorScore]:
+    """Return the scores behind a figure that was drawn before; none where it was not, or its CSV was cut off."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        return [_score(row) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _score(row: Mapping[str, str]) -> AnchorScore:
+    return AnchorScore(
+        part=row["part"],
+        setting=row["setting"],
+        reading=row["rows"],
+        corrected=row["bias_corrected"] == "1",
+        mean=float(row["mean_auc"]),
+        standard_error=float(row["standard_error"]),
+        num_problems=int(row["num_problems"]),
+        preset=row["preset"],
+    )
 
 
 def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:
