@@ -603,8 +603,8 @@ def overhead(
 @app.command()
 def export(
     form: Annotated[
-        Literal["parquet", "jsonl", "eval-results", "manifest"],
-        typer.Argument(help="samples as parquet or jsonl, scores as .eval_results YAML, digests of all files"),
+        Literal["parquet", "jsonl", "scores", "eval-results", "manifest"],
+        typer.Argument(help="samples as parquet or jsonl, scores as tables or .eval_results YAML, file digests"),
     ],
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
     check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,

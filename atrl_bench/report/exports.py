@@ -1,7 +1,8 @@
 """`atrl-bench export FORM`: what a run folder measured, in the forms other tools read.
 
 Samples as Parquet or JSON lines, one row an answer with its problem, verdict and the setting of its cell; scores as
-the hub's `.eval_results/*.yaml`, one file a model; and a manifest that names every file by its digest.
+CSV, Parquet and JSON, one row a number, or as the hub's `.eval_results/*.yaml`, one file a model; and a manifest that
+names every file by its digest.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import yaml
 
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.escape import spreadsheet
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import list_profiles, load_profile
+from atrl_bench.report.frame import frame
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.statistics import Estimate, score
 from atrl_bench.results.store import Cell, Store
@@ -29,7 +32,7 @@ from atrl_bench.results.store import Cell, Store
 if TYPE_CHECKING:
     from atrl_bench.grading.judge import JudgeConfig
 
-Format = Literal["parquet", "jsonl", "eval-results", "manifest"]
+Format = Literal["parquet", "jsonl", "scores", "eval-results", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
 _NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
@@ -38,8 +41,8 @@ _NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
 def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Path]:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
-    `parquet` and `jsonl`: `samples.<format>`. `eval-results`: `.eval_results/<model>.yaml`, to be laid into that
-    model's repository. `manifest`: `manifest.json` beside the store.
+    `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `eval-results`:
+    `.eval_results/<model>.yaml`, to be laid into that model's repository. `manifest`: `manifest.json` beside the store.
     """
     if not run_dir.store_path.is_file():
         raise MissingDataError(
@@ -50,6 +53,8 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
     if form == "manifest":
         return [write_manifest(run_dir.root)]
     target = out or run_dir.root / "exports"
+    if form == "scores":
+        return _write_scores(run_dir, target)
     with Store.open(run_dir.store_path, read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
@@ -66,6 +71,18 @@ def export_text(paths: Sequence[Path]) -> str:
     return "\n".join(f"Wrote {path} ({path.stat().st_size:,} bytes)" for path in paths)
 
 
+def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
+    scores = frame(run_dir)
+    contents = {
+        "csv": scores.map(lambda value: spreadsheet(value) if isinstance(value, str) else value).to_csv(index=False),
+        "parquet": scores.to_parquet(index=False),
+        "json": scores.to_json(orient="records", indent=1, force_ascii=True, double_precision=15) + "\n",
+    }
+    for suffix, content in contents.items():
+        _write(target / f"scores.{suffix}", content if isinstance(content, bytes) else content.encode())
+    return [target / f"scores.{suffix}" for suffix in contents]
+
+
 # .eval_results --------------------------------------------------------------------------------------------------------
 
 
@@ -73,8 +90,8 @@ def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, li
     """Return by model the entries of the hub's format for every finished cell of a benchmark that is on the hub.
 
     The value is the benchmark's own number in percent, over all repeats; the notes say what else it depends on. There
-    is no date: the hub takes the commit's, and the same store gives the same file. Generated twins of benchmarks are
-    left out, since they are not those benchmarks. Answers that several graders decided about count once, by `judge`.
+    is no date: the hub takes the commit's, and the same store gives the same file. Synthetic benchmarks are
+    not those on the hub and are left out. Answers that several graders decided about count once, by `judge`.
     """
     entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge):
@@ -132,7 +149,7 @@ def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -
     if not found:
         raise MissingDataError(
             f"Nothing in {store.path} belongs into `.eval_results`.",
-            why="It takes finished evaluations of whole benchmarks that are on the hub; generated twins are not those.",
+            why="It takes finished evaluations of whole benchmarks on the hub; synthetic benchmarks are not those.",
             next_step="atrl-bench evaluate MODEL --tasks mathvista_testmini --profile paper",
         )
     paths = []

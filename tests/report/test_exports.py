@@ -85,12 +85,12 @@ def test_eval_results_are_what_the_hub_documents(run_folder):
 
 def test_results_without_meaning_elsewhere_are_left_out(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
-        fill(store, profile="smoke")  # a generated twin
+        fill(store, profile="smoke")  # a synthetic benchmark
         fill(store, limit=4)  # not the whole benchmark
         fill(store, task="geoqa_test")  # not on the hub
         store.add_cell(SPEC | {"model_name": "unfinished"})
         assert eval_results(store) == {}
-    with pytest.raises(MissingDataError, match="generated twins"):
+    with pytest.raises(MissingDataError, match="synthetic benchmarks"):
         export(run_dir(tmp_path), "eval-results")
 
 
