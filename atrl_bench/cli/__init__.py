@@ -212,11 +212,11 @@ def explain(
 
     Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
     """
+    from atrl_bench.cli.printing import show
     from atrl_bench.report import explain as explanation
 
     planned = _plan(table, profile, None, None, seeds, out, data_dir, quiet=as_json)
-    record = explanation.explain(planned, row, column)
-    _show(record, explanation.explain_text(record), as_json)
+    show(explanation.explain(planned, row, column), as_json)
 
 
 @app.command()
