@@ -235,6 +235,7 @@ def figure(
     as_json: JsonOption = False,
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
+    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.figures import draw as figures
     from atrl_bench.report.front_page import write_index
@@ -246,11 +247,11 @@ def figure(
 
         options["judge"] = JudgeConfig(judge_base_url, judge_model)
     if name == "all":
-        drawn, missing = figures.draw_all(run_dir, **options)
+        drawn = figures.draw_all(run_dir, **options)
     else:
-        drawn, missing = [figures.figure(name, run_dir, **options)], {}
+        drawn = figures.DrawnFigures((figures.figure(name, run_dir, **options),), {})
     write_index(run_dir)  # the front page shows the figures
-    typer.echo(figures.json_text(drawn, missing) if as_json else figures.summary(drawn, missing))
+    show(drawn, as_json)
 
 
 @app.command()
@@ -613,6 +614,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write what a run folder holds for other programs."""
+    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report import exports
 
@@ -620,13 +622,12 @@ def export(
     if check:
         if form != "manifest":
             raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
-        differences = exports.check_manifest(run_dir.root)
-        _show(differences, "\n".join(differences) or f"{run_dir.root} is what its manifest says.", as_json)
-        if differences:
+        manifest = exports.check_manifest(run_dir.root)
+        show(manifest, as_json)
+        if manifest.differences:
             raise typer.Exit(1)
         return
-    paths = exports.export(run_dir, form, out=to)
-    _show([str(path) for path in paths], exports.export_text(paths), as_json)
+    show(exports.export(run_dir, form, out=to), as_json)
 
 
 @app.command("list")

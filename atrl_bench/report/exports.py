@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,7 @@ from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import list_profiles, load_profile
+from atrl_bench.records import Block, Record
 from atrl_bench.report.frame import frame
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.statistics import Estimate, score
@@ -38,7 +40,39 @@ MANIFEST = "manifest.json"
 _NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
 
 
-def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Path]:
+@dataclass(frozen=True)
+class ExportedFiles(Record):
+    """What was written."""
+
+    paths: tuple[Path, ...]
+
+    def document(self) -> list[str]:
+        """Return what `--json` prints."""
+        return [str(path) for path in self.paths]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line a file."""
+        for path in self.paths:
+            yield f"Wrote {path} ({path.stat().st_size:,} bytes)"
+
+
+@dataclass(frozen=True)
+class ManifestCheck(Record):
+    """What differs from a run folder's manifest: a sentence for each file changed, missing or new."""
+
+    run_dir: Path
+    differences: tuple[str, ...]
+
+    def document(self) -> list[str]:
+        """Return what `--json` prints."""
+        return list(self.differences)
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the differences, or that there is none."""
+        yield from self.differences or [f"{self.run_dir} is what its manifest says."]
+
+
+def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> ExportedFiles:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
     `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `eval-results`:
@@ -50,25 +84,21 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
             why="Only a run folder can be exported.",
             next_step=f"atrl-bench run-table main_7b {run_dir.options}",
         )
+    return ExportedFiles(tuple(_export(run_dir, form, out or run_dir.root / "exports")))
+
+
+def _export(run_dir: RunDir, form: Format, target: Path) -> list[Path]:
     if form == "manifest":
         return [write_manifest(run_dir.root)]
-    target = out or run_dir.root / "exports"
     if form == "scores":
         return _write_scores(run_dir, target)
     with Store.open(run_dir.store_path, read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
         path = target / f"samples.{form}"
-        if form == "parquet":
-            store.export_parquet(None, path)
-        else:
-            store.export_jsonl(None, path)
+        write = store.export_parquet if form == "parquet" else store.export_jsonl
+        write(None, path)
         return [path]
-
-
-def export_text(paths: Sequence[Path]) -> str:
-    """Return what was written, a line a file."""
-    return "\n".join(f"Wrote {path} ({path.stat().st_size:,} bytes)" for path in paths)
 
 
 def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
@@ -145,15 +175,15 @@ def _is_generated(cell: Cell) -> bool:
 
 
 def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
-    found = eval_results(store, judge)
-    if not found:
+    by_model = eval_results(store, judge)
+    if not by_model:
         raise MissingDataError(
             f"Nothing in {store.path} belongs into `.eval_results`.",
             why="It takes finished evaluations of whole benchmarks on the hub; synthetic benchmarks are not those.",
             next_step="atrl-bench evaluate MODEL --tasks mathvista_testmini --profile paper",
         )
     paths = []
-    for model, entries in sorted(found.items()):
+    for model, entries in sorted(by_model.items()):
         name = re.sub(r"[^A-Za-z0-9._-]+", "__", model).lstrip(".") or "model"
         path = target / ".eval_results" / f"{name}.yaml"
         content = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=100)
@@ -184,8 +214,8 @@ def manifest(run_dir: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def check_manifest(run_dir: Path) -> list[str]:
-    """Return what differs from the run folder's manifest: a sentence for each file changed, missing or new."""
+def check_manifest(run_dir: Path) -> ManifestCheck:
+    """Return what differs from the run folder's manifest."""
     path, command = run_dir / MANIFEST, f"atrl-bench export manifest --out {run_dir}"
     if not path.is_file():
         raise MissingDataError(f"There is no {path}.", next_step=command)
@@ -200,7 +230,8 @@ def check_manifest(run_dir: Path) -> list[str]:
     now = manifest(run_dir)
     differences = [f"{name} is missing" for name in noted if name not in now]
     differences += [f"{name} has changed" for name in noted if name in now and now[name] != noted[name]]
-    return sorted(differences + [f"{name} is new" for name in now if name not in noted])
+    differences += [f"{name} is new" for name in now if name not in noted]
+    return ManifestCheck(run_dir, tuple(sorted(differences)))
 
 
 def _files_of(run_dir: Path) -> Iterator[Path]:

@@ -85,7 +85,7 @@ def test_an_unfinished_evaluation_has_no_line(run_dir):
 
 def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path):
     scores = atrl_bench.frame(run_dir)
-    csv, parquet, records = export(run_dir, "scores", out=tmp_path)
+    csv, parquet, records = export(run_dir, "scores", out=tmp_path).paths
     assert [path.name for path in (csv, parquet, records)] == ["scores.csv", "scores.parquet", "scores.json"]
     pd.testing.assert_frame_equal(pd.read_parquet(parquet), scores)
     assert list(pd.read_csv(csv).value) == list(scores.value)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.records import Block, Command, Record
 from atrl_bench.report.figures import (
     anchors,
     clusters,
@@ -70,8 +70,33 @@ def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: An
     return Drawn(name, drawing.title, drawing.description, tuple(paths))
 
 
-def draw_all(run_dir: RunDir, **options: Any) -> tuple[list[Drawn], dict[str, MissingDataError]]:
-    """Write every figure that the run folder has the data of; return these, and of the others why not."""
+@dataclass(frozen=True)
+class DrawnFigures(Record):
+    """The figures that were written, and of the others why not."""
+
+    drawn: tuple[Drawn, ...]
+    missing: Mapping[str, MissingDataError]
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        figures = [
+            {"name": d.name, "title": d.title, "description": d.description, "files": [str(path) for path in d.paths]}
+            for d in self.drawn
+        ]
+        return {"figures": figures, "missing": {name: str(error) for name, error in self.missing.items()}}
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line a figure, and of those that lack their data what would bring it."""
+        for drawn in self.drawn:
+            yield f"{drawn.title}: {drawn.svg}"
+        for name, error in self.missing.items():
+            yield f"{name} is not drawn. {error.what} {error.why}"
+            if error.next_step:
+                yield Command(error.next_step)
+
+
+def draw_all(run_dir: RunDir, **options: Any) -> DrawnFigures:
+    """Write every figure that the run folder has the data of."""
     drawn: list[Drawn] = []
     missing: dict[str, MissingDataError] = {}
     for name in MAKERS:
@@ -79,20 +104,4 @@ def draw_all(run_dir: RunDir, **options: Any) -> tuple[list[Drawn], dict[str, Mi
             drawn.append(figure(name, run_dir, **options))
         except MissingDataError as error:
             missing[name] = error
-    return drawn, missing
-
-
-def summary(drawn: Sequence[Drawn], missing: dict[str, MissingDataError]) -> str:
-    """Return what was written and what was not, for a person to read."""
-    lines = [f"{one.title}: {one.svg}" for one in drawn]
-    lines += [f"{name} is not drawn. {error}" for name, error in missing.items()]
-    return "\n".join(lines)
-
-
-def json_text(drawn: Sequence[Drawn], missing: dict[str, MissingDataError]) -> str:
-    """Return the same as one JSON document."""
-    figures = [
-        {"name": d.name, "title": d.title, "description": d.description, "files": [str(path) for path in d.paths]}
-        for d in drawn
-    ]
-    return json.dumps({"figures": figures, "missing": {name: str(error) for name, error in missing.items()}}, indent=2)
+    return DrawnFigures(tuple(drawn), missing)
