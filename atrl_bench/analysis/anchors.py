@@ -63,14 +63,14 @@ def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
     """Return generated problems over test scans in a row, in every template of the evaluation."""
     rng = np.random.default_rng(seed)
     kinds = [kind for kind in KINDS.values() if kind.layout == "row"]
-    found = []
+    problems = []
     for index in range(count):
         problem = draw_problem(kinds[index % len(kinds)], "test", rng)
         text = render(problem.question, index % len(TEMPLATES))
         messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
         prompt = Prompt(str(index), messages, [draw(problem)])
-        found.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
-    return found
+        problems.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
+    return problems
 
 
 def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:

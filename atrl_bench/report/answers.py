@@ -104,7 +104,7 @@ class Filter:
     kind: str
     text: str
     count: int
-    places: tuple[tuple[int, str, int], ...]
+    parts: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class _Writer:
                 problems.setdefault((task, name), sample.problem)
                 by_problem.setdefault((task, name), []).append(_view(", ".join(words), sample, tokens, was_right))
             if any(at not in pictures for at in problems if at[0] == task):
-                found = self._pictures(cell, [name for of_task, name in problems if of_task == task])
-                pictures |= {(task, name): files for name, files in found.items()}
+                by_name = self._pictures(cell, [name for of_task, name in problems if of_task == task])
+                pictures |= {(task, name): files for name, files in by_name.items()}
         return list(self._parts(row, column, by_problem, problems, pictures, len(tasks) > 1))
 
     def _shown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -277,10 +277,10 @@ class _Writer:
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
-        known = self.pictures.setdefault(name, {})
-        if not known:
-            known |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
-        return known
+        of_data = self.pictures.setdefault(name, {})
+        if not of_data:
+            of_data |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
+        return of_data
 
 
 def _view(source: str, sample: Sample, tokens: Tokens, was_right: bool | None) -> AnswerView:
@@ -360,7 +360,7 @@ def _filters(parts: Sequence[PagePart]) -> tuple[Filter, ...]:
 def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
     """Return the filters that have anything, with addresses as the table's page needs them."""
     return tuple(
-        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.places))
+        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.parts))
         for item in filters
         if item.count
     )
@@ -384,8 +384,8 @@ def remembered_shades(run_dir: RunDir) -> CreditOf:
     def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
         if not any((run_dir.root / "credit").glob(f"{key}-*.jsonl")):
             return {}
-        known = remembered_credit(key, run_dir)
-        return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in known.items()}
+        remembered = remembered_credit(key, run_dir)
+        return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in remembered.items()}
 
     return credit_of
 

@@ -130,22 +130,22 @@ def comparisons(source: TableSource, measured: MeasuredCells) -> Iterable[Compar
     differences = Differences(measured.all_repeats, source.columns)
     pairs = [(row.id, row.compared_with) for row in source.definition.rows if row.compared_with]
     pairs += source.definition.pairs
-    by_place = {
+    by_key = {
         (row, other, column): difference
         for row, other in pairs
         for column in source.all_columns
         if (difference := differences.between(row, other, column))
     }
-    q_values = _q_values(by_place, measured.cells)
+    q_values = _q_values(by_key, measured.cells)
     accuracy = {row.id: _training_accuracy(source.runs.get(row.id, ())) for row in source.definition.rows}
     for row, other in pairs:
-        places = [(row, other, column) for column in source.all_columns]
-        if any(at in by_place for at in places):
+        keys = [(row, other, column) for column in source.all_columns]
+        if any(at in by_key for at in keys):
             yield Comparison(
                 row=row_label(source.definition, row),
                 other=row_label(source.definition, other),
-                differences=tuple(by_place.get(at) for at in places),
-                q_values=tuple(q_values.get(at) for at in places),
+                differences=tuple(by_key.get(at) for at in keys),
+                q_values=tuple(q_values.get(at) for at in keys),
                 seeds=_seed_difference(source, measured, row, other),
                 training=spread_of_difference(accuracy.get(row, {}), accuracy.get(other, {})),
             )

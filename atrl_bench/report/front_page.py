@@ -111,10 +111,10 @@ def render_index(run_dir: RunDir) -> str:
 
 
 def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[Status]:
-    known = list_tables()
+    names = list_tables()
     # The main table first; what was rendered without being a known table last.
-    for name in [*sorted(known, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(known))]:
-        yield _status(run_dir, name, load_table(name) if name in known else None, tables.get(name))
+    for name in [*sorted(names, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(names))]:
+        yield _status(run_dir, name, load_table(name) if name in names else None, tables.get(name))
 
 
 def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, table: Table | None) -> Status:
@@ -149,8 +149,8 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
 def _states(definition: TableDefinition | None, table: Table | None) -> Counter[str]:
     """Return how many cells are in each state; averages are no cells of their own."""
     if table is not None:
-        shown = [column.id != AVERAGE for column in table.columns]
-        return Counter(cell.state for row in table.rows for cell in compress(row.cells, shown))
+        is_task = [column.id != AVERAGE for column in table.columns]
+        return Counter(cell.state for row in table.rows for cell in compress(row.cells, is_task))
     if definition is None:
         return Counter()
     unmeasured = [bool(row.not_measured or row.served) for row in definition.rows for _ in definition.columns]
@@ -160,13 +160,13 @@ def _states(definition: TableDefinition | None, table: Table | None) -> Counter[
 def _shows(definition: TableDefinition, table: Table) -> str:
     """Return how much of the table a page of some rows or columns shows, "" where it shows all."""
     parts = []
-    for name, known, shown in (
+    for name, defined, rendered in (
         ("rows", definition.rows, table.rows),
         ("columns", definition.columns, table.columns),
     ):
-        num_shown = len({item.id for item in known} & {item.id for item in shown})
-        if num_shown < len(known):
-            parts.append(f"{num_shown} of {len(known)} {name}")
+        num_shown = len({item.id for item in defined} & {item.id for item in rendered})
+        if num_shown < len(defined):
+            parts.append(f"{num_shown} of {len(defined)} {name}")
     return " and ".join(parts)
 
 

@@ -36,15 +36,15 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
     list_path = out / f"{_list_name(spec)}.json"
-    known: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
-    missing = set(problem_ids) - set(known)
+    listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
+    missing = set(problem_ids) - set(listed)
     if missing:
-        found = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
-        known |= found
-        if found:
-            text = json.dumps(known, sort_keys=True, indent=0, ensure_ascii=True)
+        drawn = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
+        listed |= drawn
+        if drawn:
+            text = json.dumps(listed, sort_keys=True, indent=0, ensure_ascii=True)
             write_atomically(list_path, f"{text}\n".encode())
-    return {name: known[name] for name in problem_ids if name in known}
+    return {name: listed[name] for name in problem_ids if name in listed}
 
 
 def _list_name(spec: Mapping[str, Any]) -> str:
@@ -74,12 +74,12 @@ def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            shown = list(task.images(row))[:MAX_PICTURES]
+            images = list(task.images(row))[:MAX_PICTURES]
             return [
                 _strip(read_video(item, FRAMES, max_pixels=FRAME_SIDE**2).pictures())
                 if isinstance(item, str)
                 else _small(item)
-                for item in shown
+                for item in images
             ]
         except (OSError, ValueError, SyntaxError, Warning):
             return []

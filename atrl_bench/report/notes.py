@@ -38,12 +38,12 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
     yield from _who_judged(cells.values())
     yield from _account(cells[row.id, column] for row in source.definition.rows for column in source.columns)
     if ties:
-        places = ", ".join(
+        highest = ", ".join(
             f"{column_label(source.definition, tie.column)} ({row_label(source.definition, tie.row)}; "
             f"{tie.num_tied} of {tie.num_rivals})"
             for tie in ties
         )
-        yield f"Highest, but not bold because other rows cannot be told apart from it: {places}."
+        yield f"Highest, but not bold because other rows cannot be told apart from it: {highest}."
 
 
 def _how_to_read(source: TableSource) -> Iterable[str]:

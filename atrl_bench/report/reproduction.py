@@ -110,16 +110,16 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) ->
     gain, claimed = cell.difference.estimate, float(printed.difference) / 100
     noise = _noise(gain)
     here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
-    said = f"the paper's {numbers.signed(claimed)}"
+    paper_gain = f"the paper's {numbers.signed(claimed)}"
     if noise is None:
         return "not comparable", f"Not comparable: {here} has no interval."
     if abs(gain.mean - claimed) > noise:
         way = "less" if gain.mean < claimed else "more"
-        return "not reproduced", f"Not reproduced: {here}, {way} than {said} by more than the noise of both."
+        return "not reproduced", f"Not reproduced: {here}, {way} than {paper_gain} by more than the noise of both."
     is_clear = abs(gain.mean) > gain.half_width()
     if is_clear and gain.mean * claimed > 0:
-        return "reproduced", f"Reproduced: {here}, as {said}, and different from zero."
-    return "within noise", f"Within noise: {here} agrees with {said} and with no gain at all."
+        return "reproduced", f"Reproduced: {here}, as {paper_gain}, and different from zero."
+    return "within noise", f"Within noise: {here} agrees with {paper_gain} and with no gain at all."
 
 
 def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Reproduction, str]:

@@ -224,8 +224,8 @@ def terminal_text(table: Table) -> Text:
 
 def _note_lines(note: str) -> list[str]:
     """Return a note in lines of a terminal; a command that it ends with has lines of its own, to be copied."""
-    said, colon, command = note.partition(": atrl-bench ")
-    lines = folded(f"{said}{colon[:1]}", first="· ", rest="  ")
+    sentence, colon, command = note.partition(": atrl-bench ")
+    lines = folded(f"{sentence}{colon[:1]}", first="· ", rest="  ")
     return [*lines, *command_lines(f"atrl-bench {command}")] if command else lines
 
 

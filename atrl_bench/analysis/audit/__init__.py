@@ -21,12 +21,12 @@ __all__ = ["AuditFinding", "Section", "audit"]
 def audit(tables: Sequence[str] | None = None) -> list[Section]:
     """Return everything that the paper's printed numbers say about each other, for these tables or for all."""
     scores = load_scores()
-    known = list(dict.fromkeys(score.table for score in scores))
+    printed = list(dict.fromkeys(score.table for score in scores))
     for table in tables or ():
-        if table not in known:
-            raise UnknownNameError("table with printed scores", table, known)
+        if table not in printed:
+            raise UnknownNameError("table with printed scores", table, printed)
     scores = [score for score in scores if not tables or score.table in tables]
-    claims, names = load_claims(), [name for name in known if not tables or name in tables]
+    claims, names = load_claims(), [name for name in printed if not tables or name in tables]
     return [
         arithmetic(scores, load_derived(names)),
         prose(scores, claims.claims, claims.orders),

@@ -106,9 +106,11 @@ def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]
 
 
 def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> AuditFinding:
-    readings = {found.reading for found in fits}
+    readings = {size_fit.reading for size_fit in fits}
     if "confirmed" in readings:
-        best = min((found for found in fits if found.reading == "confirmed"), key=lambda found: found.tail)
+        best = min(
+            (size_fit for size_fit in fits if size_fit.reading == "confirmed"), key=lambda size_fit: size_fit.tail
+        )
         outcome, sure = "holds", f"{best.what}; chance does this {_once_in(best.tail)}"
     elif readings == {"ruled out"}:
         outcome, sure = "fails", "certain, if none of these sizes is wrong and the scores are counts of right answers"
@@ -125,14 +127,14 @@ def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Audit
             "task": members[0].task,
             "sizes": [
                 {
-                    "total": found.total,
-                    "what": found.what,
-                    "fits": found.num_fits,
-                    "by_chance": round(found.expected, 2),
-                    "reading": found.reading,
-                    "impossible": [str(s.value) for s in members if not is_possible(s.value, found.total)],
+                    "total": size_fit.total,
+                    "what": size_fit.what,
+                    "fits": size_fit.num_fits,
+                    "by_chance": round(size_fit.expected, 2),
+                    "reading": size_fit.reading,
+                    "impossible": [str(s.value) for s in members if not is_possible(s.value, size_fit.total)],
                 }
-                for found in fits
+                for size_fit in fits
             ],
         },
     )

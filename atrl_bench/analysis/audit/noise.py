@@ -119,12 +119,12 @@ def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[S
 
 def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
     """Return each column's best score with the second best, unless that pair is compared already."""
-    found = []
+    pairs = []
     for table, column in dict.fromkeys((s.table, s.column) for s in scores):
         ranked = sorted((s for s in scores if (s.table, s.column) == (table, column)), key=lambda s: -s.value)
         if len(ranked) > 2 and ranked[0].compared_with != ranked[1].row and ranked[0].value > ranked[1].value:
-            found.append((ranked[0], ranked[1]))
-    return found
+            pairs.append((ranked[0], ranked[1]))
+    return pairs
 
 
 def _bounds(score: Score, other: Score, size: Size) -> Bounds:
@@ -132,26 +132,26 @@ def _bounds(score: Score, other: Score, size: Size) -> Bounds:
 
 
 def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
-    found = _bounds(score, other, size)
+    limits = _bounds(score, other, size)
     sure = {
         "beyond noise": "for these problems, even if the rows were unrelated",
         "noise": "too few problems for this difference, however the answers are paired",
-        "undecided": f"chance, if more than {100 * found.max_changed:.1f} % of the problems changed sides",
-    }[found.reading]
+        "undecided": f"chance, if more than {100 * limits.max_changed:.1f} % of the problems changed sides",
+    }[limits.reading]
     return AuditFinding(
         where=f"{score.table}: {score.row_label} against {other.row_label}, {score.column_label}",
         printed=f"{score.value} and {other.value}",
-        computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * found.unpaired_stderr:.1f} "
+        computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * limits.unpaired_stderr:.1f} "
         f"(n = {size.problems})",
-        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[found.reading],  # type: ignore[arg-type]
+        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[limits.reading],  # type: ignore[arg-type]
         sure=sure,
         details={
-            "reading": found.reading,
+            "reading": limits.reading,
             "difference": float(score.value - other.value),
             "problems": size.problems,
-            "unpaired_stderr": found.unpaired_stderr,
-            "best_case_p": found.best_case_p,
-            "max_changed": found.max_changed,
+            "unpaired_stderr": limits.unpaired_stderr,
+            "best_case_p": limits.best_case_p,
+            "max_changed": limits.max_changed,
         },
     )
 

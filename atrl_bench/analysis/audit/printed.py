@@ -8,7 +8,7 @@ claim with the formula that checks it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -151,7 +151,7 @@ class Claims(_ClaimSettings):
 
 def load_scores() -> list[Score]:
     """Return every printed score of every table, in the order of the tables."""
-    found = []
+    scores = []
     for table in list_tables():
         definition = load_table(table)
         printed, spreads = load_paper_scores(definition), load_paper_spreads(definition)
@@ -159,16 +159,15 @@ def load_scores() -> list[Score]:
             for column in definition.columns:
                 if (row.id, column.id) in printed:
                     at = row.id, column.id
-                    found.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
-    return found
+                    scores.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
+    return scores
 
 
-def load_derived(known: Iterable[str]) -> list[Derived]:
-    """Return the printed averages and changes of the tables in `known`."""
+def load_derived(tables: Collection[str]) -> list[Derived]:
+    """Return the printed averages and changes of these tables."""
     path = folder("reports") / "paper" / "audit" / "derived.csv"
     if not path.is_file():
         return []
-    tables = set(known)
     with path.open(encoding="utf-8", newline="") as file:
         records = list(csv.DictReader(file))
     return [

@@ -15,8 +15,8 @@ DENSITY, CUT, RANDOM_CUT, ENTROPY = "credit/edge_density", "credit/cut", "credit
 
 def make(source: Source) -> Drawing:
     """Return the figure of every finished training that built graphs."""
-    found = trainings(source)
-    curves = {name: bands(found, name) for name in (DENSITY, CUT, RANDOM_CUT, ENTROPY)}
+    runs = trainings(source)
+    curves = {name: bands(runs, name) for name in (DENSITY, CUT, RANDOM_CUT, ENTROPY)}
     if not curves[DENSITY]:
         raise source.missing(
             f"No training in {source.run_dir.root} built a token graph.", "Only rows with AT-RL's credit do."

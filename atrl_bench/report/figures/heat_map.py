@@ -52,10 +52,10 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     """Return the figure of one response; of an answer to a video, or to words alone, without a picture."""
     boxes = laid_out(credit.texts[:MAX_TOKENS])
     num_lines = boxes[-1].line + 1
-    asked = _wrapped(plain(question, 240), 34)
-    height = max(2.9 + 0.18 * len(asked), 1.1 + num_lines * LINE_HEIGHT / 72)
-    figure, (shown, text) = sheet(10.2, height, ncols=2, width_ratios=[1, 2.35])
-    _image(shown, images, asked)
+    question_lines = _wrapped(plain(question, 240), 34)
+    height = max(2.9 + 0.18 * len(question_lines), 1.1 + num_lines * LINE_HEIGHT / 72)
+    figure, (image_panel, text) = sheet(10.2, height, ncols=2, width_ratios=[1, 2.35])
+    _image(image_panel, images, question_lines)
     top = top_tokens(credit.credit_T)
     low, high = min(credit.credit_T), max(credit.credit_T)
     for t, box in enumerate(boxes):
@@ -109,20 +109,20 @@ def laid_out(texts: Sequence[str]) -> list[Box]:
     boxes = []
     x, line = 0.0, 0
     for text in texts:
-        shown = plain(text, 40) if text.strip() else ("⟨end⟩" if not text else "")
-        width = text_width(shown, SIZE) + 3 if shown else 0.42 * SIZE
-        if text.startswith(" ") and shown and x:
+        visible_text = plain(text, 40) if text.strip() else ("⟨end⟩" if not text else "")
+        width = text_width(visible_text, SIZE) + 3 if visible_text else 0.42 * SIZE
+        if text.startswith(" ") and visible_text and x:
             x += 0.28 * SIZE
         if x + width > WIDTH and x:
             x, line = 0.0, line + 1
-        boxes.append(Box(x, line, width, shown))
+        boxes.append(Box(x, line, width, visible_text))
         x += width + 1
         if "\n" in text:
             x, line = 0.0, line + 1
     return boxes
 
 
-def _image(panel: Any, images: Sequence[Image], asked: Sequence[str]) -> None:
+def _image(panel: Any, images: Sequence[Image], question_lines: Sequence[str]) -> None:
     import numpy as np
 
     for image in images:
@@ -134,7 +134,7 @@ def _image(panel: Any, images: Sequence[Image], asked: Sequence[str]) -> None:
     _bare(panel)
     for spine in panel.spines.values() if images else ():
         spine.set(visible=True, color=LINE)
-    panel.set_xlabel("\n".join(asked), fontsize=9, loc="left", labelpad=8)
+    panel.set_xlabel("\n".join(question_lines), fontsize=9, loc="left", labelpad=8)
 
 
 def _wrapped(text: str, width: int) -> list[str]:

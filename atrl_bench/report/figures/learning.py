@@ -24,8 +24,8 @@ PANELS = {
 
 def make(source: Source) -> Drawing:
     """Return the figure of every finished training in the run folder."""
-    found = trainings(source)
-    curves = {name: bands(found, name) for name in PANELS}
+    runs = trainings(source)
+    curves = {name: bands(runs, name) for name in PANELS}
     if not curves["accuracy"]:
         raise source.missing(f"No training in {source.run_dir.root} has learning curves.", "None of them has finished.")
     return picture(curves)

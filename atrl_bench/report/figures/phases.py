@@ -116,10 +116,10 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
     _percent_axis(paper)
     name_bars(paper, ["Paper"])
     mark_published(paper, f"one A100; without generation, and adding up to {start:.1f} %")
-    said = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
+    in_words = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
     description = (
         "Stacked bars of the share of each phase of a training step, one bar for each method. What credit adds "
-        f"(attention rows, graph and credit): {said or 'no method here has it'}. In a panel of its own the "
+        f"(attention rows, graph and credit): {in_words or 'no method here has it'}. In a panel of its own the "
         "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
     )
     return Drawing("Phases of a training step", description, figure, rows)

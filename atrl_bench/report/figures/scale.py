@@ -69,13 +69,13 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
 def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Drawing:
     """Return the figure of measured points and of printed ones, in panels that share no axis."""
     figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
-    places = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
-    paper_places = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
+    positions = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
+    paper_positions = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
     for column, (task, title) in enumerate(TASKS.items()):
         top, bottom = panels[0][column], panels[1][column]
-        _draw(top, [p for p in measured if p.task == task], places)
+        _draw(top, [p for p in measured if p.task == task], positions)
         top.set_title(f"{title}, measured, profile {plain(profile)}")
-        _draw(bottom, [p for p in printed if p.task == task], paper_places)
+        _draw(bottom, [p for p in printed if p.task == task], paper_positions)
         mark_published(bottom, f"{title}, as the paper's tables print it")
         bottom.set_xlabel("Parameters")
     rows: list[dict[str, Any]] = [
@@ -103,13 +103,13 @@ def _said(points: Sequence[Point]) -> str:
     )
 
 
-def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> None:
+def _draw(panel: Axes, points: Sequence[Point], positions: Mapping[str, int]) -> None:
     sizes = sorted({point.num_parameters for point in points})
-    for method, index in places.items():
+    for method, index in positions.items():
         own = sorted((p for p in points if p.method == method), key=lambda p: p.num_parameters)
         if own:
             # Methods at one size stand side by side.
-            aside = index - (min(places.values()) + max(places.values())) / 2
+            aside = index - (min(positions.values()) + max(positions.values())) / 2
             x = [sizes.index(point.num_parameters) + 0.06 * aside for point in own]
             # No score is below 0 or above 100, wherever half a width would reach.
             ends = [[min(p.half_width, p.percent) for p in own], [min(p.half_width, 100 - p.percent) for p in own]]
@@ -122,7 +122,7 @@ def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> No
     panel.set_ylim(max(low, -3), min(high, 103))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     if points:
-        panel.legend(loc="best", fontsize=9 if len(places) <= 4 else 8)
+        panel.legend(loc="best", fontsize=9 if len(positions) <= 4 else 8)
 
 
 def _size(num_parameters: float) -> str:

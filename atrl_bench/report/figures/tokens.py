@@ -59,9 +59,9 @@ def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
         for text, value, looked in zip(one.texts, one.credit_T, one.connectivity_T, strict=True):
             credit[token_text(text)].append(value)
             connectivity[token_text(text)].append(looked)
-    found = [
+    averages = [
         Word(text, len(values), sum(values) / len(values), sum(connectivity[text]) / len(values))
         for text, values in credit.items()
         if len(values) >= min_count
     ]
-    return sorted(found, key=lambda word: (-word.mean_credit, word.text))
+    return sorted(averages, key=lambda word: (-word.mean_credit, word.text))

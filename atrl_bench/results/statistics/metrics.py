@@ -85,11 +85,11 @@ class ScoredSamples:
         """Return the composite number as a function of the weights of `problems`."""
         assert self.maker is not None
         statistic = self.maker(self.problems)
-        place = {problem.problem_id: i for i, problem in enumerate(self.problems)}
-        scores_RP = np.full((self.num_repeats, len(place)), np.nan)
+        position = {problem.problem_id: i for i, problem in enumerate(self.problems)}
+        scores_RP = np.full((self.num_repeats, len(position)), np.nan)
         for sample in self.samples:
             if sample.response.repeat < self.num_repeats and sample.score is not None:
-                scores_RP[sample.response.repeat, place[sample.problem.problem_id]] = sample.score
+                scores_RP[sample.response.repeat, position[sample.problem.problem_id]] = sample.score
         # A repeat that was never run takes no part; one answer that is missing has no weight.
         judged_RP = [~np.isnan(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
         known_RP = [np.nan_to_num(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
@@ -105,11 +105,11 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
     """Return the statistic a metric asks for ("mean" for acc@1 and mean@N, else a name the task defines) and its N."""
     if metric == "acc@1":
         return "mean", 1
-    known = ["mean", *(statistics or {})]
-    found = re.fullmatch(r"(.+)@([1-9]\d*)", metric)
-    if not found or found[1] not in known:
-        raise UnknownNameError("metric", metric, ["acc@1", *(f"{name}@8" for name in known)])
-    return found[1], int(found[2])
+    names = ["mean", *(statistics or {})]
+    match = re.fullmatch(r"(.+)@([1-9]\d*)", metric)
+    if not match or match[1] not in names:
+        raise UnknownNameError("metric", metric, ["acc@1", *(f"{name}@8" for name in names)])
+    return match[1], int(match[2])
 
 
 def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
