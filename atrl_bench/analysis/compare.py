@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any, Literal
 
+from atrl_bench.analysis.flatten import flat
 from atrl_bench.analysis.task_scores import scored, statistics_of
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
-from atrl_bench.experiments.flatten import flat
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
 from atrl_bench.records import Block, Record, Rows

@@ -398,7 +398,6 @@ def file_name(name: str) -> str:
 
 
 def _names(row: str, column: str) -> Iterator[str]:
-    """Yield the file names of a cell's parts."""
     name = file_name(f"{row}.{column}")
     yield f"{name}.html"
     number = 2

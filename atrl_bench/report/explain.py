@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.analysis.flatten import flat
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition
-from atrl_bench.experiments.flatten import flat
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import Plan, cell_keys, read_table, seeds_options
 from atrl_bench.models.prompts import TEMPLATES, choose_template

@@ -220,7 +220,7 @@ def _about_credit(default: AnchorScore, credit: Mapping[tuple[str, str], AnchorS
     own, literal = credit.get(("default", "atrl, own rows")), credit.get(("literal", "atrl"))
     if sinks is not None:
         yield (
-            f"Footprint: AT-RL's credit has {_auc(default)} without sinks, {_auc(sinks)} with "
+            f"Attention rows: AT-RL's credit has {_auc(default)} without sinks, {_auc(sinks)} with "
             f"({_against(default, sinks)})."
         )
     if own is not None and literal is not None:

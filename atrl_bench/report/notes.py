@@ -73,7 +73,7 @@ def _what_was_trained(source: TableSource) -> Iterable[str]:
         else:
             yield (
                 f"{len(seeds)} training seeds ({', '.join(map(str, seeds))}): a score is the mean over seeds; the "
-                "spread over seeds stands with each opened number."
+                "page shows the spread over seeds behind each number."
             )
     models = dict.fromkeys(filter(None, map(definition.model_of, definition.rows)))
     if models and source.profile.generated_data:

@@ -97,7 +97,6 @@ def _fit_of(members: Sequence[Score], size: Size, repeats: int) -> Fit:
 
 
 def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]]]:
-    """Return the scores by (table, task)."""
 
     def key(score: Score) -> tuple[str, str]:
         return score.table, score.task
