@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PROBLEMS = 60  # more would change no digit that is printed
+CSV_FIELDS = {  # of the CSV, each with the field of a score
+    "part": "part",
+    "preset": "preset",
+    "setting": "setting",
+    "rows": "reading",
+    "bias_corrected": "corrected",
+    "mean_auc": "mean",
+    "standard_error": "standard_error",
+    "num_problems": "num_problems",
+}
 LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", False)]
 
 
@@ -60,16 +70,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
 
 def csv_row(score: AnchorScore) -> dict[str, Any]:
     """Return a score as the CSV beside the figure has it."""
-    return {
-        "part": score.part,
-        "preset": score.preset,
-        "setting": score.setting,
-        "rows": score.reading,
-        "bias_corrected": int(score.corrected),
-        "mean_auc": score.mean,
-        "standard_error": score.standard_error,
-        "num_problems": score.num_problems,
-    }
+    return {name: int(v) if isinstance(v := getattr(score, of), bool) else v for name, of in CSV_FIELDS.items()}
 
 
 def read_scores(path: Path) -> list[AnchorScore]:
@@ -78,23 +79,16 @@ def read_scores(path: Path) -> list[AnchorScore]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    types: dict[str, Callable[[str], Any]] = {
+        "corrected": lambda text: bool(int(text)),
+        "mean": float,
+        "standard_error": float,
+        "num_problems": int,
+    }
     try:
-        return [_score(row) for row in rows]
+        return [AnchorScore(**{of: types.get(of, str)(row[name]) for name, of in CSV_FIELDS.items()}) for row in rows]
     except (KeyError, TypeError, ValueError):
         return []
-
-
-def _score(row: Mapping[str, str]) -> AnchorScore:
-    return AnchorScore(
-        part=row["part"],
-        setting=row["setting"],
-        reading=row["rows"],
-        corrected=row["bias_corrected"] == "1",
-        mean=float(row["mean_auc"]),
-        standard_error=float(row["standard_error"]),
-        num_problems=int(row["num_problems"]),
-        preset=row["preset"],
-    )
 
 
 def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:

@@ -129,6 +129,26 @@ def no_grid(panel: Axes, *axes: str) -> None:
         panel.grid(visible=False, axis=axis)  # type: ignore[arg-type]
 
 
+def bare(panel: Axes) -> None:
+    """Take everything off a panel that is not drawn into it."""
+    panel.grid(visible=False)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    for spine in panel.spines.values():
+        spine.set_visible(False)
+
+
+def percent_ticks(panel: Axes) -> None:
+    """Let a panel's x axis have ticks at every 20 %."""
+    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+
+
+def number_on_bar(panel: Axes, x: float, y: float, text: str) -> None:
+    """Write a number where it can be read whatever the hatching behind it."""
+    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
+    panel.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+
+
 def whole_numbers(panel: Axes) -> None:
     """Let a panel's x axis have ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator

@@ -23,6 +23,8 @@ from atrl_bench.report.figures.drawing import (
     Drawing,
     mark_published,
     name_bars,
+    number_on_bar,
+    percent_ticks,
     plain,
     sheet,
 )
@@ -104,11 +106,11 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
         shares.barh(bars, widths, left=left, height=0.62, color=colour, hatch=hatch, edgecolor=PAGE, label=kind)
         for y, width, start, count in zip(bars, widths, left, counts, strict=True):
             if width >= 4:
-                box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-                shares.text(start + width / 2, y, f"{count:,}", ha="center", va="center", fontsize=9, bbox=box)
+                number_on_bar(shares, start + width / 2, y, f"{count:,}")
         left = [start + width for start, width in zip(left, widths, strict=True)]
     name_bars(shares, [b.method for b in breakdowns])
-    _percent(shares)
+    shares.set_xlim(0, 104)
+    percent_ticks(shares)
     shares.set_title(f"Measured: {plain(label, 80)}; the numbers are answers")
     shares.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13 - 0.25 / len(breakdowns)), ncols=4)
     accuracies = [float(row["accuracy_percent"]) for row in printed]
@@ -116,7 +118,8 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
     for y, accuracy in enumerate(accuracies):
         paper.text(accuracy + 1, y, f"{accuracy:.1f} % correct", va="center", fontsize=9, color=INK)
     name_bars(paper, [row["method"] for row in printed])
-    _percent(paper)
+    paper.set_xlim(0, 104)
+    percent_ticks(paper)
     mark_published(paper, f"{printed[0]['num_problems']} problems; of the kinds of errors it prints no number")
     rows: list[dict[str, Any]] = [
         {
@@ -146,8 +149,3 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
         + "."
     )
     return Drawing("Error breakdown", description, figure, rows)
-
-
-def _percent(panel: Any) -> None:
-    panel.set_xlim(0, 104)
-    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit, prompts_of_cell
 from atrl_bench.report.figures.clusters import case
-from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, Drawing, plain, sheet
+from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 from atrl_bench.report.figures.words import text_width
@@ -72,7 +72,7 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     text.set(xlim=(-4, WIDTH + 4), ylim=(0.8 * LINE_HEIGHT - depth, 0.8 * LINE_HEIGHT))
     _legend(text, -(num_lines + 0.35) * LINE_HEIGHT, low, high)
     text.set_title(f"Measured: {plain(label, 80)}")
-    _bare(text)
+    bare(text)
     rows: list[dict[str, Any]] = [
         {
             "position": t,
@@ -131,7 +131,7 @@ def _image(panel: Any, images: Sequence[Image], question_lines: Sequence[str]) -
         panel.imshow(np.asarray(small), interpolation="nearest")
     if not images:
         panel.text(0.5, 0.5, "no still image", ha="center", va="center", transform=panel.transAxes, color=SOFT)
-    _bare(panel)
+    bare(panel)
     for spine in panel.spines.values() if images else ():
         spine.set(visible=True, color=LINE)
     panel.set_xlabel("\n".join(question_lines), fontsize=9, loc="left", labelpad=8)
@@ -155,11 +155,3 @@ def _legend(panel: Any, y: float, low: float, high: float) -> None:
         panel.add_patch(_rectangle(66 + 18 * step, y - 6, 18, 12, DARKEST * step / 5))
     panel.text(180, y, f"{high:.2f}", fontsize=9, color=SOFT, va="center")
     panel.text(220, y, "underlined: as much as the 15 % with the most", fontsize=9, color=SOFT, va="center")
-
-
-def _bare(panel: Any) -> None:
-    panel.grid(visible=False)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)

@@ -14,6 +14,8 @@ from atrl_bench.report.figures.drawing import (
     Drawing,
     mark_published,
     name_bars,
+    number_on_bar,
+    percent_ticks,
     plain,
     sheet,
 )
@@ -77,7 +79,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         )
         for y, (bar, label, share) in enumerate(zip(bars, labels, shares, strict=True)):
             if share >= 7:
-                _number(measured, bar.get_x() + share / 2, y, share)
+                number_on_bar(measured, bar.get_x() + share / 2, y, f"{share:.0f} %")
             left[label] += share
             if phase in seconds[label]:
                 rows.append(_row("measured", label, phase, seconds[label][phase], share))
@@ -129,11 +131,6 @@ def _row(source: str, method: str, phase: str, seconds: float | None, percent: f
     return {"source": source, "method": method, "phase": phase, "seconds": seconds, "percent": percent}
 
 
-def _number(panel: Axes, x: float, y: float, share: float) -> None:
-    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-    panel.text(x, y, f"{share:.0f} %", ha="center", va="center", fontsize=9, bbox=box)
-
-
 def _percent_axis(panel: Axes) -> None:
-    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+    percent_ticks(panel)
     panel.spines["left"].set_visible(False)

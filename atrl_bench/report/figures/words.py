@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, Drawing, plain, sheet
+from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import Word, answers, words
 
@@ -137,14 +137,14 @@ def _first_free(
 
 def _cloud(panel: Axes, placements: Sequence[Placed], colour: str) -> None:
     panel.set(xlim=(-WIDTH / 2, WIDTH / 2), ylim=(-HEIGHT / 2, HEIGHT / 2))
-    _bare(panel)
+    bare(panel)
     for one in placements:
         panel.text(one.x, one.y, one.word.text, fontsize=one.size, color=colour, ha="center", va="center_baseline")
 
 
 def _table(panel: Axes, listed: Sequence[Word]) -> None:
     panel.set(xlim=(0, 1), ylim=(NUM_LISTED + 0.5, -0.9))
-    _bare(panel)
+    bare(panel)
     for head, x, side in HEADS:
         panel.text(x, -0.35, head, ha=side, va="center", color=SOFT, fontsize=9)
     panel.plot([0, 1], [0.1, 0.1], color=LINE, linewidth=1)
@@ -152,11 +152,3 @@ def _table(panel: Axes, listed: Sequence[Word]) -> None:
         fields = (word.text, f"{word.mean_credit:.3f}", f"{word.mean_connectivity:.3f}", f"{word.count:,}")
         for field, (_, x, side) in zip(fields, HEADS, strict=True):
             panel.text(x, index - 0.25, field, ha=side, va="center", fontsize=9.5)
-
-
-def _bare(panel: Axes) -> None:
-    panel.grid(visible=False)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)
