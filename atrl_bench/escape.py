@@ -60,8 +60,8 @@ def visible(text: str) -> str:
     """Return the text with its control, invisible and reordering characters spelt out: ESC becomes <U+001B>."""
     if text.isascii() and text.isprintable():
         return text
-    spelt = _INVISIBLE.sub(lambda found: f"<U+{ord(found.group()):04X}>", text)
-    return _SURROGATE.sub(lambda found: f"<U+{ord(found.group()):04X}>", spelt)
+    spelt = _INVISIBLE.sub(lambda match: f"<U+{ord(match.group()):04X}>", text)
+    return _SURROGATE.sub(lambda match: f"<U+{ord(match.group()):04X}>", spelt)
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.answers import Answers, CreditOf
+from atrl_bench.report.answers import AnswerSource, CreditOf
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Table
@@ -230,7 +230,7 @@ def make_report():
             table = build_table(
                 definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds)
             )
-            answers = Answers(store, keys, None, definition.baseline, credit_of, max_problems)
+            answers = AnswerSource(store, keys, None, definition.baseline, credit_of, max_problems)
             write_report(table, run_dir.reports, answers)
         write_index(run_dir)
         return run_dir

@@ -12,13 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from atrl_bench.credit.config import CreditConfig
 from atrl_bench.experiments.answer_credit import READINGS, read_again
+from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
+from atrl_bench.models.local import LocalModel, Prompt
+from atrl_bench.models.templates import TEMPLATES, render
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from atrl_bench.credit import AttentionRows
-    from atrl_bench.models.local import LocalModel, Prompt
 
 MAX_LAYERS = 8  # of a deep model: the last ones
 NUM_DRAWS = 5  # of the rule that deals weights at random
@@ -55,28 +61,21 @@ class KnownProblem:
 
 def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
     """Return generated problems over test scans in a row, in every template of the evaluation."""
-    import numpy as np
-
-    from atrl_bench.mini.drawing import draw
-    from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
-    from atrl_bench.models.local import Prompt
-    from atrl_bench.models.templates import TEMPLATES, render
-
     rng = np.random.default_rng(seed)
     kinds = [kind for kind in KINDS.values() if kind.layout == "row"]
-    found = []
+    problems = []
     for index in range(count):
         problem = draw_problem(kinds[index % len(kinds)], "test", rng)
         text = render(problem.question, index % len(TEMPLATES))
         messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
         prompt = Prompt(str(index), messages, [draw(problem)])
-        found.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
-    return found
+        problems.append(KnownProblem(prompt, grounded_response(problem), problem.transcription))
+    return problems
 
 
 def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:
     """Return the scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
-    from atrl_bench.credit import transcribed_tokens
+    from atrl_bench.credit.anchors import transcribed_tokens
 
     num_layers = min(MAX_LAYERS, model.model.config.get_text_config().num_hidden_layers)
     attention_B: dict[tuple[str, int], list[AttentionRows]] = {}
@@ -102,7 +101,7 @@ def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorSco
 
 def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
     """Return the rows of the layer that a mean over `count` layers has and one over one less has not."""
-    from atrl_bench.credit import AttentionRows
+    from atrl_bench.credit.attention_rows import AttentionRows
 
     return [
         AttentionRows((count * mean.rows_TS - (count - 1) * less.rows_TS).clamp(min=0), mean.visual_S)
@@ -118,7 +117,7 @@ def _connectivity(
     attention_B: Sequence[AttentionRows],
     anchors: Sequence[Tensor],
 ) -> AnchorScore:
-    from atrl_bench.credit import CreditConfig, token_credit
+    from atrl_bench.credit.rules import token_credit
 
     rule = "raw_attention" if corrected else "without_bias_correction"
     config = CreditConfig()
@@ -129,7 +128,7 @@ def _connectivity(
 def _credit_scores(
     attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
 ) -> Iterator[AnchorScore]:
-    from atrl_bench.credit import RULES, CreditConfig, token_credit
+    from atrl_bench.credit.rules import RULES, token_credit
 
     presets = {name: CreditConfig.preset(name) for name in ("literal", "default")}
     settings = [
@@ -156,7 +155,7 @@ def _score(
     part: str, setting: str, reading: str, corrected: bool, anchors: Sequence[Tensor], *draws: Sequence[Tensor]
 ) -> AnchorScore:
     """Return the mean over problems of the mean over draws of the random numbers, where there are several."""
-    from atrl_bench.credit import anchor_auc
+    from atrl_bench.credit.anchors import anchor_auc
 
     aucs = [
         statistics.fmean(anchor_auc(value_T, anchor_T) for value_T in values)

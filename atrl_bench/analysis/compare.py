@@ -8,152 +8,214 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+from atrl_bench.analysis.flatten import flat
+from atrl_bench.analysis.task_scores import scored, statistics_of
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.escape import one_line
-from atrl_bench.experiments.flatten import flat
+from atrl_bench.evaluation.tasks import Suite, expand, list_suites
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile
+from atrl_bench.models.local import find_model
+from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import (
-    Answers,
     Estimate,
+    ScoredSamples,
     benjamini_hochberg,
-    difference,
-    score,
     suite_difference,
     suite_score,
 )
 from atrl_bench.results.store import Cell, Store
 
-if TYPE_CHECKING:
-    from atrl_bench.evaluation.tasks import Suite
-
 # What two cells of one task may differ in without a warning: which model, and how it is called.
 MODEL_FIELDS = ("model_digest", "model_name")
 
 
+@dataclass(frozen=True)
+class ModelDifference:
+    """Model a minus model b on one task or suite under one metric; `q` is p corrected for the number of tasks."""
+
+    task: str
+    kind: Literal["task", "suite"]
+    a: str
+    b: str
+    cell_a: str
+    cell_b: str
+    differs_in: list[str]
+    metric: str
+    score_a: Estimate
+    score_b: Estimate
+    difference: Estimate
+    p: float
+    test: str
+    num_a_better: int
+    num_b_better: int
+    num_common: int
+    q: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints of it; JSON has no word for "not a number"."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _estimate(v) if isinstance(v, Estimate) else _number(v) for name, v in values.items()}
+
+
+@dataclass(frozen=True)
+class ModelComparison(Record):
+    """Two models on every task and suite that was asked for."""
+
+    differences: tuple[ModelDifference, ...]
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what `--json` prints."""
+        return [difference.document() for difference in self.differences]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a table of all differences, what they may be of beside the model, and how to read them."""
+        if not self.differences:
+            yield "Nothing to compare."
+            return
+        yield Rows([("A", self.differences[0].a), ("B", self.differences[0].b)], indent=0, cut=True)
+        yield ""
+        yield Rows(list(self._rows()), head=("", "A", "B", "A − B", "95 %", "p"), right=range(1, 6), indent=0)
+        warnings = list(dict.fromkeys(f"{d.task}: {field}" for d in self.differences for field in d.differs_in))
+        if warnings:
+            yield ""
+            yield "Not the model alone differs (A's value, B's value):"
+            yield Rows([(warning,) for warning in warnings], cut=True)
+        yield ""
+        yield "Scores in percent. q: p corrected for the number of tasks (Benjamini–Hochberg)."
+
+    def _rows(self) -> Iterable[Sequence[str]]:
+        task = None
+        for d in self.differences:
+            if d.task != task:
+                task = d.task
+                mean_of = "mean of its tasks, " if d.kind == "suite" else ""
+                yield (f"{task} ({mean_of}{d.num_common:,} common problems)",)
+            scores = (numbers.percent(score.mean) for score in (d.score_a, d.score_b))
+            change = numbers.signed(d.difference.mean) if not math.isnan(d.difference.mean) else "–"
+            yield d.metric[:30], *scores, change, _interval(d.difference), _p(d.p)
+            q = "" if d.q is None else f"; q {_p(d.q)}"
+            yield (f"└ A better on {d.num_a_better:,}, B on {d.num_b_better:,}; {d.test}{q}",)
+
+
 def compare_models(
-    a: str,
-    b: str,
-    tasks: Sequence[str],
-    *,
-    profile: Profile,
-    workspace: Path | None = None,
-    data_dir: Path | None = None,
-    metrics: Sequence[str] | None = None,
-) -> list[dict[str, Any]]:
-    """Return a record for each task, metric and suite: both scores, the paired difference, its p and q, warnings.
+    a: str, b: str, tasks: Sequence[str], run_dir: RunDir, *, metrics: Sequence[str] | None = None
+) -> ModelComparison:
+    """Return both scores and the paired difference for each task, metric and suite.
 
     `a` and `b` are models as `evaluate` takes them, names of models that were evaluated, or keys of cells. `metrics`
     defaults to all that the two cells can be scored by.
     """
-    from atrl_bench.evaluation.tasks import expand, list_suites
-
-    run_dir = RunDir.at(workspace, profile, data_dir)
-    records: list[dict[str, Any]] = []
+    differences: list[ModelDifference] = []
     with Store.open(run_dir.store_path, read_only=True) as store:
         pairs = {info.name: _find_pair(store, a, b, info.name, run_dir) for info in expand(tasks)}
         for pair in pairs.values():
-            records += compare(store, pair[0].key, pair[1].key, metrics)
+            differences += compare(store, pair[0].key, pair[1].key, metrics).differences
         for suite in (suite for suite in list_suites() if suite.name in tasks):
-            records.append(_compare_suite(store, suite, pairs))
-    return with_q_values(records)
+            differences.append(_compare_suite(store, suite, pairs))
+    return ModelComparison(tuple(with_q_values(differences)))
 
 
-def compare(store: Store, cell_a: str, cell_b: str, metrics: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return a record for each metric of two cells of one task: a minus b."""
+def compare(store: Store, cell_a: str, cell_b: str, metrics: Sequence[str] | None = None) -> ModelComparison:
+    """Return the difference of two cells of one task under each metric."""
     a, b = _cell(store, cell_a), _cell(store, cell_b)
-    if a.spec["task"] != b.spec["task"]:
+    task = str(a.spec["task"])
+    if task != b.spec["task"]:
         raise MissingDataError(
-            f"Cell {cell_a} is of {a.spec['task']} and cell {cell_b} of {b.spec['task']}.",
+            f"Cell {cell_a} is of {task} and cell {cell_b} of {b.spec['task']}.",
             why="A difference is taken problem by problem, over one benchmark.",
             next_step="give two cells of one task",
         )
-    base = {"task": a.spec["task"], "kind": "task"} | _names(a, b) | {"differs_in": differences_beside_model(a, b)}
-    return [
-        base | _measured([_answers(store, a, metric)], [_answers(store, b, metric)], metric)
-        for metric in metrics or _metrics(a, b)
-    ]
+    samples = store.samples(a.key), store.samples(b.key)
+    differences = []
+    for metric in metrics or _metrics(a, b):
+        ours, theirs = ([scored(task, of_cell, metric)] for of_cell in samples)
+        differences.append(_difference(task, "task", [(a, b)], metric, ours, theirs))
+    return ModelComparison(tuple(differences))
 
 
-def _compare_suite(store: Store, suite: Suite, pairs: dict[str, tuple[Cell, Cell]]) -> dict[str, Any]:
-    """Return the record of a suite under the number it is quoted by: the mean of its parts' own numbers."""
-    from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.experiments.evaluate_command import headline_answers
-
+def _compare_suite(store: Store, suite: Suite, pairs: dict[str, tuple[Cell, Cell]]) -> ModelDifference:
+    """Return the difference under the number that the suite is quoted by: the mean of its parts' own numbers."""
     parts = [pairs[task] for task in suite.tasks]
     num_repeats = min(_num_repeats(*pair) for pair in parts)
     ours, theirs = (
-        [headline_answers(find_task(cell.spec["task"]), store.samples(cell.key), num_repeats) for cell in cells]
+        [scored(str(cell.spec["task"]), store.samples(cell.key), f"headline@{num_repeats}") for cell in cells]
         for cells in zip(*parts, strict=True)
     )
-    differing = sorted({field for a, b in parts for field in differences_beside_model(a, b)})
-    base = {"task": suite.name, "kind": "suite"} | _names(*parts[0]) | {"differs_in": differing}
-    return base | _measured(ours, theirs, "acc@1" if num_repeats == 1 else f"mean@{num_repeats}")
+    metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
+    return _difference(suite.name, "suite", parts, metric, ours, theirs)
+
+
+def _difference(
+    task: str,
+    kind: Literal["task", "suite"],
+    cells: Sequence[tuple[Cell, Cell]],
+    metric: str,
+    ours: Sequence[ScoredSamples],
+    theirs: Sequence[ScoredSamples],
+) -> ModelDifference:
+    a, b = cells[0]
+    difference, gains = suite_difference(ours, theirs), _gains(ours, theirs)
+    return ModelDifference(
+        task=task,
+        kind=kind,
+        a=a.spec["model_name"],
+        b=b.spec["model_name"],
+        cell_a=a.key,
+        cell_b=b.key,
+        differs_in=sorted({field for pair in cells for field in differences_beside_model(*pair)}),
+        metric=metric,
+        score_a=suite_score(ours),
+        score_b=suite_score(theirs),
+        difference=difference.estimate,
+        p=difference.p_value,
+        test=difference.test,
+        num_a_better=sum(gain > 0 for gain in gains),
+        num_b_better=sum(gain < 0 for gain in gains),
+        num_common=difference.estimate.num_problems,
+    )
+
+
+def _gains(ours: Iterable[ScoredSamples], theirs: Iterable[ScoredSamples]) -> list[float]:
+    """Return a's mean over the counted repeats minus b's, for each common problem."""
+    gains: list[float] = []
+    for one, other in zip(ours, theirs, strict=True):
+        scores_a, scores_b = one.scores, other.scores
+        gains += [scores_a[problem] - scores_b[problem] for problem in scores_a if problem in scores_b]
+    return gains
 
 
 def differences_beside_model(a: Cell, b: Cell) -> list[str]:
     """Return the settings two cells differ in beside the model, each as "name: a's value, b's value"."""
     ours, theirs = flat(a.spec), flat(b.spec)
-    fields = sorted((ours.keys() | theirs.keys()) - set(MODEL_FIELDS))
-    return [f"{f}: {ours.get(f)}, {theirs.get(f)}" for f in fields if ours.get(f) != theirs.get(f)]
+    names = sorted((ours.keys() | theirs.keys()) - set(MODEL_FIELDS))
+    return [f"{name}: {ours.get(name)}, {theirs.get(name)}" for name in names if ours.get(name) != theirs.get(name)]
 
 
-def with_q_values(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records with p-values corrected for how many tasks were compared, each metric for itself."""
-    corrected = [dict(record) for record in records]
-    for metric in {record["metric"] for record in records}:
+def with_q_values(differences: Sequence[ModelDifference]) -> list[ModelDifference]:
+    """Return the differences with p-values corrected for how many tasks were compared, each metric for itself."""
+    corrected = list(differences)
+    for metric in {difference.metric for difference in differences}:
         # A suite is made of tasks that are there already: it is not one comparison more.
-        family = [r for r in corrected if r["metric"] == metric and r["kind"] == "task" and r["p"] is not None]
-        for record, q in zip(family, benjamini_hochberg([record["p"] for record in family]), strict=True):
-            record["q"] = q
+        family = [
+            (index, d.p)
+            for index, d in enumerate(differences)
+            if d.metric == metric and d.kind == "task" and not math.isnan(d.p)
+        ]
+        q_values = benjamini_hochberg([p for _, p in family])
+        for (index, _), q in zip(family, q_values, strict=True):
+            corrected[index] = replace(corrected[index], q=q)
     return corrected
-
-
-def _measured(a: list[Answers], b: list[Answers], metric: str) -> dict[str, Any]:
-    found = difference(a[0], b[0]) if len(a) == 1 else suite_difference(a, b)
-    return {
-        "metric": metric,
-        "score_a": _estimate(score(a[0]) if len(a) == 1 else suite_score(a)),
-        "score_b": _estimate(score(b[0]) if len(b) == 1 else suite_score(b)),
-        "difference": _estimate(found.estimate),
-        "p": _number(found.p_value),
-        "q": None,
-        "test": found.test,
-        **_discordant(a, b),
-        "num_common": found.estimate.num_problems,
-    }
-
-
-def _discordant(a: Iterable[Answers], b: Iterable[Answers]) -> dict[str, int]:
-    """Return on how many common problems each side is the better one, by the mean over the counted repeats."""
-    gains = []
-    for one, other in zip(a, b, strict=True):
-        ours, theirs = one.scores, other.scores
-        gains += [ours[problem] - theirs[problem] for problem in ours if problem in theirs]
-    return {"num_a_better": sum(gain > 0 for gain in gains), "num_b_better": sum(gain < 0 for gain in gains)}
-
-
-def _answers(store: Store, cell: Cell, metric: str) -> Answers:
-    return Answers(store.samples(cell.key), metric, _statistics(cell.spec["task"]))
-
-
-def _statistics(task: str) -> dict[str, Any]:
-    from atrl_bench.evaluation.tasks import find_task
-
-    return dict(find_task(task).code.statistics)
 
 
 def _metrics(a: Cell, b: Cell) -> list[str]:
     """Return the metrics that both cells can be scored by: over as many repeats as the smaller of them has."""
     num_repeats = _num_repeats(a, b)
     means = ["acc@1"] if num_repeats == 1 else ["acc@1", f"mean@{num_repeats}"]
-    return means + [f"{name}@{num_repeats}" for name in _statistics(a.spec["task"])]
+    return means + [f"{name}@{num_repeats}" for name in statistics_of(a.spec["task"])]
 
 
 def _num_repeats(a: Cell, b: Cell) -> int:
@@ -178,8 +240,6 @@ def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tupl
 
 
 def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
-    from atrl_bench.models.local import find_model
-
     named = store.cell(model)
     if named is not None:
         return [named] if named.spec["task"] == task and named.state == "done" else []
@@ -199,68 +259,23 @@ def _cell(store: Store, key: str) -> Cell:
     return cell
 
 
-def _names(a: Cell, b: Cell) -> dict[str, str]:
-    return {"a": a.spec["model_name"], "b": b.spec["model_name"], "cell_a": a.key, "cell_b": b.key}
-
-
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     low, high = estimate.interval()
-    numbers_of = {name: _number(value) for name, value in asdict(estimate).items() if isinstance(value, (int, float))}
-    return numbers_of | {"low": _number(low), "high": _number(high)}
+    values = {name: value for name, value in asdict(estimate).items() if isinstance(value, (int, float))}
+    return {name: _number(value) for name, value in (values | {"low": low, "high": high}).items()}
 
 
-def _number(value: float) -> float | None:
-    # JSON has no word for "not a number".
+def _number(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-# In words -------------------------------------------------------------------------------------------------------------
-
-
-def compare_text(records: Sequence[dict[str, Any]]) -> str:
-    """Return the comparisons as a person reads them, eighty columns wide."""
-    if not records:
-        return "Nothing to compare."
-    a, b = (one_line(records[0][side])[:60] for side in ("a", "b"))
-    head = f"{'':<32} {'A':>6} {'B':>6} {'A − B':>7} {'95 %':>15} {'p':>7}"
-    lines, task = [f"A  {a}", f"B  {b}", "", head], None
-    for record in records:
-        if record["task"] != task:
-            task = record["task"]
-            what = "mean of its tasks, " if record["kind"] == "suite" else ""
-            lines.append(f"{task} ({what}{record['num_common']:,} common problems)")
-        score_a, score_b = (_percent(record[side]["mean"]) for side in ("score_a", "score_b"))
-        found = record["difference"]
-        lines.append(
-            f"  {record['metric'][:30]:<30} {score_a:>6} {score_b:>6} "
-            f"{_signed(found['mean']):>7} {_interval(found):>15} {_p(record['p']):>7}"
-        )
-        q = "" if record["q"] is None else f"; q {_p(record['q'])}"
-        lines.append(
-            f"    A better on {record['num_a_better']:,}, B on {record['num_b_better']:,}; {record['test']}{q}"
-        )
-    warnings = list(dict.fromkeys(f"{r['task']}: {field}" for r in records for field in r["differs_in"]))
-    if warnings:
-        lines += ["", "Not the model alone differs (A's value, B's value):"]
-        lines += [f"  {one_line(warning)[:77]}" for warning in warnings]
-    lines += ["", "Scores in percent. q: p corrected for the number of tasks (Benjamini–Hochberg)."]
-    return "\n".join(lines)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else numbers.percent(share)
-
-
-def _signed(share: float | None) -> str:
-    return "–" if share is None else numbers.signed(share)
-
-
-def _interval(found: dict[str, Any]) -> str:
-    if found["low"] is None:
+def _interval(difference: Estimate) -> str:
+    low, high = difference.interval()
+    if math.isnan(low):
         return "–"
-    low, high = max(found["low"], -1.0), min(found["high"], 1.0)  # cut off where no difference can be
-    return f"{numbers.signed(low, 1)} to {numbers.signed(high, 1)}"
+    # Cut off where no difference can be.
+    return f"{numbers.signed(max(low, -1.0), 1)} to {numbers.signed(min(high, 1.0), 1)}"
 
 
-def _p(value: float | None) -> str:
-    return "–" if value is None else numbers.p_value(value).removeprefix("= ")
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else numbers.p_value(value).removeprefix("= ")

@@ -213,11 +213,11 @@ def explain(
 
     Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
     """
+    from atrl_bench.cli.printing import show
     from atrl_bench.report import explain as explanation
 
     planned = _plan(table, profile, None, None, seeds, out, data_dir, quiet=as_json)
-    record = explanation.explain(planned, row, column)
-    _show(record, explanation.explain_text(record), as_json)
+    show(explanation.explain(planned, row, column), as_json)
 
 
 @app.command()
@@ -236,8 +236,9 @@ def figure(
     as_json: JsonOption = False,
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
+    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.report import figures
+    from atrl_bench.report.figures import draw as figures
     from atrl_bench.report.front_page import write_index
 
     run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
@@ -247,11 +248,11 @@ def figure(
 
         options["judge"] = JudgeConfig(judge_base_url, judge_model)
     if name == "all":
-        drawn, missing = figures.draw_all(run_dir, **options)
+        drawn = figures.draw_all(run_dir, **options)
     else:
-        drawn, missing = [figures.figure(name, run_dir, **options)], {}
+        drawn = figures.DrawnFigures((figures.figure(name, run_dir, **options),), {})
     write_index(run_dir)  # the front page shows the figures
-    typer.echo(figures.json_text(drawn, missing) if as_json else figures.summary(drawn, missing))
+    show(drawn, as_json)
 
 
 @app.command()
@@ -268,11 +269,12 @@ def audit(
     """
     from atrl_bench.analysis import audit as auditing
     from atrl_bench.experiments.run_dir import RunDir
+    from atrl_bench.report import audit_page
 
     sections = auditing.audit(_names(tables))
-    pages = auditing.write_audit(sections, RunDir.at(out, _profile(profile, quiet=True)).reports)
-    text = auditing.audit_text(sections, everything=everything)
-    _show(auditing.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
+    pages = audit_page.write_audit(sections, RunDir.at(out, _profile(profile, quiet=True)).reports)
+    text = audit_page.audit_text(sections, everything=everything)
+    _show(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", as_json)
 
 
 @app.command()
@@ -511,18 +513,12 @@ def compare(
 
     Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
     """
-    from atrl_bench.analysis import compare as comparison
+    from atrl_bench.analysis.compare import compare_models
+    from atrl_bench.cli.printing import show
+    from atrl_bench.experiments.run_dir import RunDir
 
-    records = comparison.compare_models(
-        a,
-        b,
-        _names(task) or [],
-        profile=_profile(profile, quiet=as_json),
-        workspace=out,
-        data_dir=data_dir,
-        metrics=_names(metric),
-    )
-    _show(records, comparison.compare_text(records), as_json)
+    run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
+    show(compare_models(a, b, _names(task) or [], run_dir, metrics=_names(metric)), as_json)
 
 
 @app.command()
@@ -538,11 +534,12 @@ def overlap(
 
     By normalised text and by picture; tables of the run folder show the count.
     """
-    from atrl_bench.analysis import contamination as leakage
+    from atrl_bench.analysis.contamination import overlap as find_overlap
+    from atrl_bench.cli.printing import show
+    from atrl_bench.experiments.run_dir import RunDir
 
-    settings = _profile(profile, quiet=as_json)
-    records = leakage.overlap(train, _names(tests) or [], profile=settings, workspace=out, data_dir=data_dir)
-    _show(records, leakage.overlap_text(records), as_json)
+    run_dir = RunDir.at(out, _profile(profile, quiet=as_json), data_dir)
+    show(find_overlap(train, _names(tests) or [], run_dir), as_json)
 
 
 # This machine and this folder -----------------------------------------------------------------------------------------
@@ -610,8 +607,8 @@ def overhead(
 @app.command()
 def export(
     form: Annotated[
-        Literal["parquet", "jsonl", "eval-results", "manifest"],
-        typer.Argument(help="samples as parquet or jsonl, scores as .eval_results YAML, digests of all files"),
+        Literal["parquet", "jsonl", "scores", "eval-results", "manifest"],
+        typer.Argument(help="samples as parquet or jsonl, scores as tables or .eval_results YAML, file digests"),
     ],
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
     check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
@@ -620,6 +617,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write what a run folder holds for other programs."""
+    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report import exports
 
@@ -627,13 +625,12 @@ def export(
     if check:
         if form != "manifest":
             raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
-        differences = exports.check_manifest(run_dir.root)
-        _show(differences, "\n".join(differences) or f"{run_dir.root} is what its manifest says.", as_json)
-        if differences:
+        manifest = exports.check_manifest(run_dir.root)
+        show(manifest, as_json)
+        if manifest.differences:
             raise typer.Exit(1)
         return
-    paths = exports.export(run_dir, form, out=to)
-    _show([str(path) for path in paths], exports.export_text(paths), as_json)
+    show(exports.export(run_dir, form, out=to), as_json)
 
 
 @app.command("list")

@@ -18,7 +18,8 @@ from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import Outcome, cell_keys, plan_table, render, run_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
-from atrl_bench.report.front_page import rendered, write_index
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.store import Store
 
@@ -115,7 +116,7 @@ def report_all(
     before the front page, which shows them.
     """
     run_dir = RunDir.at(workspace, profile, data_dir)
-    seeds = {name: document.get("seeds") for name, document in rendered(run_dir.reports).items()}
+    seeds = {name: table.seeds for name, table in rendered_tables(run_dir.reports).items()}
     pages = []
     for name in list_tables():
         plan = plan_table(name, profile=profile, workspace=workspace, seeds=seeds.get(name), data_dir=data_dir)
@@ -128,8 +129,9 @@ def report_all(
 
 def finish_folder(run_dir: RunDir) -> list[Path]:
     """Draw every figure that there is data for, then write the audit and the front page; return these two."""
-    from atrl_bench.analysis.audit import audit, write_audit
-    from atrl_bench.report.figures import draw_all
+    from atrl_bench.analysis.audit import audit
+    from atrl_bench.report.audit_page import write_audit
+    from atrl_bench.report.figures.draw import draw_all
 
     draw_all(run_dir)
     return [write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]

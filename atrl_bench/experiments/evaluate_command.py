@@ -13,7 +13,7 @@ from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 from atrl_bench.results.records import Sample
-from atrl_bench.results.statistics import Answers, Estimate, breakdown, score, suite_score
+from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
         "truncated": sum(sample.response.truncated for sample in samples),
         "states": dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         "headline": headline,
-        "scores": {metric: _interval(score(Answers(samples, metric, statistics))) for metric in metrics},
+        "scores": {metric: _interval(score(ScoredSamples(samples, metric, statistics))) for metric in metrics},
         "by": {by: _parts(samples, num_repeats, by)} if by else {},
         "variants": {name: _variant(samples, num_repeats, name) for name in _given(info, samples)},
         "judge": judge_summary(store, key),
@@ -87,7 +87,9 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
 
 
 def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, dict[str, float]]:
-    return {value: _interval(part) for value, part in breakdown(Answers(samples, f"mean@{num_repeats}"), by).items()}
+    return {
+        value: _interval(part) for value, part in breakdown(ScoredSamples(samples, f"mean@{num_repeats}"), by).items()
+    }
 
 
 def _given(info: Task, samples: Sequence[Sample]) -> list[str]:
@@ -103,7 +105,7 @@ def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> dict[str
         for sample in samples
         if sample.verdict is not None
     ]
-    return _interval(score(Answers(others, f"mean@{num_repeats}")))
+    return _interval(score(ScoredSamples(others, f"mean@{num_repeats}")))
 
 
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -123,9 +125,9 @@ def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> dict[s
     }
 
 
-def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) -> Answers:
+def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) -> ScoredSamples:
     """Return the samples under the number that the benchmark is quoted by."""
-    return Answers(samples, info.headline(num_repeats), info.code.statistics)
+    return ScoredSamples(samples, info.headline(num_repeats), info.code.statistics)
 
 
 def _num_repeats(samples: Sequence[Sample]) -> int:

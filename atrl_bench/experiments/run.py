@@ -364,13 +364,13 @@ def _render(
     failures: dict[str, str],
     max_problems: int | None = None,
 ) -> Outcome:
-    from atrl_bench.report.answers import Answers, remembered_shades
+    from atrl_bench.report.answers import AnswerSource, remembered_shades
     from atrl_bench.report.front_page import write_index
     from atrl_bench.report.write import write_report
 
     table, run_dir = read_table(plan, store), plan.run_dir
     keys, shades = cell_keys(plan, store), remembered_shades(run_dir)
-    answers = Answers(store, keys, run_dir.data_dir, plan.definition.baseline, shades, max_problems)
+    answers = AnswerSource(store, keys, run_dir.data_dir, plan.definition.baseline, shades, max_problems)
     files = write_report(table, run_dir.reports, answers)
     return Outcome(table, (*files, write_index(run_dir)), num_done_now, failures)
 
@@ -406,7 +406,7 @@ def _look_for_overlap(plan: Plan) -> None:
     for train in _training_sets(plan):
         tasks = [task for task in _tasks(plan) if overlap_counts(run_dir, train, task) is None]
         if tasks:
-            overlap(train, tasks, profile=run_dir.profile, workspace=run_dir.root, data_dir=run_dir.given_data)
+            overlap(train, tasks, run_dir)
 
 
 def _is_done(job: Job, plan: Plan, store: Store) -> bool:

@@ -18,14 +18,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.answer_credit import credit_of_cell, remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import environment, render_page
-from atrl_bench.report.table_model import Cell, Column, Row, Table
+from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem, Sample, Verdict
-from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Store
+from atrl_bench.results.store import Cell, Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
 # What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
@@ -48,7 +49,7 @@ CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answ
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerSource:
     """Where the answers behind a table's numbers are: the store, the cells of each (row, column), the datasets.
 
     `max_problems` is how many problems of a number are shown, the first ones; None shows all.
@@ -88,7 +89,7 @@ class AnswerView:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """One file of a page: its name and how many of its answers each filter keeps."""
 
     name: str
@@ -103,7 +104,7 @@ class Filter:
     kind: str
     text: str
     count: int
-    places: tuple[tuple[int, str, int], ...]
+    parts: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Pages:
     filters: tuple[Filter, ...]
 
 
-def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, str], Pages]:
+def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[str, str], Pages]:
     """Write the pages of every cell that has answers below `out`; return by (row, column) what there is to link to.
 
     Pages of this table that an earlier report wrote and this one does not have are removed.
@@ -148,7 +149,7 @@ def write_samples(table: Table, answers: Answers, out: Path) -> dict[tuple[str, 
 class _Writer:
     """What the pages of one table have in common."""
 
-    def __init__(self, table: Table, answers: Answers, out: Path) -> None:
+    def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
         self.problem = environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
@@ -157,7 +158,7 @@ class _Writer:
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
 
-    def parts(self, row: Row, column: Column) -> list[Part]:
+    def parts(self, row: Row, column: Column) -> list[PagePart]:
         store, keys = self.answers.store, self.answers.cell_keys.get((row.id, column.id), ())
         cells = [cell for key in keys if (cell := store.cell(key)) is not None and cell.num_responses]
         tasks = list(dict.fromkeys(str(cell.spec.get("task", "")) for cell in cells))
@@ -177,8 +178,8 @@ class _Writer:
                 problems.setdefault((task, name), sample.problem)
                 by_problem.setdefault((task, name), []).append(_view(", ".join(words), sample, tokens, was_right))
             if any(at not in pictures for at in problems if at[0] == task):
-                found = self._pictures(cell, [name for of_task, name in problems if of_task == task])
-                pictures |= {(task, name): files for name, files in found.items()}
+                by_name = self._pictures(cell, [name for of_task, name in problems if of_task == task])
+                pictures |= {(task, name): files for name, files in by_name.items()}
         return list(self._parts(row, column, by_problem, problems, pictures, len(tasks) > 1))
 
     def _shown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -196,7 +197,7 @@ class _Writer:
         problems: Mapping[tuple[str, str], Problem],
         pictures: Mapping[tuple[str, str], tuple[str, ...]],
         is_suite: bool,
-    ) -> Iterator[Part]:
+    ) -> Iterator[PagePart]:
         """Yield the problems in files of a bearable size."""
         names = _names(row.id, column.id)
         fragments: list[Markup] = []
@@ -215,19 +216,19 @@ class _Writer:
                 )
             )
             if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
-                yield Part(next(names), counts, tuple(fragments))
+                yield PagePart(next(names), counts, tuple(fragments))
                 fragments, counts = [], Counter()
             fragments.append(fragment)
             counts.update(["all"] * len(views), **Counter(kind for view in views for kind in view.kinds))
         if fragments:
-            yield Part(next(names), counts, tuple(fragments))
+            yield PagePart(next(names), counts, tuple(fragments))
 
     def page(
         self,
         row: Row,
         column: Column,
-        cell: Cell,
-        parts: Sequence[Part],
+        cell: TableCell,
+        parts: Sequence[PagePart],
         number: int,
         filters: Sequence[Filter],
         judged: Sequence[str],
@@ -253,8 +254,6 @@ class _Writer:
 
     def judged(self, row: Row, column: Column) -> list[str]:
         """Return what the judge did in each judged cell, its agreement with the rules included."""
-        from atrl_bench.grading.judge.report import judge_summary
-
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
         return [summary.line for summary in summaries if summary is not None]
@@ -276,12 +275,12 @@ class _Writer:
             self.before[row, column] = right
         return self.before[row, column]
 
-    def _pictures(self, cell: StoredCell, problem_ids: Sequence[str]) -> Pictures:
+    def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
-        known = self.pictures.setdefault(name, {})
-        if not known:
-            known |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
-        return known
+        of_data = self.pictures.setdefault(name, {})
+        if not of_data:
+            of_data |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
+        return of_data
 
 
 def _view(source: str, sample: Sample, tokens: Tokens, was_right: bool | None) -> AnswerView:
@@ -342,7 +341,7 @@ def shaded(tokens: Tokens) -> tuple[Piece, ...]:
     )
 
 
-def _filters(parts: Sequence[Part]) -> tuple[Filter, ...]:
+def _filters(parts: Sequence[PagePart]) -> tuple[Filter, ...]:
     return tuple(
         Filter(
             kind,
@@ -361,7 +360,7 @@ def _filters(parts: Sequence[Part]) -> tuple[Filter, ...]:
 def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
     """Return the filters that have anything, with addresses as the table's page needs them."""
     return tuple(
-        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.places))
+        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.parts))
         for item in filters
         if item.count
     )
@@ -375,8 +374,6 @@ def shade_some(store: Store, key: str, run_dir: RunDir) -> None:
 
     It is done beside the evaluation, so that a report needs no model.
     """
-    from atrl_bench.experiments.answer_credit import credit_of_cell
-
     with contextlib.suppress(MissingDataError):
         credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
 
@@ -386,11 +383,9 @@ def remembered_shades(run_dir: RunDir) -> CreditOf:
 
     def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
         if not any((run_dir.root / "credit").glob(f"{key}-*.jsonl")):
-            return {}  # and nothing heavy is imported to find that out
-        from atrl_bench.experiments.answer_credit import remembered_credit
-
-        known = remembered_credit(key, run_dir)
-        return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in known.items()}
+            return {}
+        remembered = remembered_credit(key, run_dir)
+        return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in remembered.items()}
 
     return credit_of
 
@@ -403,7 +398,6 @@ def file_name(name: str) -> str:
 
 
 def _names(row: str, column: str) -> Iterator[str]:
-    """Yield the file names of a cell's parts."""
     name = file_name(f"{row}.{column}")
     yield f"{name}.html"
     number = 2

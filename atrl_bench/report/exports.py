@@ -1,7 +1,8 @@
 """`atrl-bench export FORM`: what a run folder measured, in the forms other tools read.
 
 Samples as Parquet or JSON lines, one row an answer with its problem, verdict and the setting of its cell; scores as
-the hub's `.eval_results/*.yaml`, one file a model; and a manifest that names every file by its digest.
+CSV, Parquet and JSON, one row a number, or as the hub's `.eval_results/*.yaml`, one file a model; and a manifest that
+names every file by its digest.
 """
 
 from __future__ import annotations
@@ -10,31 +11,72 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
+import yaml
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.escape import spreadsheet
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.results.files import write_atomically
+from atrl_bench.profiles import list_profiles, load_profile
+from atrl_bench.records import Block, Record
+from atrl_bench.report.frame import frame
+from atrl_bench.results.files import write_atomically, writing
+from atrl_bench.results.statistics import Estimate, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge.judge import JudgeConfig
-    from atrl_bench.results.statistics import Estimate
 
-Format = Literal["parquet", "jsonl", "eval-results", "manifest"]
+Format = Literal["parquet", "jsonl", "scores", "eval-results", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
 _NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
 
 
-def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Path]:
+@dataclass(frozen=True)
+class ExportedFiles(Record):
+    """What was written."""
+
+    paths: tuple[Path, ...]
+
+    def document(self) -> list[str]:
+        """Return what `--json` prints."""
+        return [str(path) for path in self.paths]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line a file."""
+        for path in self.paths:
+            yield f"Wrote {path} ({path.stat().st_size:,} bytes)"
+
+
+@dataclass(frozen=True)
+class ManifestCheck(Record):
+    """What differs from a run folder's manifest: a sentence for each file changed, missing or new."""
+
+    run_dir: Path
+    differences: tuple[str, ...]
+
+    def document(self) -> list[str]:
+        """Return what `--json` prints."""
+        return list(self.differences)
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the differences, or that there is none."""
+        yield from self.differences or [f"{self.run_dir} is what its manifest says."]
+
+
+def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> ExportedFiles:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
-    `parquet` and `jsonl`: `samples.<format>`. `eval-results`: `.eval_results/<model>.yaml`, to be laid into that
-    model's repository. `manifest`: `manifest.json` beside the store.
+    `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `eval-results`:
+    `.eval_results/<model>.yaml`, to be laid into that model's repository. `manifest`: `manifest.json` beside the store.
     """
     if not run_dir.store_path.is_file():
         raise MissingDataError(
@@ -42,23 +84,33 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
             why="Only a run folder can be exported.",
             next_step=f"atrl-bench run-table main_7b {run_dir.options}",
         )
+    return ExportedFiles(tuple(_export(run_dir, form, out or run_dir.root / "exports")))
+
+
+def _export(run_dir: RunDir, form: Format, target: Path) -> list[Path]:
     if form == "manifest":
         return [write_manifest(run_dir.root)]
-    target = out or run_dir.root / "exports"
+    if form == "scores":
+        return _write_scores(run_dir, target)
     with Store.open(run_dir.store_path, read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
         path = target / f"samples.{form}"
-        if form == "parquet":
-            store.export_parquet(None, path)
-        else:
-            store.export_jsonl(None, path)
+        write = store.export_parquet if form == "parquet" else store.export_jsonl
+        write(None, path)
         return [path]
 
 
-def export_text(paths: Sequence[Path]) -> str:
-    """Return what was written, a line a file."""
-    return "\n".join(f"Wrote {path} ({path.stat().st_size:,} bytes)" for path in paths)
+def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
+    scores = frame(run_dir)
+    contents = {
+        "csv": scores.map(lambda value: spreadsheet(value) if isinstance(value, str) else value).to_csv(index=False),
+        "parquet": scores.to_parquet(index=False),
+        "json": scores.to_json(orient="records", indent=1, force_ascii=True, double_precision=15) + "\n",
+    }
+    for suffix, content in contents.items():
+        _write(target / f"scores.{suffix}", content if isinstance(content, bytes) else content.encode())
+    return [target / f"scores.{suffix}" for suffix in contents]
 
 
 # .eval_results --------------------------------------------------------------------------------------------------------
@@ -68,8 +120,8 @@ def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, li
     """Return by model the entries of the hub's format for every finished cell of a benchmark that is on the hub.
 
     The value is the benchmark's own number in percent, over all repeats; the notes say what else it depends on. There
-    is no date: the hub takes the commit's, and the same store gives the same file. Generated twins of benchmarks are
-    left out, since they are not those benchmarks. Answers that several graders decided about count once, by `judge`.
+    is no date: the hub takes the commit's, and the same store gives the same file. Synthetic benchmarks are
+    not those on the hub and are left out. Answers that several graders decided about count once, by `judge`.
     """
     entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge):
@@ -81,8 +133,6 @@ def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, li
 
 
 def _entry(store: Store, cell: Cell) -> dict[str, Any] | None:
-    from atrl_bench.evaluation.tasks import find_task
-
     info = find_task(str(cell.spec["task"]))
     if info.hub_id is None or cell.spec.get("limit"):
         return None
@@ -101,13 +151,8 @@ def _entry(store: Store, cell: Cell) -> dict[str, Any] | None:
 
 def _headline(store: Store, cell: Cell) -> tuple[Estimate, str]:
     """Return the number a benchmark is quoted by, over all repeats, and what it is called."""
-    from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.experiments.evaluate_command import headline_answers
-    from atrl_bench.results.statistics import score
-
-    repeats = int(cell.spec["decoding"]["repeats"])
-    answers = headline_answers(find_task(str(cell.spec["task"])), store.samples(cell.key), repeats)
-    return score(answers), answers.metric
+    samples = scored(str(cell.spec["task"]), store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
+    return score(samples), samples.metric
 
 
 def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str:
@@ -125,24 +170,20 @@ def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str
 
 
 def _is_generated(cell: Cell) -> bool:
-    from atrl_bench.profiles import list_profiles, load_profile
-
     name = str(cell.spec.get("profile"))
     return name in list_profiles() and load_profile(name).generated_data
 
 
 def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
-    import yaml
-
-    found = eval_results(store, judge)
-    if not found:
+    by_model = eval_results(store, judge)
+    if not by_model:
         raise MissingDataError(
             f"Nothing in {store.path} belongs into `.eval_results`.",
-            why="It takes finished evaluations of whole benchmarks that are on the hub; generated twins are not those.",
+            why="It takes finished evaluations of whole benchmarks on the hub; synthetic benchmarks are not those.",
             next_step="atrl-bench evaluate MODEL --tasks mathvista_testmini --profile paper",
         )
     paths = []
-    for model, entries in sorted(found.items()):
+    for model, entries in sorted(by_model.items()):
         name = re.sub(r"[^A-Za-z0-9._-]+", "__", model).lstrip(".") or "model"
         path = target / ".eval_results" / f"{name}.yaml"
         content = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=100)
@@ -173,8 +214,8 @@ def manifest(run_dir: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def check_manifest(run_dir: Path) -> list[str]:
-    """Return what differs from the run folder's manifest: a sentence for each file changed, missing or new."""
+def check_manifest(run_dir: Path) -> ManifestCheck:
+    """Return what differs from the run folder's manifest."""
     path, command = run_dir / MANIFEST, f"atrl-bench export manifest --out {run_dir}"
     if not path.is_file():
         raise MissingDataError(f"There is no {path}.", next_step=command)
@@ -189,7 +230,8 @@ def check_manifest(run_dir: Path) -> list[str]:
     now = manifest(run_dir)
     differences = [f"{name} is missing" for name in noted if name not in now]
     differences += [f"{name} has changed" for name in noted if name in now and now[name] != noted[name]]
-    return sorted(differences + [f"{name} is new" for name in now if name not in noted])
+    differences += [f"{name} is new" for name in now if name not in noted]
+    return ManifestCheck(run_dir, tuple(sorted(differences)))
 
 
 def _files_of(run_dir: Path) -> Iterator[Path]:
@@ -204,9 +246,5 @@ def _sha256(path: Path) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with writing(path):
         write_atomically(path, content)
-    except OSError as error:
-        raise StoreError(
-            f"Cannot write {path}.", why=f"{error}.", next_step="use a folder you can write to with --out"
-        ) from error

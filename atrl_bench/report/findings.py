@@ -1,6 +1,6 @@
 """What a run folder answers, in words and from its own numbers: the sentences at the top of its front page.
 
-They are made of what was rendered: the comparisons of credit in a table's JSON, the CSV of the figure on anchors.
+They are made of the comparisons of credit in its tables and of the scores behind its figure on anchors.
 
 A difference is called clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number
 of the table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
@@ -9,16 +9,14 @@ The accuracy while training has intervals over seeds alone, corrected likewise.
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from atrl_bench.analysis.anchors import CREDIT, LAST
-from atrl_bench.report.table_model import SIGNIFICANCE
+from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
+from atrl_bench.report.table_model import SIGNIFICANCE, Table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
 
@@ -29,7 +27,7 @@ ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose
 
 
 @dataclass(frozen=True)
-class Answer:
+class Finding:
     """A question, what this folder says to it, the numbers behind that, and where to look; `command` where it is open.
 
     An answer is the sentence that a hurried reader takes away, so it is as strong as the weakest of its numbers.
@@ -42,7 +40,7 @@ class Answer:
     command: str = ""
 
 
-Verdict = Literal["better", "worse", "unclear", "one seed", "unfinished"]
+ContrastOutcome = Literal["better", "worse", "unclear", "one seed", "unfinished"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Contrast:
     training: SeedSpread | None
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> ContrastOutcome:
         """What can be said of it."""
         if self.q_value is None:
             return "unfinished"
@@ -77,59 +75,47 @@ class Contrast:
     def text(self) -> str:
         """The difference with its intervals."""
         over_seeds = _around(self.seeds)
-        said = f"{numbers.signed(self.estimate.mean)} points ±{numbers.half_width(self.estimate)} over problems"
-        said += f", ±{over_seeds}" if over_seeds else ", one seed"
+        text = f"{numbers.signed(self.estimate.mean)} points ±{numbers.half_width(self.estimate)} over problems"
+        text += f", ±{over_seeds}" if over_seeds else ", one seed"
         if self.training is not None:
             around = _around(self.training)
-            said += f"; while training {numbers.signed(self.training.mean)}" + (f" ±{around}" if around else "")
+            text += f"; while training {numbers.signed(self.training.mean)}" + (f" ±{around}" if around else "")
         ends = {"better": ": clear", "worse": ": clear", "unfinished": ": not finished"}
-        return f"{said}{ends.get(self.verdict, '')}"
+        return f"{text}{ends.get(self.outcome, '')}"
 
 
-def answers(tables: Mapping[str, Mapping[str, Any]], reports: Path, profile: str) -> list[Answer]:
-    """Return what the folder of this profile answers: `tables` are its rendered tables as their JSON has them."""
-    found = [
+def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
+    """Return what the folder of this profile answers; `anchors` are the scores behind its figure, none if not drawn."""
+    compared = [
         _compared(HELPS, "main_7b", tables.get("main_7b"), profile),
         _compared(PLACEMENT, "credit_placement", tables.get("credit_placement"), profile),
-        _readings(reports / "figures" / "anchors.csv"),
     ]
-    return [answer for answer in found if answer is not None]
+    readings = _readings(anchors)
+    return compared if readings is None else [*compared, readings]
 
 
 # Does it help? ----------------------------------------------------------------------------------------------------
 
 
-def _compared(question: str, table: str, document: Mapping[str, Any] | None, profile: str) -> Answer:
-    contrasts = list(_contrasts(document)) if document else []
+def _compared(question: str, name: str, table: Table | None, profile: str) -> Finding:
+    contrasts = list(_contrasts(table)) if table else []
     if not contrasts:
-        return Answer(question, "Not answered yet.", command=f"atrl-bench run-table {table} --profile {profile}")
-    return Answer(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{table}.html#credit")
+        return Finding(question, "Not answered yet.", command=f"atrl-bench run-table {name} --profile {profile}")
+    return Finding(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{name}.html#credit")
 
 
-def _contrasts(document: Mapping[str, Any]) -> Iterable[Contrast]:
+def _contrasts(table: Table) -> Iterable[Contrast]:
     """Yield the comparisons of rows whose credit is meant to be on anchors."""
-    credit = {row["label"]: row["credit"] for row in document["rows"]}
-    for item in document["comparisons"]:
-        difference = item["differences"][-1]
-        if difference is None or item["seeds"] is None or credit.get(item["row"], "").startswith(ELSEWHERE):
+    credit = {row.label: row.credit for row in table.rows}
+    for item in table.comparisons:
+        difference = item.differences[-1]
+        if difference is None or item.seeds is None or credit.get(item.row, "").startswith(ELSEWHERE):
             continue
-        yield Contrast(
-            row=item["row"],
-            other=item["other"],
-            estimate=Estimate(**_finite(difference["estimate"])),
-            q_value=item["q_values"][-1],
-            seeds=SeedSpread(**item["seeds"]),
-            training=SeedSpread(**item["training"]) if item.get("training") else None,
-        )
-
-
-def _finite(estimate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an estimate; JSON has null where a number is none."""
-    return {name: math.nan if value is None else value for name, value in estimate.items()}
+        yield Contrast(item.row, item.other, difference.estimate, item.q_values[-1], item.seeds, item.training)
 
 
 def _verdict(contrasts: Sequence[Contrast]) -> str:
-    verdicts = [contrast.verdict for contrast in contrasts]
+    verdicts = [contrast.outcome for contrast in contrasts]
     if "unfinished" in verdicts:
         return f"Not finished: {verdicts.count('unfinished')} of {len(verdicts)} comparisons still grow."
     least = f"{numbers.percent(statistics.median(contrast.least for contrast in contrasts), 1)} points"
@@ -142,14 +128,14 @@ def _verdict(contrasts: Sequence[Contrast]) -> str:
 
 
 def _after_training(contrasts: Sequence[Contrast], least: str) -> str:
-    clear = [contrast for contrast in contrasts if contrast.verdict in ("better", "worse")]
+    clear = [contrast for contrast in contrasts if contrast.outcome in ("better", "worse")]
     if not clear:
         num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
         return (
             f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear; one of about "
             f"{least} would have been."
         )
-    num_better = sum(contrast.verdict == "better" for contrast in clear)
+    num_better = sum(contrast.outcome == "better" for contrast in clear)
     start = "Yes" if num_better == len(contrasts) else "In part" if num_better else "No"
     rest = len(contrasts) - len(clear)
     unclear = (
@@ -198,69 +184,61 @@ def _around(spread: SeedSpread) -> str:
 # Which reading? ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Auc:
-    mean: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ±{1.96 * self.error:.2f}"
-
-    def against(self, other: _Auc) -> str:
-        """Return how it stands to another, whose errors are taken as independent: wider than a paired interval."""
-        half = 1.96 * math.hypot(self.error, other.error)
-        difference = self.mean - other.mean
-        clear = "clear" if abs(difference) > half else "within noise"
-        return f"{'+' if difference >= 0 else '−'}{abs(difference):.2f}, {clear}"
-
-
-def _readings(path: Path) -> Answer | None:
-    """Return what the figure on anchors says, setting by setting; None where it was not drawn."""
-    if not path.is_file():
-        return None
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if any(None in (*row, *row.values()) for row in rows):  # cut off: as good as not drawn
-        return None
-    density = {
-        (row["rows"], row["bias_corrected"] == "1", row["setting"]): _auc(row) for row in rows if row["part"] == LAST
-    }
-    credit = {(row["preset"], row["setting"]): _auc(row) for row in rows if row["part"] == CREDIT}
+def _readings(scores: Sequence[AnchorScore]) -> Finding | None:
+    """Return what the scores say, setting by setting; None without the settings that matter."""
+    density = {(s.reading, s.corrected, s.setting): s for s in scores if s.part == LAST}
+    credit = {(s.preset, s.setting): s for s in scores if s.part == CREDIT}
     if not density or ("default", "atrl") not in credit:
         return None
-    best = max(density, key=lambda key: density[key].mean)
-    reading, corrected, layers = best
-    other = {"own": "predicting", "predicting": "own"}[reading]
-    best_rule = max(credit, key=lambda key: credit[key].mean)
-    rule = best_rule[1].replace("_", " ")
-    default = credit["default", "atrl"]
-    because = [
-        f"Row: the density of the {reading} row has {density[best]}, that of the {other} row "
-        f"{density[other, corrected, layers]} (difference {density[best].against(density[other, corrected, layers])}).",
-        f"Debiasing: {density[reading, True, layers]} with it, {density[reading, False, layers]} without "
-        f"({density[reading, True, layers].against(density[reading, False, layers])}).",
-        "Scale: it multiplies all weights of a response by one number, so it changes no ranking and no AUC.",
-    ]
-    sinks, fine = credit.get(("default", "atrl, sinks kept")), credit.get(("default", "atrl, 3 tokens a cluster"))
-    own, literal = credit.get(("default", "atrl, own rows")), credit.get(("literal", "atrl"))
-    if sinks is not None:
-        because.append(
-            f"Footprint: AT-RL's credit has {default} without sinks, {sinks} with ({default.against(sinks)})."
-        )
-    if own is not None and literal is not None:
-        because.append(
-            f"Credit: AT-RL's is {default} as we read it, {own} with own rows, {literal} by the letter of the paper."
-        )
-    if fine is not None:
-        because.append(f"Clusters: with 3 tokens each in place of 10 it is {fine} ({fine.against(default)}).")
-    return Answer(
+    best = max(density.values(), key=lambda score: score.mean)
+    best_rule, default = max(credit.values(), key=lambda score: score.mean), credit["default", "atrl"]
+    return Finding(
         READINGS,
-        f"The {reading} row: its density has an area under the ROC curve of {density[best]}, where 0.5 is chance. Of "
-        f"all credit rules the best is {rule} with {credit[best_rule]}; AT-RL's has {default}.",
-        tuple(because),
+        f"The {best.reading} row: its density has an area under the ROC curve of {_auc(best)}, where 0.5 is chance. Of "
+        f"all credit rules the best is {best_rule.setting.replace('_', ' ')} with {_auc(best_rule)}; AT-RL's has "
+        f"{_auc(default)}.",
+        (*_about_density(best, density), *_about_credit(default, credit)),
         "figures/anchors.svg",
     )
 
 
-def _auc(row: Mapping[str, str]) -> _Auc:
-    return _Auc(float(row["mean_auc"]), float(row["standard_error"] or "nan"))
+def _about_density(best: AnchorScore, density: Mapping[tuple[str, bool, str], AnchorScore]) -> Iterable[str]:
+    reading, layers = best.reading, best.setting
+    other = {"own": "predicting", "predicting": "own"}[reading]
+    other_row = density[other, best.corrected, layers]
+    debiased, plain = density[reading, True, layers], density[reading, False, layers]
+    yield (
+        f"Row: the density of the {reading} row has {_auc(best)}, that of the {other} row {_auc(other_row)} "
+        f"(difference {_against(best, other_row)})."
+    )
+    yield f"Debiasing: {_auc(debiased)} with it, {_auc(plain)} without ({_against(debiased, plain)})."
+    yield "Scale: it multiplies all weights of a response by one number, so it changes no ranking and no AUC."
+
+
+def _about_credit(default: AnchorScore, credit: Mapping[tuple[str, str], AnchorScore]) -> Iterable[str]:
+    sinks, fine = credit.get(("default", "atrl, sinks kept")), credit.get(("default", "atrl, 3 tokens a cluster"))
+    own, literal = credit.get(("default", "atrl, own rows")), credit.get(("literal", "atrl"))
+    if sinks is not None:
+        yield (
+            f"Attention rows: AT-RL's credit has {_auc(default)} without sinks, {_auc(sinks)} with "
+            f"({_against(default, sinks)})."
+        )
+    if own is not None and literal is not None:
+        yield (
+            f"Credit: AT-RL's is {_auc(default)} as we read it, {_auc(own)} with own rows, {_auc(literal)} by the "
+            "letter of the paper."
+        )
+    if fine is not None:
+        yield f"Clusters: with 3 tokens each in place of 10 it is {_auc(fine)} ({_against(fine, default)})."
+
+
+def _auc(score: AnchorScore) -> str:
+    return f"{score.mean:.2f} ±{1.96 * score.standard_error:.2f}"
+
+
+def _against(score: AnchorScore, other: AnchorScore) -> str:
+    """Return how one stands to another, whose errors are taken as independent: wider than a paired interval."""
+    half_width = 1.96 * math.hypot(score.standard_error, other.standard_error)
+    difference = score.mean - other.mean
+    clear = "clear" if abs(difference) > half_width else "within noise"
+    return f"{'+' if difference >= 0 else '−'}{abs(difference):.2f}, {clear}"

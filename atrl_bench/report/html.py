@@ -88,8 +88,8 @@ def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
 
 def spans(table: Table) -> list[tuple[str, int]]:
     """Return the headings over neighbouring columns, each with its width: how many frames of a video; or none."""
-    shown = [f"{column.frames} frames" if column.frames else "" for column in table.columns]
-    return [(text, len(list(members))) for text, members in groupby(shown)] if len(set(shown) - {""}) > 1 else []
+    texts = [f"{column.frames} frames" if column.frames else "" for column in table.columns]
+    return [(text, len(list(members))) for text, members in groupby(texts)] if len(set(texts) - {""}) > 1 else []
 
 
 MAX_CHARTS = 3  # of a table without an average; more are drawn nowhere
@@ -98,10 +98,10 @@ MAX_CHARTS = 3  # of a table without an average; more are drawn nowhere
 def _charts(table: Table) -> list[Chart]:
     """Return a chart of the averages, or of each column where there are none and few columns."""
     if table.has_average:
-        shown = [len(table.columns) - 1]
+        charted = [len(table.columns) - 1]
     else:
-        shown = list(range(len(table.columns))) if len(table.columns) <= MAX_CHARTS else []
-    charts = [_chart(table, index) for index in shown]
+        charted = list(range(len(table.columns))) if len(table.columns) <= MAX_CHARTS else []
+    charts = [_chart(table, index) for index in charted]
     return [chart for chart in charts if chart is not None]
 
 
@@ -145,9 +145,9 @@ def _baselines(bars: Sequence[Bar], margin: float) -> Iterable[Line]:
     """Yield a line through each baseline's score, as long as the neighbouring rows that are set against it."""
     middles = {bar.row: bar.middle for bar in bars}
     for baseline, members in groupby(bars, key=lambda bar: bar.baseline):
-        places = [bar.y for bar in members]
+        heights = [bar.y for bar in members]
         if baseline in middles:
-            yield Line(baseline, middles[baseline], places[0] - margin, places[-1] + margin)
+            yield Line(baseline, middles[baseline], heights[0] - margin, heights[-1] + margin)
 
 
 def _possible(estimate: Estimate) -> tuple[float, float]:

@@ -14,7 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.evaluation.data import is_here, load_rows, without_images
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import recalled
+from atrl_bench.models.video import read_video
 from atrl_bench.results.files import write_atomically
 
 if TYPE_CHECKING:
@@ -33,15 +37,15 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
     list_path = out / f"{_list_name(spec)}.json"
-    known: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
-    missing = set(problem_ids) - set(known)
+    listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
+    missing = set(problem_ids) - set(listed)
     if missing:
-        found = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
-        known |= found
-        if found:
-            text = json.dumps(known, sort_keys=True, indent=0, ensure_ascii=True)
+        drawn = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
+        listed |= drawn
+        if drawn:
+            text = json.dumps(listed, sort_keys=True, indent=0, ensure_ascii=True)
             write_atomically(list_path, f"{text}\n".encode())
-    return {name: known[name] for name in problem_ids if name in known}
+    return {name: listed[name] for name in problem_ids if name in listed}
 
 
 def _list_name(spec: Mapping[str, Any]) -> str:
@@ -51,10 +55,6 @@ def _list_name(spec: Mapping[str, Any]) -> str:
 
 
 def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
-    from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.evaluation.data import is_here, load_rows, without_images
-    from atrl_bench.evaluation.tasks import find_task
-
     try:
         info = find_task(task)
         if info.media == "none" or not is_here(info, data_dir):
@@ -72,17 +72,15 @@ def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: P
 
 def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
     """Return what the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
-    from atrl_bench.models.video import read_video
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            shown = list(task.images(row))[:MAX_PICTURES]
+            images = list(task.images(row))[:MAX_PICTURES]
             return [
                 _strip(read_video(item, FRAMES, max_pixels=FRAME_SIDE**2).pictures())
                 if isinstance(item, str)
                 else _small(item)
-                for item in shown
+                for item in images
             ]
         except (OSError, ValueError, SyntaxError, Warning):
             return []

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from atrl_bench.report.table_model import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
-Verdict = Literal["reproduced", "not reproduced", "within noise", "not comparable"]
+Reproduction = Literal["reproduced", "not reproduced", "within noise", "not comparable"]
 
 
 @dataclass(frozen=True)
-class Pair:
+class PaperPair:
     """A column's published and measured score, both shares; `difference` is measured minus published."""
 
     column: str
@@ -42,9 +42,9 @@ class RowVerdict:
 
     row: str
     label: str
-    verdict: Verdict
+    verdict: Reproduction
     sentence: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PaperPair, ...]
 
 
 def against_paper(table: Table) -> tuple[RowVerdict, ...]:
@@ -65,14 +65,14 @@ def _verdict(table: Table, published: PublishedRow, row: Row | None) -> RowVerdi
     return RowVerdict(published.id, published.label, verdict, sentence, pairs)
 
 
-def _pairs(table: Table, published: PublishedRow, row: Row) -> Iterable[Pair]:
+def _pairs(table: Table, published: PublishedRow, row: Row) -> Iterable[PaperPair]:
     for column, printed, cell in zip(table.columns, published.scores, row.cells, strict=True):
         published_score = None if printed.score is None else float(printed.score) / 100
         if published_score is None or cell.estimate is None:
-            yield Pair(column.text, published_score, cell.estimate.mean if cell.estimate else None, None, None)
+            yield PaperPair(column.text, published_score, cell.estimate.mean if cell.estimate else None, None, None)
         else:
             difference = cell.estimate.mean - published_score
-            yield Pair(column.text, published_score, cell.estimate.mean, difference, _noise(cell.estimate))
+            yield PaperPair(column.text, published_score, cell.estimate.mean, difference, _noise(cell.estimate))
 
 
 def _noise(estimate: Estimate) -> float | None:
@@ -80,7 +80,7 @@ def _noise(estimate: Estimate) -> float | None:
     return None if math.isnan(half_width) else half_width
 
 
-def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Verdict, str]:
+def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Reproduction, str]:
     """Return the verdict on the row's gain in its last column, or column by column where it has no average."""
     both = [
         (column.text, printed, cell)
@@ -96,13 +96,13 @@ def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Verdict, st
         return _one(baseline, "on average", *both[-1][1:])
     verdicts = [_one(baseline, f"on {text}", printed, cell) for text, printed, cell in both]
     kinds = [verdict for verdict, _ in verdicts]
-    worst: Verdict = next(kind for kind in ("not reproduced", "within noise", "reproduced") if kind in kinds)
+    worst: Reproduction = next(kind for kind in ("not reproduced", "within noise", "reproduced") if kind in kinds)
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     first = next(sentence for verdict, sentence in verdicts if verdict == worst)
     return worst, f"Of {len(kinds)} columns: {counts}. {first}"
 
 
-def _one(baseline: str, where: str, printed: PublishedScore, cell: Cell) -> tuple[Verdict, str]:
+def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) -> tuple[Reproduction, str]:
     assert printed.score is not None
     assert cell.estimate is not None
     if printed.difference is None or cell.difference is None:
@@ -110,19 +110,19 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: Cell) -> tupl
     gain, claimed = cell.difference.estimate, float(printed.difference) / 100
     noise = _noise(gain)
     here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
-    said = f"the paper's {numbers.signed(claimed)}"
+    paper_gain = f"the paper's {numbers.signed(claimed)}"
     if noise is None:
         return "not comparable", f"Not comparable: {here} has no interval."
     if abs(gain.mean - claimed) > noise:
         way = "less" if gain.mean < claimed else "more"
-        return "not reproduced", f"Not reproduced: {here}, {way} than {said} by more than the noise of both."
+        return "not reproduced", f"Not reproduced: {here}, {way} than {paper_gain} by more than the noise of both."
     is_clear = abs(gain.mean) > gain.half_width()
     if is_clear and gain.mean * claimed > 0:
-        return "reproduced", f"Reproduced: {here}, as {said}, and different from zero."
-    return "within noise", f"Within noise: {here} agrees with {said} and with no gain at all."
+        return "reproduced", f"Reproduced: {here}, as {paper_gain}, and different from zero."
+    return "within noise", f"Within noise: {here} agrees with {paper_gain} and with no gain at all."
 
 
-def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Verdict, str]:
+def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Reproduction, str]:
     """Return the verdict on the row that the gains are taken against: its score itself."""
     noise, difference = _noise(estimate), estimate.mean - float(printed) / 100
     if noise is None:

@@ -13,7 +13,7 @@ from typing import Literal
 from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
 
 # measured: every problem of every seed; partial: some of them; the others say why in `reason`
-State = Literal["measured", "partial", "missing", "failed", "not measured"]
+CellState = Literal["measured", "partial", "missing", "failed", "not measured"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SampleView:
 
 
 @dataclass(frozen=True)
-class Counts:
+class StateCounts:
     """How the samples of a cell ended: the five states, and what is not a verdict."""
 
     samples: int = 0
@@ -55,10 +55,10 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One number of the measured table, with what stands behind it; `all_repeats` is its Mean@N over every repeat."""
 
-    state: State
+    state: CellState
     reason: str = ""
     command: str = ""
     estimate: Estimate | None = None
@@ -69,10 +69,15 @@ class Cell:
     seeds: SeedSpread | None = None
     all_repeats: Estimate | None = None
     num_repeats: int = 1
-    counts: Counts = Counts()
+    counts: StateCounts = StateCounts()
     skipped: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
     samples: tuple[SampleView, ...] = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether there is a number that will not change any more."""
+        return self.state == "measured" and self.estimate is not None
 
     @property
     def is_significant(self) -> bool:
@@ -105,7 +110,7 @@ class Row:
     label: str
     group: str
     marks: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     is_best: bool
     recipe: str
     credit: str
@@ -168,7 +173,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Figures:
+class TrainingFigures:
     """The mean over training seeds of what a row's runs recorded, for one small table."""
 
     title: str
@@ -202,7 +207,7 @@ class Table:
     rows: tuple[Row, ...]
     published: tuple[PublishedRow, ...]
     comparisons: tuple[Comparison, ...]
-    figures: tuple[Figures, ...]
+    figures: tuple[TrainingFigures, ...]
     notes: tuple[str, ...]
     footnotes: tuple[Footnote, ...]
     published_footnotes: tuple[Footnote, ...]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
 from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import Cell, PublishedRow, PublishedScore, Row, Table
+from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 
 if TYPE_CHECKING:
@@ -98,81 +98,66 @@ def _verdicts(table: Table) -> str:
     return "\n".join(f"- {markdown(item.label)}: {markdown(item.sentence)}" for item in against_paper(table))
 
 
+CSV_FIELDS = [
+    *("kind", "profile", "row", "column", "metric", "state", "score", "stderr", "low", "high", "problems", "expected"),
+    *("groups", "difference", "difference_stderr", "p", "q", "seeds", "seed_sd", "samples", "correct", "wrong"),
+    *("unparseable", "timed_out", "judge_failed", "truncated", "skipped", "reason"),
+]
+
+
 def render_csv(table: Table) -> str:
     """Return one line per number, measured and published ones told apart by their first field."""
-    fields = [
-        "kind",
-        "profile",
-        "row",
-        "column",
-        "metric",
-        "state",
-        "score",
-        "stderr",
-        "low",
-        "high",
-        "problems",
-        "expected",
-    ]
-    fields += ["groups", "difference", "difference_stderr", "p", "q", "seeds", "seed_sd", "samples", "correct", "wrong"]
-    fields += ["unparseable", "timed_out", "judge_failed", "truncated", "skipped", "reason"]
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, fields, lineterminator="\n", restval="")
+    writer = csv.DictWriter(sink, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    for record in _records(table):
+    for record in (*_measured_records(table), *_published_records(table)):
         writer.writerow(
             {name: spreadsheet(value) if isinstance(value, str) else value for name, value in record.items()}
         )
     return sink.getvalue()
 
 
-def _records(table: Table) -> Iterator[dict[str, Any]]:
+def _measured_records(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            record: dict[str, Any] = {
+            yield {
                 "kind": "measured",
                 "profile": table.profile,
                 "row": row.id,
                 "column": column.id,
                 "metric": column.metric,
+                "state": cell.state,
+                "reason": cell.reason,
+                **_cell_record(cell),
             }
-            record |= {"state": cell.state, "reason": cell.reason}
-            if cell.estimate is not None:
-                low, high = cell.estimate.interval()
-                record |= {"score": _number(cell.estimate.mean), "stderr": _number(cell.estimate.stderr)}
-                record |= {"low": _number(low), "high": _number(high), "problems": cell.estimate.num_problems}
-                record |= {"expected": cell.num_expected, "groups": cell.estimate.num_groups}
-                counts = asdict(cell.counts)
-                record |= {name: counts[name] for name in counts if name != "ungraded"}
-            if cell.difference is not None:
-                record |= {
-                    "difference": _number(cell.difference.estimate.mean),
-                    "p": _number(cell.difference.p_value, 1),
-                }
-                record |= {"difference_stderr": _number(cell.difference.estimate.stderr)}
-                record |= {"q": "" if cell.q_value is None else _number(cell.q_value, 1)}
-            if cell.seeds is not None:
-                record |= {
-                    "seeds": cell.seeds.num_seeds,
-                    "seed_sd": "" if cell.seeds.sd is None else _number(cell.seeds.sd),
-                }
-            yield record
-    for published in table.published:
-        for column, item in zip(table.columns, published.scores, strict=True):
+
+
+def _cell_record(cell: TableCell) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    if cell.estimate is not None:
+        low, high = cell.estimate.interval()
+        record |= {"score": _number(cell.estimate.mean), "stderr": _number(cell.estimate.stderr)}
+        record |= {"low": _number(low), "high": _number(high), "problems": cell.estimate.num_problems}
+        record |= {"expected": cell.num_expected, "groups": cell.estimate.num_groups, **asdict(cell.counts)}
+    if cell.difference is not None:
+        estimate = cell.difference.estimate
+        record |= {"difference": _number(estimate.mean), "difference_stderr": _number(estimate.stderr)}
+        record |= {"p": _number(cell.difference.p_value, 1), "q": _number(cell.q_value, 1)}
+    if cell.seeds is not None:
+        record |= {"seeds": cell.seeds.num_seeds, "seed_sd": _number(cell.seeds.sd)}
+    return record
+
+
+def _published_records(table: Table) -> Iterator[dict[str, Any]]:
+    for row in table.published:
+        for column, item in zip(table.columns, row.scores, strict=True):
             if item.score is not None:
-                record = {
-                    "kind": "published",
-                    "profile": "",
-                    "row": published.id,
-                    "column": column.id,
-                    "score": item.score,
-                }
-                record |= {"seed_sd": "" if item.sd is None else item.sd}
-                yield record | {"difference": "" if item.difference is None else item.difference}
+                record = {"kind": "published", "row": row.id, "column": column.id, "score": item.score}
+                yield record | {"seed_sd": item.sd, "difference": item.difference}
 
 
-def _number(value: float, scale: int = 100) -> str | float:
-    return "" if math.isnan(value) else round(scale * value, 6)
+def _number(value: float | None, scale: int = 100) -> float | None:
+    return None if value is None or math.isnan(value) else round(scale * value, 6)
 
 
 def render_json(table: Table) -> str:
@@ -224,8 +209,8 @@ def terminal_text(table: Table) -> Text:
 
 def _note_lines(note: str) -> list[str]:
     """Return a note in lines of a terminal; a command that it ends with has lines of its own, to be copied."""
-    said, colon, command = note.partition(": atrl-bench ")
-    lines = folded(f"{said}{colon[:1]}", first="· ", rest="  ")
+    sentence, colon, command = note.partition(": atrl-bench ")
+    lines = folded(f"{sentence}{colon[:1]}", first="· ", rest="  ")
     return [*lines, *command_lines(f"atrl-bench {command}")] if command else lines
 
 
@@ -251,7 +236,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
             text.append("\n")
 
 
-def _score_line(cell: Cell) -> tuple[str, str]:
+def _score_line(cell: TableCell) -> tuple[str, str]:
     if cell.estimate is None:
         return _SHORT.get(cell.state, cell.state), "dim"
     mark = "" if cell.state == "measured" else "…"
@@ -259,7 +244,7 @@ def _score_line(cell: Cell) -> tuple[str, str]:
     return score, "bold" if cell.is_best else ""
 
 
-def _change_line(cell: Cell) -> tuple[str, str]:
+def _change_line(cell: TableCell) -> tuple[str, str]:
     if cell.difference is None:
         return "", ""
     share = cell.difference.estimate.mean
@@ -284,7 +269,7 @@ def _bold(text: str, is_bold: bool) -> str:
     return f"**{text}**" if is_bold else text
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     if cell.estimate is None:
         return _SHORT.get(cell.state, cell.state)
     text = f"{_bold(numbers.percent(cell.estimate.mean), cell.is_best)} ± {numbers.half_width(cell.estimate)}"

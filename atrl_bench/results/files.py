@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from atrl_bench.errors import StoreError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -21,3 +25,21 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def write_texts(out: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write these texts into `out` by their file names and return the paths."""
+    for name, text in texts.items():
+        write_atomically(out / name, text.encode("utf-8", "backslashreplace"))
+    return [out / name for name in texts]
+
+
+@contextmanager
+def writing(what: Path | str) -> Iterator[None]:
+    """Turn a failure of the disk into a `StoreError` that says what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"Cannot write {what}.", why=f"{error}.", next_step="use a folder you can write to with --out"
+        ) from error

@@ -119,8 +119,8 @@ class Store:
 
     def cell(self, key: str) -> Cell | None:
         """Return one cell, or None if the store has none with this key."""
-        found = list(self._cells("WHERE key = ?", (key,)))
-        return found[0] if found else None
+        matches = list(self._cells("WHERE key = ?", (key,)))
+        return matches[0] if matches else None
 
     def cells(self, **filters: Any) -> list[Cell]:
         """Return the cells whose spec has all these values (`state` means the cell's own), oldest first."""
@@ -234,8 +234,8 @@ class Store:
 
     def run(self, key: str) -> Run | None:
         """Return one run, or None if the store has none with this key."""
-        found = list(self._runs("WHERE key = ?", key))
-        return found[0] if found else None
+        matches = list(self._runs("WHERE key = ?", key))
+        return matches[0] if matches else None
 
     def runs(self) -> list[Run]:
         """Return all training runs, oldest first."""

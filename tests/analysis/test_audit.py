@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.analysis.audit import audit, audit_html, audit_record, audit_text, write_audit
+from atrl_bench.analysis.audit import audit
 from atrl_bench.analysis.audit.arithmetic import arithmetic, prose
 from atrl_bench.analysis.audit.contradictions import coincidences, contradictions
 from atrl_bench.analysis.audit.granularity import chance_of_fit, fit, granularity, is_possible, last_digits
@@ -29,6 +29,7 @@ from atrl_bench.analysis.audit.printed import (
 )
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import load_table
+from atrl_bench.report.audit_page import audit_html, audit_record, audit_text, write_audit
 
 PAPER = Path(__file__).parents[4] / "shared" / "paper" / "at_rl.tex"
 

@@ -7,7 +7,7 @@ import pytest
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
-from atrl_bench.report.table_model import Cell, Table
+from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -41,7 +41,7 @@ def build(
     return build_table(definition, store, profile=MINI, cell_keys=keys, runs={}, **options)
 
 
-def cell(table: Table, row: str, column: str) -> Cell:
+def cell(table: Table, row: str, column: str) -> TableCell:
     run_dir = [c.id for c in table.columns].index(column)
     return next(r for r in table.rows if r.id == row).cells[run_dir]
 

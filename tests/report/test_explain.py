@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run import plan_table
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.explain import explain, explain_text
+from atrl_bench.report.explain import explain
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -57,7 +58,7 @@ def _fill(store: Store, key: str, num_right: int) -> None:
 
 
 def test_the_number_its_interval_its_counts_and_its_test_are_told(plan):
-    record = explain(plan, "grpo_atrl", "mathvista_testmini")
+    record = explain(plan, "grpo_atrl", "mathvista_testmini").document()
     number = record["number"]
     assert (number["score"], number["state"]) == (pytest.approx(100 * 10 / 12, abs=1e-3), "measured")
     assert number["answers"]["correct"] == 20
@@ -73,7 +74,7 @@ def test_the_number_its_interval_its_counts_and_its_test_are_told(plan):
 
 
 def test_training_and_evaluation_are_told_with_their_digests_and_seeds(plan):
-    record = explain(plan, "grpo_atrl", "mathvista_testmini")
+    record = explain(plan, "grpo_atrl", "mathvista_testmini").document()
     (run,) = record["training"]
     assert (run["seed"], run["digest"], run["seconds"]) == (0, "d" * 16, 75.0)
     assert run["recipe"]["credit"]["rule"] == "atrl"
@@ -86,14 +87,14 @@ def test_training_and_evaluation_are_told_with_their_digests_and_seeds(plan):
 
 
 def test_the_three_templates_are_shown_with_how_often_each_was_drawn(plan):
-    prompts = explain(plan, "zero_shot", "mathvista_testmini")["prompts"]
+    prompts = explain(plan, "zero_shot", "mathvista_testmini").document()["prompts"]
     assert [prompt["template"] for prompt in prompts] == list(TEMPLATES)
     drawn = [choose_template(0, f"p{i}") for i in range(12)]
     assert [prompt["problems"] for prompt in prompts] == [drawn.count(number) for number in range(3)]
 
 
 def test_the_published_number_stands_beside_with_the_reason_why_they_do_not_compare(plan):
-    published = explain(plan, "grpo_atrl", "mathvista_testmini")["published"]
+    published = explain(plan, "grpo_atrl", "mathvista_testmini").document()["published"]
     assert (published["score"], published["difference"]) == ("66.70", "5.60")
     assert published["comparable"] is False
     assert "not comparable" in published["why"]
@@ -101,7 +102,7 @@ def test_the_published_number_stands_beside_with_the_reason_why_they_do_not_comp
 
 
 def test_an_average_is_explained_by_its_columns(plan):
-    record = explain(plan, "grpo", "average")
+    record = explain(plan, "grpo", "average").document()
     assert list(record["evaluation"]) == sorted(COLUMNS)
     assert record["number"]["score"] == pytest.approx(75.0)
     assert record["number"]["how"].startswith("unweighted mean of geoqa_test, mathvista_testmini")
@@ -109,36 +110,37 @@ def test_an_average_is_explained_by_its_columns(plan):
 
 def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_that_fills_it(mini_world, tmp_path):
     planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
-    record = explain(planned, "sapo_atrl", "geoqa_test")
+    record = explain(planned, "sapo_atrl", "geoqa_test").document()
     assert record["number"]["state"] == "missing"
     assert record["row_settings"]["recipe"] == "sapo"
     command = f"atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test {planned.run_dir.options}"
     assert record["commands"] == [command]
     seeds = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[1, 2])
     command = command.replace(" --profile", " --seeds 1,2 --profile")
-    assert explain(seeds, "sapo_atrl", "geoqa_test")["commands"] == [command]
-    assert explain_text(record)
+    explanation = explain(seeds, "sapo_atrl", "geoqa_test")
+    assert explanation.commands == [command]
+    assert text_of(explanation)
 
 
 def test_the_text_is_eighty_columns_wide_and_its_commands_can_be_pasted(plan):
     record = explain(plan, "grpo_atrl", "mathvista_testmini")
-    lines = explain_text(record).splitlines()
+    lines = text_of(record).splitlines()
     # A path is not broken: nobody could open it.
     assert max(len(line) for line in lines if "/" not in line) <= 80
     pasted = " ".join(line.strip().removesuffix("\\") for line in lines[lines.index("Again") + 1 :])
-    for command in record["commands"]:
+    for command in record.commands:
         assert command.split() == pasted.split()[: len(command.split())]
         pasted = " ".join(pasted.split()[len(command.split()) :])
-    json.dumps(record)
+    json.dumps(record.document())
 
 
 def test_hostile_text_in_the_store_cannot_move_the_cursor(mini_world, tmp_path):
     planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, rows=["zero_shot", "grpo"], data_dir=mini_world)
     with Store.open(planned.run_dir.store_path) as store:
         store.fail_run(store.add_run(planned.jobs[1].run_spec), "\x1b[2Jgone")
-    record = explain(planned, "grpo", "geoqa_test")
-    assert record["number"]["reason"] == "\x1b[2Jgone"
-    text = explain_text(record)
+    explanation = explain(planned, "grpo", "geoqa_test")
+    assert explanation.document()["number"]["reason"] == "\x1b[2Jgone"
+    text = text_of(explanation)
     assert "\x1b" not in text
     assert "<U+001B>[2Jgone" in text
 

@@ -8,10 +8,11 @@ import pytest
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.exports import check_manifest, eval_results, export, export_text, write_manifest
+from atrl_bench.report.exports import check_manifest, eval_results, export, write_manifest
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -56,19 +57,20 @@ def run_folder(tmp_path):
 
 
 def test_samples_come_out_alike_as_parquet_and_as_json_lines(run_folder):
-    (parquet,) = export(run_dir(run_folder), "parquet")
-    (jsonl,) = export(run_dir(run_folder), "jsonl", out=run_folder / "elsewhere")
+    (parquet,) = export(run_dir(run_folder), "parquet").paths
+    exported = export(run_dir(run_folder), "jsonl", out=run_folder / "elsewhere")
+    (jsonl,) = exported.paths
     assert parquet == run_folder / "exports" / "samples.parquet"
     rows = pq.read_table(parquet).to_pylist()
     lines = [json.loads(line) for line in jsonl.read_text().splitlines()]
     assert len(rows) == len(lines) == 8
     assert [row["text"] for row in rows] == [line["text"] for line in lines]
     assert [row["score"] for row in rows] == [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]
-    assert "samples.jsonl (" in export_text([jsonl])
+    assert "samples.jsonl (" in " ".join(text_of(exported).split())
 
 
 def test_eval_results_are_what_the_hub_documents(run_folder):
-    (path,) = export(run_dir(run_folder), "eval-results")
+    (path,) = export(run_dir(run_folder), "eval-results").paths
     assert path == run_folder / "exports" / ".eval_results" / "Qwen__Qwen2.5-VL-7B-Instruct.yaml"
     content = yaml.safe_load(path.read_text())
     # The hub's own reader takes it, and its writer gives the same back.
@@ -85,19 +87,19 @@ def test_eval_results_are_what_the_hub_documents(run_folder):
 
 def test_results_without_meaning_elsewhere_are_left_out(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
-        fill(store, profile="smoke")  # a generated twin
+        fill(store, profile="smoke")  # a synthetic benchmark
         fill(store, limit=4)  # not the whole benchmark
         fill(store, task="geoqa_test")  # not on the hub
         store.add_cell(SPEC | {"model_name": "unfinished"})
         assert eval_results(store) == {}
-    with pytest.raises(MissingDataError, match="generated twins"):
+    with pytest.raises(MissingDataError, match="synthetic benchmarks"):
         export(run_dir(tmp_path), "eval-results")
 
 
 def test_a_model_name_cannot_lead_out_of_the_folder(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
         fill(store, model_name="../../etc/passwd")
-    (path,) = export(run_dir(tmp_path), "eval-results")
+    (path,) = export(run_dir(tmp_path), "eval-results").paths
     assert path.parent == tmp_path / "exports" / ".eval_results"
 
 
@@ -114,13 +116,14 @@ def test_a_manifest_names_every_file_and_finds_what_changed(run_folder):
     assert set(files) == {"store.sqlite", "reports/a.html"}
     # sha256 of "one"
     assert files["reports/a.html"]["sha256"].startswith("7692c3ad3540bb80")
-    assert check_manifest(run_folder) == []
+    assert check_manifest(run_folder).document() == []
+    assert " ".join(text_of(check_manifest(run_folder)).split()) == f"{run_folder} is what its manifest says."
     assert write_manifest(run_folder).read_text() == path.read_text()
 
     (run_folder / "reports" / "a.html").write_text("two")
     (run_folder / "reports" / "b.html").write_text("new")
     (run_folder / "store.sqlite").unlink()
-    assert check_manifest(run_folder) == [
+    assert check_manifest(run_folder).document() == [
         "reports/a.html has changed",
         "reports/b.html is new",
         "store.sqlite is missing",
@@ -138,5 +141,5 @@ def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
         extra = replace(store.problems(cell.key)[0], problem_id="late")
         store.add_problems(cell.key, [extra])
         store.add_responses(cell.key, [Response("late", 0, "h", "?", 1, 0.1, False)])
-    (path,) = export(run_dir(run_folder), "parquet")
+    (path,) = export(run_dir(run_folder), "parquet").paths
     assert pq.read_table(path).to_pylist()[-1]["score"] is None

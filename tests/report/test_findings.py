@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-import csv
+from dataclasses import fields
 
 import pytest
 
-from atrl_bench.report.findings import answers
+from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
+from atrl_bench.report.figures.anchors import csv_row, read_scores
+from atrl_bench.report.figures.drawing import csv_text
+from atrl_bench.report.findings import Finding, findings
+from atrl_bench.report.table_model import Comparison, Row, Table
+from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
 
 # With so many degrees of freedom half of the interval is 1.96 standard errors. Over seeds it is Student's t of
 # sd / sqrt(n): 12.71 of it for two, 2.78 for five.
 DEGREES = 1e9
 
 
-def comparison(other, mean, stderr=0.005, q=0.001, sd=0.001, num_seeds=5, row="AT-RL", training=None):
-    estimate = {"mean": mean, "stderr": stderr, "degrees": DEGREES, "num_problems": 100, "num_groups": 100}
-    return {
-        "row": row,
-        "other": other,
-        "differences": [None, {"estimate": estimate, "p_value": 0.5, "test": "t"}],
-        "q_values": [None, q],
-        "seeds": {"mean": mean, "sd": sd, "num_seeds": num_seeds},
-        "training": training,
-    }
+def comparison(other, mean, stderr=0.005, q=0.001, sd=0.001, num_seeds=5, row="AT-RL", training=None) -> Comparison:
+    difference = Difference(Estimate(mean, stderr, DEGREES, num_problems=100, num_groups=100), 0.5, "t")
+    return Comparison(row, other, (None, difference), (None, q), SeedSpread(mean, sd, num_seeds), training)
 
 
-def said(tmp_path, *comparisons):
+def only(kind, **values):
+    """Return a value of this type with nothing in it but `values`."""
+    return kind(**dict.fromkeys((field.name for field in fields(kind)), ()) | values)
+
+
+def said(*comparisons) -> Finding:
     rows = [("AT-RL", "atrl"), ("Top", "hard_truncation, kept_fraction=0.15"), ("Random order", "random")]
     rows += [("Reverse order", "reverse"), ("Uniform", "uniform")]
-    table = {"rows": [{"label": label, "credit": credit} for label, credit in rows], "comparisons": comparisons}
-    return answers({"credit_placement": table}, tmp_path, "mini")[1]
+    rows = tuple(only(Row, label=label, credit=credit) for label, credit in rows)
+    return findings({"credit_placement": only(Table, rows=rows, comparisons=comparisons)}, [], "mini")[1]
 
 
-def test_a_question_without_a_table_names_the_command_that_answers_it(tmp_path):
-    helps, placement = answers({}, tmp_path, "smoke")
+def test_a_question_without_a_table_names_the_command_that_answers_it():
+    helps, placement = findings({}, [], "smoke")
     assert (helps.answer, helps.because) == ("Not answered yet.", ())
     assert helps.command == "atrl-bench run-table main_7b --profile smoke"
     assert placement.command == "atrl-bench run-table credit_placement --profile smoke"
 
 
-def test_differences_that_are_clear_both_ways_are_named_with_their_sides(tmp_path):
+def test_differences_that_are_clear_both_ways_are_named_with_their_sides():
     found = said(
-        tmp_path,
         comparison("Uniform", 0.05),
         comparison("Random order", 0.03, q=0.3),
         comparison("Reverse order", -0.04),
@@ -56,14 +58,14 @@ def test_differences_that_are_clear_both_ways_are_named_with_their_sides(tmp_pat
         "against Reverse order −4.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear.",
     )
     assert found.page == "credit_placement.html#credit"
-    assert said(tmp_path, comparison("Uniform", 0.05)).answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
-    assert said(tmp_path, comparison("Uniform", -0.05)).answer == "No. Clear: AT-RL against Uniform −5.0 points."
+    assert said(comparison("Uniform", 0.05)).answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
+    assert said(comparison("Uniform", -0.05)).answer == "No. Clear: AT-RL against Uniform −5.0 points."
 
 
 @pytest.mark.parametrize("change", [{"q": 0.2}, {"sd": 0.05}])
-def test_what_either_interval_leaves_open_is_not_called_clear(tmp_path, change):
+def test_what_either_interval_leaves_open_is_not_called_clear(change):
     """0.05 / sqrt(5) * 2.776 is 6.2 points over seeds: more than the difference of 5."""
-    found = said(tmp_path, comparison("Uniform", 0.05, **change))
+    found = said(comparison("Uniform", 0.05, **change))
     least = "6.2" if "sd" in change else "1.0"
     assert found.answer == (
         f"Not that 5 seeds could show: none of 1 differences is clear; one of about {least} points would have been."
@@ -71,68 +73,67 @@ def test_what_either_interval_leaves_open_is_not_called_clear(tmp_path, change):
     assert "clear" not in found.because[0]
 
 
-def test_one_seed_settles_nothing_however_large_the_difference(tmp_path):
-    found = said(tmp_path, comparison("Uniform", 0.5, sd=None, num_seeds=1))
+def test_one_seed_settles_nothing_however_large_the_difference():
+    found = said(comparison("Uniform", 0.5, sd=None, num_seeds=1))
     assert found.answer.startswith("One training seed cannot tell")
     assert "one seed" in found.because[0]
 
 
-def test_a_comparison_that_still_grows_holds_the_answer_back(tmp_path):
-    found = said(tmp_path, comparison("Uniform", 0.05), comparison("Random order", 0.05, q=None))
+def test_a_comparison_that_still_grows_holds_the_answer_back():
+    found = said(comparison("Uniform", 0.05), comparison("Random order", 0.05, q=None))
     assert found.answer == "Not finished: 1 of 2 comparisons still grow."
     assert found.because[0].endswith("over 5 seeds: not finished.")
 
 
-def test_rows_whose_credit_is_not_on_anchors_are_no_evidence(tmp_path):
-    found = said(tmp_path, comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
+def test_rows_whose_credit_is_not_on_anchors_are_no_evidence():
+    found = said(comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
     assert found.answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
-    assert said(tmp_path, comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes. Clear: Top against")
+    assert said(comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes. Clear: Top against")
 
 
-def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own(tmp_path):
+def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own():
     """0.02 with sd 0.01 over five seeds is 4.47 standard errors: p = 0.011, and 0.022 beside one other."""
-    ahead, level = ({"mean": mean, "sd": 0.01, "num_seeds": 5} for mean in (0.02, 0.0005))
-    found = said(
-        tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), comparison("Random order", 0, q=0.9, training=level)
-    )
+    ahead, level = (SeedSpread(mean, 0.01, 5) for mean in (0.02, 0.0005))
+    found = said(comparison("Uniform", 0, q=0.9, training=ahead), comparison("Random order", 0, q=0.9, training=level))
     assert found.answer.endswith("In the accuracy while training, 1 of 2 are clear: AT-RL against Uniform +2.0 points.")
     assert "; while training +2.00 ±1.2 over 5 seeds;" in found.because[0]
     many = [comparison(f"row {n}", 0, q=0.9, training=level) for n in range(9)]
-    found = said(tmp_path, comparison("Uniform", 0, q=0.9, training=ahead), *many)  # 10 * 0.011 is more than 0.05
+    found = said(comparison("Uniform", 0, q=0.9, training=ahead), *many)  # 10 * 0.011 is more than 0.05
     assert found.answer.endswith("Nor is any clear in the accuracy while training.")
 
 
-def anchors(folder, **changes):
-    """Write the CSV of the figure with an error of 0.01 on every number."""
-    values = {
-        ("last layers averaged", "", "1", "own", 1): 0.5,
-        ("last layers averaged", "", "1", "own", 0): 0.5,
-        ("last layers averaged", "", "1", "predicting", 1): 0.9,
-        ("last layers averaged", "", "1", "predicting", 0): 0.8,
-        ("credit", "default", "atrl", "predicting", 1): 0.7,
-        ("credit", "default", "raw_attention", "predicting", 1): 0.95,
-        ("credit", "default", "atrl, sinks kept", "predicting", 1): 0.69,
-        ("credit", "default", "atrl, 3 tokens a cluster", "predicting", 1): 0.85,
-        ("credit", "default", "atrl, own rows", "own", 1): 0.55,
-        ("credit", "literal", "atrl", "own", 1): 0.6,
-    } | changes
-    (folder / "figures").mkdir()
-    with (folder / "figures" / "anchors.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["part", "preset", "setting", "rows", "bias_corrected", "mean_auc", "standard_error"])
-        writer.writerows([*key, value, 0.01] for key, value in values.items())
+def anchors() -> list[AnchorScore]:
+    """Return scores with an error of 0.01 on every number."""
+    means = {
+        (LAST, "", "1", "own", True): 0.5,
+        (LAST, "", "1", "own", False): 0.5,
+        (LAST, "", "1", "predicting", True): 0.9,
+        (LAST, "", "1", "predicting", False): 0.8,
+        (CREDIT, "default", "atrl", "predicting", True): 0.7,
+        (CREDIT, "default", "raw_attention", "predicting", True): 0.95,
+        (CREDIT, "default", "atrl, sinks kept", "predicting", True): 0.69,
+        (CREDIT, "default", "atrl, 3 tokens a cluster", "predicting", True): 0.85,
+        (CREDIT, "default", "atrl, own rows", "own", True): 0.55,
+        (CREDIT, "literal", "atrl", "own", True): 0.6,
+    }
+    return [
+        AnchorScore(part, setting, reading, corrected, mean, 0.01, 60, preset)
+        for (part, preset, setting, reading, corrected), mean in means.items()
+    ]
 
 
-def test_a_table_of_readings_that_was_cut_off_answers_nothing(tmp_path):
-    anchors(tmp_path)
-    path = tmp_path / "figures" / "anchors.csv"
+def test_the_scores_of_a_drawn_figure_are_read_back_and_none_of_one_that_was_cut_off(tmp_path):
+    path = tmp_path / "anchors.csv"
+    assert read_scores(path) == []
+    path.write_text(csv_text([csv_row(score) for score in anchors()]))
+    assert read_scores(path) == anchors()
     path.write_text(path.read_text()[:-12])
-    assert len(answers({}, tmp_path, "mini")) == 2
+    assert read_scores(path) == []
+    assert len(findings({}, read_scores(path), "mini")) == 2
 
 
-def test_the_best_reading_is_told_setting_by_setting(tmp_path):
-    anchors(tmp_path)
-    found = answers({}, tmp_path, "mini")[2]
+def test_the_best_reading_is_told_setting_by_setting():
+    found = findings({}, anchors(), "mini")[2]
     assert found.answer == (
         "The predicting row: its density has an area under the ROC curve of 0.90 ±0.02, where 0.5 is chance. Of all "
         "credit rules the best is raw attention with 0.95 ±0.02; AT-RL's has 0.70 ±0.02."

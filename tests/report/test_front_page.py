@@ -10,6 +10,8 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.front_page import render_index, write_index
+from atrl_bench.report.rendered import table_from_json
+from atrl_bench.report.text import render_json
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
 
@@ -61,6 +63,12 @@ def test_a_damaged_report_is_as_good_as_not_rendered(make_report, tmp_path, dama
     html = render_index(run_dir)
     assert "not run 0 of 65 measured, 65 to run atrl-bench run-table main_7b" in text_of(html)
     assert "24 answers in 1 evaluations" in text_of(html)
+
+
+def test_a_rendered_table_comes_back_as_it_was(make_table, tmp_path):
+    for profile in ("mini", "paper"):
+        text = render_json(make_table(seeds=2, profile=profile, problems=10, leave_out={("grpo", "geoqa_test")}))
+        assert render_json(table_from_json(text)) == text
 
 
 def test_the_page_says_what_its_commands_leave_out_and_never_where_the_folder_lies(run_dir):

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from atrl_bench.analysis.audit import audit, write_audit
+from atrl_bench.analysis.audit import audit
+from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.html import render_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -22,7 +22,7 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.report import latex as latex_module
 from atrl_bench.report.html import _charts, render_html
 from atrl_bench.report.latex import render_latex
-from atrl_bench.report.table_model import Cell, Footnote
+from atrl_bench.report.table_model import Footnote, TableCell
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
 from atrl_bench.report.write import write_report
 from atrl_bench.resources import folder
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 def poisoned(value, payload: str):
     """Return a copy of the table with the payload in front of every text in it, except for keywords and numbers."""
     if is_dataclass(value):
-        keep = {"state", "metric", "test"} if type(value).__name__ in ("Cell", "Difference") else set()
+        keep = {"state", "metric", "test"} if type(value).__name__ in ("TableCell", "Difference") else set()
         changes = {f.name: poisoned(getattr(value, f.name), payload) for f in fields(value) if f.name not in keep}
         return replace(value, **changes)
     if isinstance(value, tuple):
@@ -226,7 +226,7 @@ def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
 
 
 def cell(share):
-    return Cell("measured", estimate=Estimate(share, 0.01, 9, 10, 10), num_expected=10)
+    return TableCell("measured", estimate=Estimate(share, 0.01, 9, 10, 10), num_expected=10)
 
 
 @pytest.mark.parametrize("name", list_tables())
@@ -265,7 +265,7 @@ def test_lists_and_paths_in_latex_notes_end_inside_the_page(tiny, tmp_path):
     tasks = ",".join(f"task_number_{i}" for i in range(30))
     note = f"Only an endpoint has it: atrl-bench evaluate Qwen/Qwen2.5-VL-72B --tasks {tasks}"
     [first, *others] = tiny.rows
-    unmeasured = replace(first, cells=tuple(Cell("not measured", reason=note) for _ in first.cells))
+    unmeasured = replace(first, cells=tuple(TableCell("not measured", reason=note) for _ in first.cells))
     table = replace(tiny, notes=(note,), rows=(unmeasured, *others), footnotes=(Footnote("a", note),))
     (tmp_path / "t.tex").write_text(render_latex(table, standalone=True))
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
@@ -304,7 +304,7 @@ def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
 
 def test_partial_cells_and_columns_that_may_not_run_stay_below_their_heads_in_eighty_columns(tiny):
     score = Estimate(1.0, 0.1, 9, 10, 10)  # "100.0… ±22.6": twelve characters, as "not measured" has
-    cells = (Cell("partial", estimate=score, num_expected=20), Cell("not measured"), Cell("missing"))
+    cells = (TableCell("partial", estimate=score, num_expected=20), TableCell("not measured"), TableCell("missing"))
     rows = tuple(replace(row, cells=cells) for row in tiny.rows[:2])
     lines = terminal_text(replace(tiny, rows=rows, notes=())).plain.splitlines()
     assert {len(line) for line in lines if "±" in line or "─" in line} == {80}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import (
-    Answers,
     Resampled,
+    ScoredSamples,
     breakdown,
     clustered_mean,
     difference,
@@ -43,7 +43,9 @@ def sample(problem: str, repeat: int, points: float | None, *, group: str = "", 
     return Sample(asked, Response(problem, repeat, "h", "", 1, 0.1, False), grade)
 
 
-def answers(points: list[float | None], metric: str, categories: str = "", groups: str = "", first: int = 0) -> Answers:
+def answers(
+    points: list[float | None], metric: str, categories: str = "", groups: str = "", first: int = 0
+) -> ScoredSamples:
     """Return one repeat of problems p<first>, p<first + 1>, ... with a letter of category and group each."""
     samples = [
         sample(
@@ -55,7 +57,7 @@ def answers(points: list[float | None], metric: str, categories: str = "", group
         )
         for i, value in enumerate(points)
     ]
-    return Answers(samples, metric, STATISTICS)
+    return ScoredSamples(samples, metric, STATISTICS)
 
 
 # What a metric means ----------------------------------------------------------------------------------------------
@@ -72,9 +74,9 @@ def test_the_plain_mean_is_the_clustered_formula():
 def test_each_repeat_is_scored_on_its_own_before_repeats_are_averaged():
     # Repeat 0: a full, b not: 1/2. Repeat 1: b full, a half: 1/2. Averaged: 1/2; no problem has a mean of 1.
     samples = [sample("a", 0, 1.0), sample("b", 0, 0.0), sample("a", 1, 0.5), sample("b", 1, 1.0)]
-    assert score(Answers(samples, "whole@2", STATISTICS)).mean == 0.5
-    assert score(Answers(samples, "whole@1", STATISTICS)).mean == 0.5
-    assert score(Answers(samples, "mean@2", STATISTICS)).mean == pytest.approx((1.0 + 0.5 + 0.0 + 1.0) / 4)
+    assert score(ScoredSamples(samples, "whole@2", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples(samples, "whole@1", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples(samples, "mean@2", STATISTICS)).mean == pytest.approx((1.0 + 0.5 + 0.0 + 1.0) / 4)
 
 
 def test_an_unjudged_answer_has_no_weight_in_its_repeat_and_an_unjudged_problem_none_at_all():
@@ -85,14 +87,14 @@ def test_an_unjudged_answer_has_no_weight_in_its_repeat_and_an_unjudged_problem_
         sample("b", 1, 0.0),
         sample("c", 0, None),
     ]
-    found = score(Answers(samples, "whole@2", STATISTICS))
+    found = score(ScoredSamples(samples, "whole@2", STATISTICS))
     # Repeat 0: 1 of 1; repeat 1: 1 of 2.
     assert (found.mean, found.num_problems) == (0.75, 2)
 
 
 def test_a_repeat_that_was_never_run_takes_no_part():
     samples = [sample("a", 0, 1.0), sample("b", 0, 0.0)]
-    assert score(Answers(samples, "whole@8", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples(samples, "whole@8", STATISTICS)).mean == 0.5
 
 
 def test_a_cell_without_any_judged_answer_has_no_number():
@@ -104,7 +106,7 @@ def test_a_cell_without_any_judged_answer_has_no_number():
 @pytest.mark.parametrize("metric", ["acc@8", "mean@0", "mean", "colour@8", "categories"])
 def test_an_unknown_metric_names_those_the_task_has(metric):
     with pytest.raises(UnknownNameError) as error:
-        Answers([], metric, STATISTICS)
+        ScoredSamples([], metric, STATISTICS)
     assert error.value.known == ["acc@1", "categories@8", "mean@8", "whole@8"]
 
 
@@ -153,7 +155,7 @@ def test_the_bootstrap_of_a_plain_mean_agrees_with_the_clustered_formula():
 def test_eight_repeats_of_a_large_benchmark_are_resampled_in_seconds():
     samples = [sample(f"p{i}", r, float((i + r) % 3 == 0), category=str(i % 8)) for i in range(1500) for r in range(8)]
     started = time.perf_counter()
-    score(Answers(samples, "categories@8", STATISTICS))
+    score(ScoredSamples(samples, "categories@8", STATISTICS))
     assert time.perf_counter() - started < 10
 
 
@@ -168,7 +170,7 @@ def test_neither_the_order_of_problems_nor_the_names_of_groups_change_an_estimat
     shuffled = random.sample(list(one.samples), len(points))
     renamed = answers(points, "categories@1", categories, groups.translate(str.maketrans("uvwxyz", "zyxwvu")))
     found = score(one, num_resamples=100)
-    assert score(Answers(shuffled, one.metric, STATISTICS), num_resamples=100) == found
+    assert score(ScoredSamples(shuffled, one.metric, STATISTICS), num_resamples=100) == found
     assert score(renamed, num_resamples=100) == found
 
 
@@ -191,7 +193,7 @@ def test_a_plain_difference_is_the_paired_one():
 def test_a_composite_difference_is_taken_over_the_problems_both_have():
     a = answers([1, 1, 0, 1], "categories@1", "xxyy")
     b = answers([0, 0, 1, 0], "categories@1", "xyyx", first=1)  # p001 to p004, of which p001 to p003 are common
-    both = Answers(
+    both = ScoredSamples(
         [
             sample(s.problem.problem_id, 0, p, category=c)
             for s, p, c in zip(b.samples, [0.0, 0, 1, 0], "xyyx", strict=True)
@@ -296,7 +298,7 @@ def test_a_breakdown_has_a_number_for_each_value_of_a_key():
 NUM_SIMULATIONS = 300
 
 
-def simulated(random: np.random.Generator, metric: str) -> Answers:
+def simulated(random: np.random.Generator, metric: str) -> ScoredSamples:
     """Return 40 groups of three problems that share their difficulty, in categories of 60, 40 and 20 problems.
 
     Chances of success are uniform in each category: the truth is 1/2 for the plain mean, the categories and each part.

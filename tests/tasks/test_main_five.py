@@ -17,7 +17,7 @@ from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.statistics import Answers, score
+from atrl_bench.results.statistics import ScoredSamples, score
 
 WEMATH = find_task("wemath_testmini").module
 
@@ -121,7 +121,7 @@ def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() ->
             response = Response(problem.problem_id, repeat, "hash", "text", 1, 0.1, False)
             state = "correct" if mark else "wrong"
             samples.append(Sample(problem, response, Verdict(state, "A", "fast", "")))
-    answers = Answers(samples, "score_strict@2", WEMATH.STATISTICS)
+    answers = ScoredSamples(samples, "score_strict@2", WEMATH.STATISTICS)
     # First repeat 2/2; second (2 - 0.5) / 2 = 0.75; mean 0.875.
     assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
 

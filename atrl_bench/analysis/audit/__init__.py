@@ -6,29 +6,27 @@ Nothing here is measured; every finding follows from what the paper prints, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from atrl_bench.analysis.audit.arithmetic import arithmetic, prose
 from atrl_bench.analysis.audit.contradictions import below_baseline, coincidences, contradictions
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.granularity import granularity, last_digits
 from atrl_bench.analysis.audit.noise import against_baseline, noise
 from atrl_bench.analysis.audit.printed import load_claims, load_derived, load_scores
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.report.audit_page import audit_html, audit_record, audit_text
 
-__all__ = ["Finding", "Section", "audit", "audit_html", "audit_record", "audit_text", "write_audit"]
+__all__ = ["AuditFinding", "Section", "audit"]
 
 
 def audit(tables: Sequence[str] | None = None) -> list[Section]:
     """Return everything that the paper's printed numbers say about each other, for these tables or for all."""
     scores = load_scores()
-    known = list(dict.fromkeys(score.table for score in scores))
+    printed = list(dict.fromkeys(score.table for score in scores))
     for table in tables or ():
-        if table not in known:
-            raise UnknownNameError("table with printed scores", table, known)
+        if table not in printed:
+            raise UnknownNameError("table with printed scores", table, printed)
     scores = [score for score in scores if not tables or score.table in tables]
-    claims, names = load_claims(), [name for name in known if not tables or name in tables]
+    claims, names = load_claims(), [name for name in printed if not tables or name in tables]
     return [
         arithmetic(scores, load_derived(names)),
         prose(scores, claims.claims, claims.orders),
@@ -40,30 +38,3 @@ def audit(tables: Sequence[str] | None = None) -> list[Section]:
         against_baseline(scores, claims.sizes),
         below_baseline(scores, claims.below),
     ]
-
-
-def write_audit(sections: Sequence[Section], out: Path) -> list[Path]:
-    """Write the audit as `audit.html`, `audit.txt` and `audit.json` into `out`; return the paths, HTML first."""
-    from atrl_bench.errors import StoreError
-    from atrl_bench.results.files import write_atomically
-
-    contents = {
-        "audit.html": audit_html(sections),
-        "audit.txt": audit_text(sections, everything=True) + "\n",
-        "audit.json": audit_record_text(sections),
-    }
-    try:
-        for name, content in contents.items():
-            write_atomically(out / name, content.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise StoreError(
-            f"Cannot write the audit to {out}.", why=f"{error}.", next_step="use a folder you can write to with --out"
-        ) from error
-    return [out / name for name in contents]
-
-
-def audit_record_text(sections: Sequence[Section]) -> str:
-    """Return the audit as one JSON document."""
-    import json
-
-    return json.dumps(audit_record(sections), indent=2, sort_keys=True) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.printed import (
     AVERAGE,
     Address,
@@ -30,7 +30,7 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
         members = list(items)
         wrong = [(item, value) for item in members if (value := recompute(item, values)) != item.printed]
         findings.append(
-            Finding(
+            AuditFinding(
                 where=table,
                 printed=f"{len(members)} {KINDS[kind]}",
                 computed=f"{len(members) - len(wrong)} follow from the scores beside them, to the last digit",
@@ -40,7 +40,7 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
             )
         )
         findings += [
-            Finding(f"{table}: {item.row}, {item.column}", str(item.printed), str(value), "fails", "certain")
+            AuditFinding(f"{table}: {item.row}, {item.column}", str(item.printed), str(value), "fails", "certain")
             for item, value in wrong
         ]
     num_wrong = sum(finding.details.get("wrong", 0) for finding in findings)
@@ -88,7 +88,7 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
     )
 
 
-def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> Finding:
+def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> AuditFinding:
     printed = Decimal(claim.printed.rstrip("%<≈ +").lstrip("<≈+~ "))
     digits = max(0, -int(printed.as_tuple().exponent))
     exact = compute(claim.formula, values)
@@ -97,7 +97,7 @@ def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> Finding:
     if not holds and rounded(compute(claim.formula, values, digits), digits) == printed:
         computed += f"; {printed} only if the averages are rounded first"
     note = f"; {claim.note}" if claim.note else ""
-    return Finding(
+    return AuditFinding(
         where=claim.where,
         printed=f"{claim.says} ({claim.printed})",
         computed=computed,
@@ -107,13 +107,13 @@ def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> Finding:
     )
 
 
-def _order(order: Order, scores: Sequence[Score]) -> Finding:
+def _order(order: Order, scores: Sequence[Score]) -> AuditFinding:
     better = {s.column: s for s in scores if (s.table, s.row) == (order.table, order.better)}
     worse = {s.column: s for s in scores if (s.table, s.row) == (order.table, order.worse)}
     common = [column for column in better if column in worse and (not order.only or column in order.only)]
     against = [column for column in common if better[column].value <= worse[column].value]
     exceptions = ", ".join(f"{better[c].column_label} {better[c].value} against {worse[c].value}" for c in against)
-    return Finding(
+    return AuditFinding(
         where=order.where,
         printed=order.says,
         computed=f"true of {len(common) - len(against)} of {len(common)} benchmarks"

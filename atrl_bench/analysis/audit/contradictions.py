@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations
 
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.printed import Below, SameExperiment, Score, Statement, address_of
 
 AS_DEFINED = "one experiment as these tables are defined here, which reads what the paper leaves open"
@@ -31,7 +31,7 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
             words = ", ".join(value for _, value in experiment)
             findings.append(_same(words, members, AS_DEFINED, "likely"))
     findings += [
-        Finding(f"“{s.first}”", f"“{s.second}”", s.note, "fails" if s.sure == "certain" else "open", s.sure)
+        AuditFinding(f"“{s.first}”", f"“{s.second}”", s.note, "fails" if s.sure == "certain" else "open", s.sure)
         for s in statements
     ]
     fails = [finding for finding in findings if finding.outcome == "fails"]
@@ -63,7 +63,7 @@ def coincidences(scores: Sequence[Score]) -> Section:
         ]
         near += sum(_chance_of_equality(a.value, b.value) for a, b in pairs)
         findings += [
-            Finding(
+            AuditFinding(
                 where=f"{a.where} and {b.where}",
                 printed=str(a.value),
                 computed="the same number for another method" if a.task == b.task else "the same number elsewhere",
@@ -97,7 +97,7 @@ def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:
         under = [s for s in cells if s.value < at[s.table, s.baseline, s.column]]
         if cells:
             findings.append(
-                Finding(
+                AuditFinding(
                     where=f"{cells[0].row_label}, {len(dict.fromkeys(s.table for s in cells))} tables",
                     printed=item.says,
                     computed=f"below the untrained model in {len(under)} of {len(cells)} cells",
@@ -115,10 +115,10 @@ def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:
     )
 
 
-def _same(what: str, members: Sequence[Score], why: str, sure: str) -> Finding:
+def _same(what: str, members: Sequence[Score], why: str, sure: str) -> AuditFinding:
     values = [member.value for member in members]
     apart = max(values) - min(values)
-    return Finding(
+    return AuditFinding(
         where=what,
         printed="; ".join(f"{member.value} ({member.where})" for member in members),
         computed=f"{apart} points apart" if apart else "the same number",

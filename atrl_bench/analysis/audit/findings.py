@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # holds: recomputed and the same; fails: recomputed and different; open: no arithmetic can decide it
-Outcome = Literal["holds", "fails", "open"]
+AuditOutcome = Literal["holds", "fails", "open"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One thing that was looked at: what is printed where, what was computed, and how sure that is."""
 
     where: str
     printed: str
     computed: str
-    outcome: Outcome
+    outcome: AuditOutcome
     sure: str
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -30,8 +30,8 @@ class Section:
     title: str
     method: str
     summary: str
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: AuditOutcome) -> int:
         """Return how many findings ended so."""
         return Counter(finding.outcome for finding in self.findings)[outcome]

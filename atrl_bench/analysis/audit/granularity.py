@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
 
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.printed import Score, Size
 
 REPEATS = 8  # of the paper's Mean@8
@@ -97,7 +97,6 @@ def _fit_of(members: Sequence[Score], size: Size, repeats: int) -> Fit:
 
 
 def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]]]:
-    """Return the scores by (table, task)."""
 
     def key(score: Score) -> tuple[str, str]:
         return score.table, score.task
@@ -105,16 +104,18 @@ def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]
     return [(at, list(members)) for at, members in groupby(sorted(scores, key=key), key=key)]
 
 
-def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Finding:
-    readings = {found.reading for found in fits}
+def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> AuditFinding:
+    readings = {size_fit.reading for size_fit in fits}
     if "confirmed" in readings:
-        best = min((found for found in fits if found.reading == "confirmed"), key=lambda found: found.tail)
+        best = min(
+            (size_fit for size_fit in fits if size_fit.reading == "confirmed"), key=lambda size_fit: size_fit.tail
+        )
         outcome, sure = "holds", f"{best.what}; chance does this {_once_in(best.tail)}"
     elif readings == {"ruled out"}:
         outcome, sure = "fails", "certain, if none of these sizes is wrong and the scores are counts of right answers"
     else:
         outcome, sure = "open", "what fits would fit by chance too"
-    return Finding(
+    return AuditFinding(
         where=f"{table}: {members[0].column_label}",
         printed=f"{len(members)} scores",
         computed="; ".join(map(str, fits)),
@@ -125,14 +126,14 @@ def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Findi
             "task": members[0].task,
             "sizes": [
                 {
-                    "total": found.total,
-                    "what": found.what,
-                    "fits": found.num_fits,
-                    "by_chance": round(found.expected, 2),
-                    "reading": found.reading,
-                    "impossible": [str(s.value) for s in members if not is_possible(s.value, found.total)],
+                    "total": size_fit.total,
+                    "what": size_fit.what,
+                    "fits": size_fit.num_fits,
+                    "by_chance": round(size_fit.expected, 2),
+                    "reading": size_fit.reading,
+                    "impossible": [str(s.value) for s in members if not is_possible(s.value, size_fit.total)],
                 }
-                for found in fits
+                for size_fit in fits
             ],
         },
     )
@@ -188,7 +189,7 @@ def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, S
     )
 
 
-def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> Finding:
+def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> AuditFinding:
     from scipy.stats import binom
 
     num_round = sum(is_round(s.value) for s in members)
@@ -197,7 +198,7 @@ def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence
     computed = f"{num_round} of {len(members)} end in 0 or 5; {0.2 * len(members):.0f} by chance"
     if len(deciding) < len(members):
         computed += f"; without benchmarks of 1,000 problems {num_deciding} of {len(deciding)}"
-    return Finding(
+    return AuditFinding(
         where=table,
         printed=f"{len(members)} scores with two decimals",
         computed=computed,

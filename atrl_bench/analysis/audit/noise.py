@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atrl_bench.analysis.audit.findings import Finding, Section
+from atrl_bench.analysis.audit.findings import AuditFinding, Section
 from atrl_bench.analysis.audit.printed import Address, Claims, Score, Size
 
 Z95 = 1.959964  # of the normal distribution
@@ -87,7 +87,7 @@ def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]
         if pairs:
             readings = Counter(_bounds(s, b, sizes[s.task][0]).reading for s, b in pairs)
             findings.append(
-                Finding(
+                AuditFinding(
                     where=table,
                     printed=f"{len(pairs)} differences from {pairs[0][1].row_label}",
                     computed=f"{readings['beyond noise']} beyond noise, {readings['undecided']} undecided, "
@@ -119,39 +119,39 @@ def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[S
 
 def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
     """Return each column's best score with the second best, unless that pair is compared already."""
-    found = []
+    pairs = []
     for table, column in dict.fromkeys((s.table, s.column) for s in scores):
         ranked = sorted((s for s in scores if (s.table, s.column) == (table, column)), key=lambda s: -s.value)
         if len(ranked) > 2 and ranked[0].compared_with != ranked[1].row and ranked[0].value > ranked[1].value:
-            found.append((ranked[0], ranked[1]))
-    return found
+            pairs.append((ranked[0], ranked[1]))
+    return pairs
 
 
 def _bounds(score: Score, other: Score, size: Size) -> Bounds:
     return bounds(float(score.value), float(other.value), size.problems)
 
 
-def _finding(score: Score, other: Score, size: Size) -> Finding:
-    found = _bounds(score, other, size)
+def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
+    limits = _bounds(score, other, size)
     sure = {
         "beyond noise": "for these problems, even if the rows were unrelated",
         "noise": "too few problems for this difference, however the answers are paired",
-        "undecided": f"chance, if more than {100 * found.max_changed:.1f} % of the problems changed sides",
-    }[found.reading]
-    return Finding(
+        "undecided": f"chance, if more than {100 * limits.max_changed:.1f} % of the problems changed sides",
+    }[limits.reading]
+    return AuditFinding(
         where=f"{score.table}: {score.row_label} against {other.row_label}, {score.column_label}",
         printed=f"{score.value} and {other.value}",
-        computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * found.unpaired_stderr:.1f} "
+        computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * limits.unpaired_stderr:.1f} "
         f"(n = {size.problems})",
-        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[found.reading],  # type: ignore[arg-type]
+        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[limits.reading],  # type: ignore[arg-type]
         sure=sure,
         details={
-            "reading": found.reading,
+            "reading": limits.reading,
             "difference": float(score.value - other.value),
             "problems": size.problems,
-            "unpaired_stderr": found.unpaired_stderr,
-            "best_case_p": found.best_case_p,
-            "max_changed": found.max_changed,
+            "unpaired_stderr": limits.unpaired_stderr,
+            "best_case_p": limits.best_case_p,
+            "max_changed": limits.max_changed,
         },
     )
 
@@ -162,14 +162,14 @@ def _spreads(scores: Sequence[Score]) -> list[list[Score]]:
     return [[s for s in scores if (s.table, s.column) == at and s.spread is not None] for at in columns]
 
 
-def _spread(members: Sequence[Score], size: Size) -> Finding:
+def _spread(members: Sequence[Score], size: Size) -> AuditFinding:
     """Return how still the problems must have stood for a standard deviation over trainings to be this small."""
     spreads = [member.spread for member in members if member.spread is not None]
     p = float(members[-1].value) / 100
     binomial = 100 * math.sqrt(p * (1 - p) / size.problems)
     # A problem that is a toss-up in every training adds 1/4 to the variance of the number of right answers.
     tossed = [min(1.0, (float(spread) / 100) ** 2 * size.problems / 0.25) for spread in (min(spreads), max(spreads))]
-    return Finding(
+    return AuditFinding(
         where=f"{members[0].table}: spread over training runs, {members[0].column_label}",
         printed=f"standard deviations of {min(spreads)} to {max(spreads)} points",
         computed=f"one run's binomial standard error is {binomial:.2f}; spreads so small allow toss-ups on "

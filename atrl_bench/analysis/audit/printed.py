@@ -8,7 +8,7 @@ claim with the formula that checks it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -81,11 +81,11 @@ class Derived:
     printed: Decimal
 
 
-class _Settings(BaseModel):
+class _ClaimSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Claim(_Settings):
+class Claim(_ClaimSettings):
     """A number in the running text, or a figure, and how it follows from the tables."""
 
     says: str = Field(description="what the paper says, in its words or nearly")
@@ -95,7 +95,7 @@ class Claim(_Settings):
     note: str = Field("", description="what else there is to know")
 
 
-class SameExperiment(_Settings):
+class SameExperiment(_ClaimSettings):
     """Cells that are one experiment by the paper's own words, so that they should hold one number."""
 
     what: str
@@ -104,7 +104,7 @@ class SameExperiment(_Settings):
     sure: str = "likely"
 
 
-class Order(_Settings):
+class Order(_ClaimSettings):
     """A claim that one row is above another."""
 
     says: str
@@ -115,14 +115,14 @@ class Order(_Settings):
     only: tuple[str, ...] = Field((), description="of these benchmarks; none: of all that both have")
 
 
-class Below(_Settings):
+class Below(_ClaimSettings):
     """A trained row that is said to improve on, or be a baseline beside, the row it started from."""
 
     says: str
     rows: tuple[str, ...] = Field(description="the method's row ids, counted in every table that has them")
 
 
-class Statement(_Settings):
+class Statement(_ClaimSettings):
     """Two passages that cannot both be right, without a number to recompute."""
 
     first: str
@@ -131,14 +131,14 @@ class Statement(_Settings):
     sure: str = "likely"
 
 
-class Size(_Settings):
+class Size(_ClaimSettings):
     """A number of problems that a benchmark's scores might be counted over."""
 
     problems: int = Field(gt=0)
     what: str
 
 
-class Claims(_Settings):
+class Claims(_ClaimSettings):
     """Everything in `claims.yaml`."""
 
     claims: tuple[Claim, ...] = ()
@@ -151,7 +151,7 @@ class Claims(_Settings):
 
 def load_scores() -> list[Score]:
     """Return every printed score of every table, in the order of the tables."""
-    found = []
+    scores = []
     for table in list_tables():
         definition = load_table(table)
         printed, spreads = load_paper_scores(definition), load_paper_spreads(definition)
@@ -159,16 +159,15 @@ def load_scores() -> list[Score]:
             for column in definition.columns:
                 if (row.id, column.id) in printed:
                     at = row.id, column.id
-                    found.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
-    return found
+                    scores.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
+    return scores
 
 
-def load_derived(known: Iterable[str]) -> list[Derived]:
-    """Return the printed averages and changes of the tables in `known`."""
+def load_derived(tables: Collection[str]) -> list[Derived]:
+    """Return the printed averages and changes of these tables."""
     path = folder("reports") / "paper" / "audit" / "derived.csv"
     if not path.is_file():
         return []
-    tables = set(known)
     with path.open(encoding="utf-8", newline="") as file:
         records = list(csv.DictReader(file))
     return [

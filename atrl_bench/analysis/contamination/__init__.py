@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from atrl_bench.analysis.contamination import likeness
+from atrl_bench.analysis.contamination.likeness import read_picture, read_text
+from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.escape import one_line
+from atrl_bench.evaluation.data import data_digest as task_digest
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.hooks import open_image
+from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.run_dir import RunDir, recalled
-from atrl_bench.profiles import Profile
+from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
-
-if TYPE_CHECKING:
-    from atrl_bench.analysis.contamination.search import Item, Tally
-    from atrl_bench.evaluation.tasks import Task
+from atrl_bench.training.data import TRAINING_SETS, TrainingProblem, data_digest, stream_problems
 
 FILE = "overlap.json"
 IN_FLIGHT = 64  # problems with their pictures in memory at a time
@@ -28,24 +31,84 @@ InT = TypeVar("InT")
 OutT = TypeVar("OutT")
 
 
+@dataclass(frozen=True)
+class TaskContamination:
+    """How many problems of a task are in a training set, each counted once under the strongest kind; and the pairs.
+
+    `data` names the contents of both sets, `version` what "the same" meant.
+    """
+
+    train: str
+    task: str
+    data: str
+    version: int
+    num_train: int
+    num_unreadable_pictures: int
+    num_problems: int
+    num_overlapping: int
+    share: float
+    counts: Mapping[str, int]
+    num_distinctive: int
+    min_containment: float
+    max_distance: float
+    pairs: tuple[Overlap, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"pairs": [_pair_document(pair) for pair in self.pairs]}
+
+    def rows(self) -> Iterator[Sequence[str]]:
+        """Yield the counts with their kinds, as a person reads them."""
+        yield f"{self.num_overlapping:,}", f"found, {100 * self.share:.2f} %"
+        for kind in FOUND:
+            yield f"{self.counts[kind]:,}", f"· {kind}"
+        yield f"{self.counts[OTHER_PICTURE]:,}", f"not counted: {OTHER_PICTURE}"
+        if self.num_distinctive:
+            yield f"{self.num_distinctive:,}", "of these to be looked at: text found once in either set"
+        if self.num_unreadable_pictures:
+            yield f"{self.num_unreadable_pictures:,}", "unreadable pictures: compared by text alone"
+
+
+@dataclass(frozen=True)
+class Contamination(Record):
+    """What was found of several tasks in one training set."""
+
+    tasks: tuple[TaskContamination, ...]
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what `--json` prints."""
+        return [task.document() for task in self.tasks]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the counts and the first pairs of each task, then what counts as the same."""
+        for task in self.tasks:
+            yield f"{task.task} ({task.num_problems:,} problems) in {task.train} ({task.num_train:,})"
+            yield Rows(list(task.rows()), right=(0,))
+            if task.pairs:
+                yield Rows([_pair_row(pair) for pair in task.pairs[:NUM_SHOWN]])
+            if len(task.pairs) > NUM_SHOWN:
+                yield f"… and {len(task.pairs) - NUM_SHOWN:,} more"
+            yield ""
+        yield (
+            "Same text: equal without case, spacing, markup and options, or "
+            f"{100 * likeness.MIN_CONTAINMENT:.0f} % of the four-word runs and all numbers. Same picture: equal "
+            f"pixels, or at most {100 * likeness.MAX_DISTANCE:.0f} % of the edges different. --json lists every pair."
+        )
+
+
 def overlap(
     train: str,
     tasks: Sequence[str],
+    run_dir: RunDir,
     *,
-    profile: Profile,
-    workspace: Path | None = None,
-    data_dir: Path | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> list[dict[str, Any]]:
-    """Return a record a task: how many of its problems are in `train`, in which way, and the pairs.
+) -> Contamination:
+    """Return of each task how many of its problems are in `train`, in which way, and the pairs.
 
     `train` is a training set, or another task: benchmarks are made from one another. It is read once, whatever the
     number of tasks. The counts are kept in the run folder for `overlap_counts`.
     """
-    from atrl_bench.analysis.contamination.search import ProblemIndex, Tally
-    from atrl_bench.evaluation.tasks import expand
-
-    run_dir = RunDir.at(workspace, profile, data_dir)
     infos = expand(tasks)
     train_digest = _train_digest(train, run_dir)
     with warnings.catch_warnings():
@@ -63,61 +126,43 @@ def overlap(
             if on_progress is not None and num_read % IN_FLIGHT == 0:
                 on_progress(num_read)
     digests = {info.name: _task_digest(info, run_dir) for info in infos}
-    records = [
-        _record(tally, train, task, num_unreadable, f"{train_digest}/{digests[task]}")
+    counts = tuple(
+        _counts(tally, train, task, num_unreadable, f"{train_digest}/{digests[task]}")
         for task, tally in tallies.items()
-    ]
-    _remember(run_dir, records)
-    return records
+    )
+    _remember(run_dir, counts)
+    return Contamination(counts)
 
 
-def _record(tally: Tally, train: str, task: str, num_unreadable: int, key: str) -> dict[str, Any]:
-    from atrl_bench.analysis.contamination import likeness
-    from atrl_bench.analysis.contamination.search import FOUND
-
+def _counts(tally: Tally, train: str, task: str, num_unreadable: int, key: str) -> TaskContamination:
     counts, num_problems = tally.counts(), len(tally.index.items)
-    num_found = sum(counts[kind] for kind in FOUND)
-    return {
-        "train": train,
-        "task": task,
-        "data": key,
-        "version": likeness.VERSION,
-        "num_train": tally.num_train,
-        "num_unreadable_pictures": num_unreadable,
-        "num_problems": num_problems,
-        "num_overlapping": num_found,
-        "share": num_found / num_problems if num_problems else 0.0,
-        "counts": counts,
-        "num_distinctive": tally.num_distinctive(),
-        "min_containment": likeness.MIN_CONTAINMENT,
-        "max_distance": likeness.MAX_DISTANCE,
-        "pairs": [
-            {
-                "test": pair.test_id,
-                "train": pair.train_id,
-                "kind": pair.kind,
-                "text": round(pair.likeness, 3),
-                "picture": None if pair.distance is None else round(pair.distance, 3),
-            }
-            for pair in tally.listed()
-        ],
-    }
+    num_overlapping = sum(counts[kind] for kind in FOUND)
+    return TaskContamination(
+        train=train,
+        task=task,
+        data=key,
+        version=likeness.VERSION,
+        num_train=tally.num_train,
+        num_unreadable_pictures=num_unreadable,
+        num_problems=num_problems,
+        num_overlapping=num_overlapping,
+        share=num_overlapping / num_problems if num_problems else 0.0,
+        counts=counts,
+        num_distinctive=tally.num_distinctive(),
+        min_containment=likeness.MIN_CONTAINMENT,
+        max_distance=likeness.MAX_DISTANCE,
+        pairs=tuple(tally.listed()),
+    )
 
 
 # Both sets as fingerprints --------------------------------------------------------------------------------------------
 
 
 def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    from atrl_bench.training.data import TRAINING_SETS, TrainingProblem, stream_problems
-
     if train not in TRAINING_SETS:
-        from atrl_bench.evaluation.tasks import find_task
-
         return _task_items(find_task(train), run_dir)
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
-        from atrl_bench.evaluation.hooks import open_image
-
         openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
         return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
@@ -125,8 +170,6 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
 
 def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    from atrl_bench.evaluation.data import load_rows
-
     def read(row: Any) -> tuple[Item, int]:
         task = info.code
         # Frames of a video are not compared; its question is, as one that shows something else.
@@ -141,9 +184,6 @@ def _item(
     item_id: str, group: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
 ) -> tuple[Item, int]:
     """Return a problem's fingerprints and how many times its pictures could not be read."""
-    from atrl_bench.analysis.contamination.likeness import read_picture, read_text
-    from atrl_bench.analysis.contamination.search import Item
-
     pictures, unreadable = [], 0
     for open_pictures in openers:
         try:
@@ -167,40 +207,32 @@ def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Itera
 
 def overlap_counts(run_dir: RunDir, train: str, task: str) -> dict[str, Any] | None:
     """Return what was found of `task` in `train`, as their data is now, or None if nobody has looked."""
-    from atrl_bench.analysis.contamination import likeness
-    from atrl_bench.evaluation.tasks import find_task
-
     key = f"{_train_digest(train, run_dir)}/{_task_digest(find_task(task), run_dir)}"
-    found = recalled(run_dir.root / FILE).get(key)
-    return found if isinstance(found, dict) and found.get("version") == likeness.VERSION else None
+    counts = recalled(run_dir.root / FILE).get(key)
+    return counts if isinstance(counts, dict) and counts.get("version") == likeness.VERSION else None
 
 
 def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     """Return the sentence a table says about its training set and its benchmarks."""
-    found = {task: overlap_counts(run_dir, train, task) for task in tasks}
-    seen = [
-        f"{counts['num_overlapping']} of {counts['num_problems']} {task}" for task, counts in found.items() if counts
-    ]
-    missing = [task for task, counts in found.items() if counts is None]
-    parts = [f"Test problems found in {train} by text and picture: {', '.join(seen)}."] if seen else []
+    of_task = {task: overlap_counts(run_dir, train, task) for task in tasks}
+    shares = [f"{c['num_overlapping']} of {c['num_problems']} {task}" for task, c in of_task.items() if c]
+    missing = [task for task, counts in of_task.items() if counts is None]
+    parts = [f"Test problems found in {train} by text and picture: {', '.join(shares)}."] if shares else []
     if missing:
-        # Without the folder's place: a page is the same wherever its folder lies.
+        # Without the folder's path: a page is the same wherever its folder lies.
         command = f"atrl-bench overlap {train} {','.join(missing)} --profile {run_dir.profile.name}"
         parts.append(f"Not searched for in {train}: {command}")
     return " ".join(parts)
 
 
-def _remember(run_dir: RunDir, records: Sequence[dict[str, Any]]) -> None:
-    known = recalled(run_dir.root / FILE)
-    for record in records:
-        known[record["data"]] = {name: value for name, value in record.items() if name not in ("pairs", "data")}
-    write_atomically(run_dir.root / FILE, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
+    remembered = recalled(run_dir.root / FILE)
+    for task in tasks:
+        remembered[task.data] = {name: v for name, v in task.document().items() if name not in ("pairs", "data")}
+    write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
 
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
-    from atrl_bench.evaluation.tasks import find_task, list_tasks
-    from atrl_bench.training.data import TRAINING_SETS, data_digest
-
     if train in TRAINING_SETS:
         return data_digest(train, run_dir.provide(train))
     tasks = [info.name for info in list_tasks()]
@@ -210,52 +242,25 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
-    from atrl_bench.evaluation.data import data_digest
-
-    return f"{info.name}:{data_digest(info, run_dir.provide(info.folder))}"
+    return f"{info.name}:{task_digest(info, run_dir.provide(info.folder))}"
 
 
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def overlap_text(records: Sequence[dict[str, Any]]) -> str:
-    """Return the records as a person reads them, eighty columns wide."""
-    blocks = [_block(record) for record in records]
-    if records:
-        containment, distance = 100 * records[0]["min_containment"], 100 * records[0]["max_distance"]
-        blocks.append(
-            f"Same text: equal without case, spacing, markup and options, or {containment:.0f} % of the\n"
-            f"four-word runs and all numbers. Same picture: equal pixels, or at most {distance:.0f} % of\n"
-            "the edges different. --json lists every pair."
-        )
-    return "\n\n".join(blocks)
+def _pair_document(pair: Overlap) -> dict[str, Any]:
+    return {
+        "test": pair.test_id,
+        "train": pair.train_id,
+        "kind": pair.kind,
+        "text": round(pair.likeness, 3),
+        "picture": None if pair.distance is None else round(pair.distance, 3),
+    }
 
 
-def _block(record: dict[str, Any]) -> str:
-    from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE
-
-    lines = [
-        f"{record['task']} ({record['num_problems']:,} problems) in {record['train']} ({record['num_train']:,})",
-        f"  {'found':<28} {record['num_overlapping']:>6,}   {100 * record['share']:.2f} %",
-    ]
-    lines += [f"    {kind:<26} {record['counts'][kind]:>6,}" for kind in FOUND]
-    num_other = record["counts"][OTHER_PICTURE]
-    lines.append(f"  {'not counted':<28} {num_other:>6,}   {OTHER_PICTURE}")
-    if record["num_distinctive"]:
-        lines.append(f"    {'to be looked at':<26} {record['num_distinctive']:>6,}   text found once in either set")
-    if record["num_unreadable_pictures"]:
-        lines.append(f"  {'unreadable pictures':<28} {record['num_unreadable_pictures']:>6,}   compared by text alone")
-    pairs = record["pairs"]
-    lines += [f"  {_pair(pair)}" for pair in pairs[:NUM_SHOWN]]
-    if len(pairs) > NUM_SHOWN:
-        lines.append(f"  … and {len(pairs) - NUM_SHOWN:,} more")
-    return "\n".join(lines)
-
-
-def _pair(pair: dict[str, Any]) -> str:
-    names = f"{one_line(pair['test'])[:20]:<20} = {one_line(pair['train'])[:20]:<20}"
-    text = "same" if pair["text"] == 1 else f"{100 * pair['text']:.0f} %" if pair["text"] else "other"
-    picture = (
-        "other" if pair["picture"] is None else "same" if not pair["picture"] else f"{100 * pair['picture']:.0f} % off"
-    )
-    return f"{names}  text {text:<5} picture {picture}"
+def _pair_row(pair: Overlap) -> Sequence[str]:
+    values = _pair_document(pair)
+    text = "same" if values["text"] == 1 else f"{100 * values['text']:.0f} %" if values["text"] else "other"
+    distance = values["picture"]
+    picture = "other" if distance is None else "same" if not distance else f"{100 * distance:.0f} % off"
+    return pair.test_id[:20], f"= {pair.train_id[:20]}", f"text {text}", f"picture {picture}"

@@ -132,7 +132,7 @@ def _number(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PictureHash:
     """A picture as the hash of its pixels, its edges (1,024 bits in 16 numbers), how many it has, and its shape."""
 
     pixels: bytes
@@ -141,7 +141,7 @@ class Picture:
     shape: float
 
 
-def read_picture(image: Image) -> Picture:
+def read_picture(image: Image) -> PictureHash:
     """Return the fingerprint of a decoded picture."""
     from PIL.Image import Resampling
 
@@ -154,13 +154,13 @@ def read_picture(image: Image) -> Picture:
     across, down = grey[:-1, 1:] - grey[:-1, :-1], grey[1:, :-1] - grey[:-1, :-1]
     steps = [across > MIN_STEP, across < -MIN_STEP, down > MIN_STEP, down < -MIN_STEP]
     bits = np.concatenate([step.ravel() for step in steps])
-    return Picture(pixels, np.packbits(bits).view(np.uint64), int(bits.sum()), image.width / image.height)
+    return PictureHash(pixels, np.packbits(bits).view(np.uint64), int(bits.sum()), image.width / image.height)
 
 
 class Gallery:
     """Many pictures, searched by pixels and by look."""
 
-    def __init__(self, pictures: list[Picture]) -> None:
+    def __init__(self, pictures: list[PictureHash]) -> None:
         self._by_pixels: dict[bytes, list[int]] = {}
         for index, picture in enumerate(pictures):
             self._by_pixels.setdefault(picture.pixels, []).append(index)
@@ -168,18 +168,18 @@ class Gallery:
         self._num_edges_N = np.array([p.num_edges for p in pictures])
         self._shape_N = np.array([p.shape for p in pictures])
 
-    def find(self, picture: Picture) -> dict[int, float]:
+    def find(self, picture: PictureHash) -> dict[int, float]:
         """Return the places of the pictures that are the same (distance 0) or look the same, with the distance."""
-        found: dict[int, float] = {}
+        distances: dict[int, float] = {}
         if picture.num_edges >= MIN_EDGES and len(self._num_edges_N):
             distance_N = self._distances(picture)
             is_alike_N = (distance_N <= MAX_DISTANCE) & (self._num_edges_N >= MIN_EDGES)
             is_alike_N &= abs(self._shape_N / picture.shape - 1) <= MAX_SHAPE_DIFFERENCE
             # A look that agrees in every bit is still a look; 0 is for pixels alone.
-            found = {int(index): max(float(distance_N[index]), 1e-9) for index in np.flatnonzero(is_alike_N)}
-        return found | dict.fromkeys(self._by_pixels.get(picture.pixels, []), 0.0)
+            distances = {int(index): max(float(distance_N[index]), 1e-9) for index in np.flatnonzero(is_alike_N)}
+        return distances | dict.fromkeys(self._by_pixels.get(picture.pixels, []), 0.0)
 
-    def _distances(self, picture: Picture) -> np.ndarray:
+    def _distances(self, picture: PictureHash) -> np.ndarray:
         differing_N = np.bitwise_count(self._edges_N ^ picture.edges).sum(axis=1, dtype=np.int64)
         either_N = (self._num_edges_N + picture.num_edges + differing_N) / 2
         return np.asarray(differing_N / either_N)

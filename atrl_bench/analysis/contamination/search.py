@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from atrl_bench.analysis.contamination.likeness import Gallery, Picture, Text
+from atrl_bench.analysis.contamination.likeness import Gallery, PictureHash, Text
 
 SAME_QUESTION = "same question"
 SAME_PICTURE = "same picture, other text"
@@ -31,12 +31,12 @@ class Item:
     item_id: str
     group: str
     text: Text
-    pictures: tuple[Picture, ...]
+    pictures: tuple[PictureHash, ...]
     is_shown: bool
 
 
 @dataclass(frozen=True)
-class Pair:
+class Overlap:
     """A test problem and a training row: how alike their texts are (1: the same), how far their pictures are apart."""
 
     test_id: str
@@ -58,12 +58,12 @@ class ProblemIndex:
                 self._by_words[item.text.words].append(index)
             for shingle in item.text.shingles:
                 postings[shingle].append(index)
-        self._postings = {shingle: places for shingle, places in postings.items() if len(places) <= MAX_POSTINGS}
+        self._postings = {shingle: indices for shingle, indices in postings.items() if len(indices) <= MAX_POSTINGS}
         pictures = [(index, picture) for index, item in enumerate(self.items) for picture in item.pictures]
         self._owners = [index for index, _ in pictures]
         self._gallery = Gallery([picture for _, picture in pictures])
 
-    def pairs(self, train: Item) -> list[Pair]:
+    def pairs(self, train: Item) -> list[Overlap]:
         """Return every test problem that this training row is like, and how."""
         distances: dict[int, float] = {}
         for picture in train.pictures:
@@ -71,22 +71,22 @@ class ProblemIndex:
                 owner = self._owners[index]
                 distances[owner] = min(distance, distances.get(owner, distance))
         likenesses = self._alike(train.text)
-        found = []
+        overlaps = []
         for index in sorted(distances.keys() | likenesses.keys()):
             test, likeness = self.items[index], likenesses.get(index, 0.0)
             kind = _kind(test, train, likeness, index in distances)
-            found.append(Pair(test.item_id, train.item_id, kind, likeness, distances.get(index)))
-        return found
+            overlaps.append(Overlap(test.item_id, train.item_id, kind, likeness, distances.get(index)))
+        return overlaps
 
     def num_groups(self, item: Item) -> int:
         """Return how many different problems of the benchmark have the text of this one; versions of one are one."""
         return len({self.items[index].group for index in self._by_words[item.text.words]})
 
     def _alike(self, text: Text) -> dict[int, float]:
-        places = set(self._by_words.get(text.words, ()))
+        indices = set(self._by_words.get(text.words, ()))
         for shingle in text.shingles:
-            places.update(self._postings.get(shingle, ()))
-        likenesses = ((index, self.items[index].text.likeness(text)) for index in places)
+            indices.update(self._postings.get(shingle, ()))
+        likenesses = ((index, self.items[index].text.likeness(text)) for index in indices)
         return {index: likeness for index, likeness in likenesses if likeness > 0}
 
 
@@ -103,7 +103,7 @@ class Tally:
 
     index: ProblemIndex
     num_train: int = 0
-    pairs: dict[tuple[str, str], list[Pair]] = field(default_factory=dict)  # by test problem and kind
+    pairs: dict[tuple[str, str], list[Overlap]] = field(default_factory=dict)  # by test problem and kind
     num_pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, train: Iterable[Item]) -> None:
@@ -130,14 +130,14 @@ class Tally:
         """Return whether a text that was found with another picture occurs once on either side."""
         return self.num_pairs[item.item_id, OTHER_PICTURE] == 1 and self.index.num_groups(item) == 1
 
-    def listed(self) -> list[Pair]:
+    def listed(self) -> list[Overlap]:
         """Return the pairs a person should see: all that count, and of the others the distinctive ones."""
-        shown: list[Pair] = []
+        overlaps: list[Overlap] = []
         for item in self.index.items:
             kind = self.kind_of(item)
             if kind in FOUND or (kind == OTHER_PICTURE and self.is_distinctive(item)):
-                shown += self.pairs[item.item_id, str(kind)]
-        return shown
+                overlaps += self.pairs[item.item_id, str(kind)]
+        return overlaps
 
     def num_distinctive(self) -> int:
         """Return how many test problems share nothing but a distinctive text."""

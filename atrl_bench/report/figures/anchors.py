@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
-from atrl_bench.report.figures.drawing import INK, PAGE, Picture, name_bars, plain, sheet, style_of, whole_numbers
+from atrl_bench.models import local
+from atrl_bench.report.figures.drawing import INK, PAGE, Drawing, name_bars, plain, sheet, style_of, whole_numbers
 from atrl_bench.report.figures.sources import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PROBLEMS = 60  # more would change no digit that is printed
+CSV_FIELDS = {  # of the CSV, each with the field of a score
+    "part": "part",
+    "preset": "preset",
+    "setting": "setting",
+    "rows": "reading",
+    "bias_corrected": "corrected",
+    "mean_auc": "mean",
+    "standard_error": "standard_error",
+    "num_problems": "num_problems",
+}
 LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", False)]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the profile's base model, or of the one that is named, on generated problems."""
-    from atrl_bench.models import local
-
     ref = local.find_model(source.model or source.run_dir.profile.model)
     sizes = source.run_dir.profile.evaluation
     model = local.load(ref, min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype)
     return picture(study(model, known_problems(min(MAX_PROBLEMS, source.num_problems))), ref.name)
 
 
-def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
+def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
     """Return the figure of these scores."""
     num_settings = len({score.setting for score in scores if score.part == CREDIT})
     figure, (last, single, credit) = sheet(
@@ -44,19 +55,6 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
     figure.legend(handles, labels, loc="outside lower left", ncols=2)
     num = max(score.num_problems for score in scores)
     figure.suptitle(f"Measured: {plain(model)}, {num} generated problems; 0.5 is chance", fontsize=10, color=INK)
-    rows: list[dict[str, Any]] = [
-        {
-            "part": score.part,
-            "preset": score.preset,
-            "setting": score.setting,
-            "rows": score.reading,
-            "bias_corrected": int(score.corrected),
-            "mean_auc": score.mean,
-            "standard_error": score.standard_error,
-            "num_problems": score.num_problems,
-        }
-        for score in scores
-    ]
     best = max((s for s in scores if s.part == LAST), key=lambda s: s.mean)
     described = "; ".join(f"{s.preset} {s.setting} {s.mean:.3f}" for s in scores if s.part == CREDIT)
     description = (
@@ -65,7 +63,32 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Picture:
         f"{best.setting}, {'corrected' if best.corrected else 'not corrected'} for bias. Of credit: {described}. "
         "0.5 is chance."
     )
-    return Picture("Which reading of the paper finds the true anchors", description, figure, rows)
+    return Drawing(
+        "Which reading of the paper finds the true anchors", description, figure, [csv_row(score) for score in scores]
+    )
+
+
+def csv_row(score: AnchorScore) -> dict[str, Any]:
+    """Return a score as the CSV beside the figure has it."""
+    return {name: int(v) if isinstance(v := getattr(score, of), bool) else v for name, of in CSV_FIELDS.items()}
+
+
+def read_scores(path: Path) -> list[AnchorScore]:
+    """Return the scores behind a figure that was drawn before; none where it was not, or its CSV was cut off."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    types: dict[str, Callable[[str], Any]] = {
+        "corrected": lambda text: bool(int(text)),
+        "mean": float,
+        "standard_error": float,
+        "num_problems": int,
+    }
+    try:
+        return [AnchorScore(**{of: types.get(of, str)(row[name]) for name, of in CSV_FIELDS.items()}) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        return []
 
 
 def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:

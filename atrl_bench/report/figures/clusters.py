@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Picture, no_grid, plain, sheet, token_text
+from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Drawing, no_grid, plain, sheet, token_text
 from atrl_bench.report.figures.sources import Source
-from atrl_bench.report.figures.tokens import Answers, answers
+from atrl_bench.report.figures.tokens import ReadAnswers, answers
 
 MAX_CLUSTERS = 16  # drawn; the CSV has all
 MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar
@@ -25,7 +25,7 @@ class ClusterView:
     tokens: tuple[str, ...]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the answer that `case` picks."""
     read = answers(source)
     problem_id, repeat = case(read)
@@ -33,7 +33,7 @@ def make(source: Source) -> Picture:
     return picture(views(read.credit[problem_id, repeat]), label)
 
 
-def case(read: Answers) -> tuple[str, int]:
+def case(read: ReadAnswers) -> tuple[str, int]:
     """Return the answer that is looked at: the longest correct one, of equals the first; without any, the longest."""
 
     def rank(answer: tuple[str, int]) -> tuple[bool, int, int]:
@@ -50,28 +50,28 @@ def case(read: Answers) -> tuple[str, int]:
 def views(credit: TokenCredit) -> list[ClusterView]:
     """Return the clusters, the one with the largest share of the credit first."""
     total = sum(credit.credit_T)
-    found = []
+    views = []
     for cluster in sorted(set(credit.cluster_T)):
-        places = [t for t, of_token in enumerate(credit.cluster_T) if of_token == cluster]
-        share = sum(credit.credit_T[t] for t in places) / total
-        connectivity = sum(credit.connectivity_T[t] for t in places) / len(places)
-        found.append(ClusterView(cluster, share, connectivity, tuple(token_text(credit.texts[t]) for t in places)))
-    return sorted(found, key=lambda view: (-view.share, view.cluster))
+        positions = [t for t, of_token in enumerate(credit.cluster_T) if of_token == cluster]
+        share = sum(credit.credit_T[t] for t in positions) / total
+        connectivity = sum(credit.connectivity_T[t] for t in positions) / len(positions)
+        views.append(ClusterView(cluster, share, connectivity, tuple(token_text(credit.texts[t]) for t in positions)))
+    return sorted(views, key=lambda view: (-view.share, view.cluster))
 
 
-def picture(found: list[ClusterView], label: str) -> Picture:
+def picture(views: list[ClusterView], label: str) -> Drawing:
     """Return the figure of these clusters, in their order."""
-    more = f"; {len(found) - MAX_CLUSTERS} clusters more in the CSV" if len(found) > MAX_CLUSTERS else ""
-    shown = found[:MAX_CLUSTERS]
-    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(shown), ncols=2, width_ratios=[1, 1.5], sharey=True)
-    names = [f"cluster {view.cluster}" for view in shown]
-    even = [len(view.tokens) for view in found]
+    more = f"; {len(views) - MAX_CLUSTERS} clusters more in the CSV" if len(views) > MAX_CLUSTERS else ""
+    largest = views[:MAX_CLUSTERS]
+    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(largest), ncols=2, width_ratios=[1, 1.5], sharey=True)
+    names = [f"cluster {view.cluster}" for view in largest]
+    even = [len(view.tokens) for view in views]
     even_shares = [count / sum(even) for count in even]
-    shares = [100 * view.share for view in shown]
+    shares = [100 * view.share for view in largest]
     look = {"color": ORANGE, "edgecolor": PAGE, "hatch": "///"}
     bars.barh(names, shares, height=0.56, label="share of the credit", **look)
     ticks = {"color": INK, "markersize": 19, "markeredgewidth": 2.5}
-    bars.plot([100 * share for share in even_shares[: len(shown)]], names, "|", label="share of the tokens", **ticks)
+    bars.plot([100 * share for share in even_shares[: len(largest)]], names, "|", label="share of the tokens", **ticks)
     bars.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     bars.set_xlim(left=0)
     bars.invert_yaxis()
@@ -80,7 +80,7 @@ def picture(found: list[ClusterView], label: str) -> Picture:
     figure.suptitle(f"Measured: {plain(label, 90)}{more}", fontsize=10, color=SOFT)
     figure.legend(loc="outside lower left", ncols=2)
     tokens.set_xlim(0, 1)
-    for name, view in zip(names, shown, strict=True):
+    for name, view in zip(names, largest, strict=True):
         tokens.text(0.0, name, f"{view.mean_connectivity:.3f}", va="center", fontsize=9.5)
         tokens.text(0.16, name, _listed(view.tokens), va="center", fontsize=9.5)
     tokens.set_title("Mean connectivity, and the tokens")
@@ -96,16 +96,20 @@ def picture(found: list[ClusterView], label: str) -> Picture:
             "mean_connectivity": view.mean_connectivity,
             "tokens": " ".join(view.tokens),
         }
-        for view, even_share in zip(found, even_shares, strict=True)
+        for view, even_share in zip(views, even_shares, strict=True)
     ]
-    said = " ".join(f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in shown)
-    description = f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {said}"
-    return Picture("Importance of the clusters of one response", description, figure, rows)
+    in_words = " ".join(
+        f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in largest
+    )
+    description = (
+        f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {in_words}"
+    )
+    return Drawing("Importance of the clusters of one response", description, figure, rows)
 
 
 def _listed(tokens: tuple[str, ...]) -> str:
     """Return the different tokens, spaces last because they say least, with how often each came."""
     counts = Counter(tokens)
     ordered = sorted(counts, key=lambda text: text == "␣")
-    shown = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]
-    return plain("  ".join(shown) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)
+    texts = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]
+    return plain("  ".join(texts) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)

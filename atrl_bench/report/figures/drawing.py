@@ -79,7 +79,7 @@ LOOK = {
 
 
 @dataclass(frozen=True)
-class Picture:
+class Drawing:
     """A figure, what it shows in words for those who do not see it, and every number in it."""
 
     title: str
@@ -129,6 +129,26 @@ def no_grid(panel: Axes, *axes: str) -> None:
         panel.grid(visible=False, axis=axis)  # type: ignore[arg-type]
 
 
+def bare(panel: Axes) -> None:
+    """Take everything off a panel that is not drawn into it."""
+    panel.grid(visible=False)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    for spine in panel.spines.values():
+        spine.set_visible(False)
+
+
+def percent_ticks(panel: Axes) -> None:
+    """Let a panel's x axis have ticks at every 20 %."""
+    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+
+
+def number_on_bar(panel: Axes, x: float, y: float, text: str) -> None:
+    """Write a number where it can be read whatever the hatching behind it."""
+    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
+    panel.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+
+
 def whole_numbers(panel: Axes) -> None:
     """Let a panel's x axis have ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
@@ -163,7 +183,7 @@ def token_text(text: str) -> str:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def write(picture: Picture, name: str, out: Path) -> list[Path]:
+def write(picture: Drawing, name: str, out: Path) -> list[Path]:
     """Write `<name>.svg` and `<name>.csv` and return their paths."""
     contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": csv_text(picture.rows)}
     for file, content in contents.items():
@@ -171,7 +191,7 @@ def write(picture: Picture, name: str, out: Path) -> list[Path]:
     return [out / file for file in contents]
 
 
-def svg(picture: Picture, name: str) -> str:
+def svg(picture: Drawing, name: str) -> str:
     """Return the figure as SVG with its title and description; the same figure gives the same bytes on any day."""
     buffer = io.StringIO()
     picture.figure.savefig(buffer, format="svg", metadata={"Date": None})

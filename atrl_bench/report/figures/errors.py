@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.analysis.error_types import TYPES, is_error, type_by_truth, types_by_judge
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.mini.ground_truth import mathvision_problems
 from atrl_bench.report.figures.drawing import (
     COLOURS,
     HATCHES,
     INK,
     PAGE,
     SOFT,
-    Picture,
+    Drawing,
     mark_published,
     name_bars,
+    number_on_bar,
+    percent_ticks,
     plain,
     sheet,
 )
@@ -41,10 +46,8 @@ class Breakdown:
     num_of_type: Mapping[str, int]
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of every method that answered the benchmark."""
-    from atrl_bench.evaluation.tasks import find_task
-
     with source.open_store() as store:
         cells = done_cells(source, store)
         labels = cell_labels(store, cells)
@@ -52,9 +55,9 @@ def make(source: Source) -> Picture:
         for cell in cells:
             samples.setdefault(labels[cell.key], []).extend(store.samples(cell.key))
     types, who = _types(source, [s for of_method in samples.values() for s in of_method if is_error(s)])
-    found = [breakdown(method, of_method, types) for method, of_method in samples.items()]
+    breakdowns = [breakdown(method, of_method, types) for method, of_method in samples.items()]
     title = find_task(source.task).title
-    return picture(found, f"{title}, classified by {who}", published("errors"))
+    return picture(breakdowns, f"{title}, classified by {who}", published("errors"))
 
 
 def breakdown(method: str, samples: Sequence[Sample], types: Mapping[int, str]) -> Breakdown:
@@ -71,16 +74,12 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
             named = types_by_judge(errors, source.judge, store)
         return {id(e): name or UNTYPED for e, name in zip(errors, named, strict=True)}, source.judge.model
     if source.task != MATHVISION or source.run_dir.given_data or not source.run_dir.profile.generated_data:
-        from atrl_bench.errors import MissingDataError
-
         raise MissingDataError(
             f"The errors on {source.task} cannot be classified.",
             why="What these images show is known to nobody here; only the generated MathVision says it.",
             next_step=f"atrl-bench figure errors --task {source.task} {source.run_dir.options} "
             "--judge-base-url URL --judge-model MODEL",
         )
-    from atrl_bench.mini.ground_truth import mathvision_problems
-
     problems = mathvision_problems(source.run_dir.profile)
     for error in errors:
         behind = problems.get(error.problem.problem_id)
@@ -92,34 +91,35 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
     return {id(e): type_by_truth(e, problems[e.problem.problem_id]) for e in errors}, "the generator's ground truth"
 
 
-def picture(found: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> Picture:
+def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> Drawing:
     """Return the figure of these methods, with what the paper prints."""
-    kinds = [kind for kind in (*TYPES, UNTYPED) if kind in TYPES or any(b.num_of_type.get(kind) for b in found)]
-    height = 1.0 + 0.42 * len(found)
+    kinds = [kind for kind in (*TYPES, UNTYPED) if kind in TYPES or any(b.num_of_type.get(kind) for b in breakdowns)]
+    height = 1.0 + 0.42 * len(breakdowns)
     figure, (shares, paper) = sheet(10.4, height + 3.2, nrows=2, height_ratios=[height + 0.3, 1.5])
-    bars = range(len(found))
-    left = [0.0] * len(found)
+    bars = range(len(breakdowns))
+    left = [0.0] * len(breakdowns)
     for index, kind in enumerate(["correct", *kinds]):
-        counts = [b.num_correct if kind == "correct" else b.num_of_type.get(kind, 0) for b in found]
-        widths = [100 * count / b.num_answers for count, b in zip(counts, found, strict=True)]
+        counts = [b.num_correct if kind == "correct" else b.num_of_type.get(kind, 0) for b in breakdowns]
+        widths = [100 * count / b.num_answers for count, b in zip(counts, breakdowns, strict=True)]
         colour = SOFT if kind == "correct" else COLOURS[(index - 1) % len(COLOURS)]
         hatch = "" if kind == "correct" else HATCHES[index]
         shares.barh(bars, widths, left=left, height=0.62, color=colour, hatch=hatch, edgecolor=PAGE, label=kind)
         for y, width, start, count in zip(bars, widths, left, counts, strict=True):
             if width >= 4:
-                box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-                shares.text(start + width / 2, y, f"{count:,}", ha="center", va="center", fontsize=9, bbox=box)
+                number_on_bar(shares, start + width / 2, y, f"{count:,}")
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    name_bars(shares, [b.method for b in found])
-    _percent(shares)
+    name_bars(shares, [b.method for b in breakdowns])
+    shares.set_xlim(0, 104)
+    percent_ticks(shares)
     shares.set_title(f"Measured: {plain(label, 80)}; the numbers are answers")
-    shares.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13 - 0.25 / len(found)), ncols=4)
+    shares.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13 - 0.25 / len(breakdowns)), ncols=4)
     accuracies = [float(row["accuracy_percent"]) for row in printed]
     paper.barh(range(len(printed)), accuracies, height=0.6, color=SOFT, edgecolor=PAGE)
     for y, accuracy in enumerate(accuracies):
         paper.text(accuracy + 1, y, f"{accuracy:.1f} % correct", va="center", fontsize=9, color=INK)
     name_bars(paper, [row["method"] for row in printed])
-    _percent(paper)
+    paper.set_xlim(0, 104)
+    percent_ticks(paper)
     mark_published(paper, f"{printed[0]['num_problems']} problems; of the kinds of errors it prints no number")
     rows: list[dict[str, Any]] = [
         {
@@ -129,28 +129,23 @@ def picture(found: Sequence[Breakdown], label: str, printed: Sequence[Mapping[st
             "num_answers": count,
             "percent": 100 * count / b.num_answers,
         }
-        for b in found
+        for b in breakdowns
         for kind, count in [("correct", b.num_correct), *((kind, b.num_of_type.get(kind, 0)) for kind in kinds)]
     ]
     rows += [
         {"source": "published", "method": row["method"], "kind": "correct", "num_answers": None, "percent": accuracy}
         for row, accuracy in zip(printed, accuracies, strict=True)
     ]
-    said = " ".join(
+    in_words = " ".join(
         f"{plain(b.method)}: {b.num_correct} of {b.num_answers} correct, "
         + ", ".join(f"{b.num_of_type[kind]} {kind}" for kind in kinds if b.num_of_type.get(kind))
         + "."
-        for b in found
+        for b in breakdowns
     )
     description = (
-        f"Stacked bars of the share of correct answers and of each kind of error on {plain(label, 80)}. {said} "
+        f"Stacked bars of the share of correct answers and of each kind of error on {plain(label, 80)}. {in_words} "
         "In a panel of its own the paper's accuracies: "
         + ", ".join(f"{row['method']} {row['accuracy_percent']} %" for row in printed)
         + "."
     )
-    return Picture("Error breakdown", description, figure, rows)
-
-
-def _percent(panel: Any) -> None:
-    panel.set_xlim(0, 104)
-    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+    return Drawing("Error breakdown", description, figure, rows)

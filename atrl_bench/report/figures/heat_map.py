@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit, prompts_of_cell
 from atrl_bench.report.figures.clusters import case
-from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, Picture, plain, sheet
+from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 from atrl_bench.report.figures.words import text_width
@@ -36,7 +36,7 @@ class Box:
     text: str
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the same answer that the clusters are shown of."""
     read = answers(source)
     problem_id, repeat = case(read)
@@ -48,14 +48,14 @@ def make(source: Source) -> Picture:
     return picture(read.credit[problem_id, repeat], label, sample.problem.question, prompt.images[:1])
 
 
-def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Image]) -> Picture:
+def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Image]) -> Drawing:
     """Return the figure of one response; of an answer to a video, or to words alone, without a picture."""
     boxes = laid_out(credit.texts[:MAX_TOKENS])
     num_lines = boxes[-1].line + 1
-    asked = _wrapped(plain(question, 240), 34)
-    height = max(2.9 + 0.18 * len(asked), 1.1 + num_lines * LINE_HEIGHT / 72)
-    figure, (shown, text) = sheet(10.2, height, ncols=2, width_ratios=[1, 2.35])
-    _image(shown, images, asked)
+    question_lines = _wrapped(plain(question, 240), 34)
+    height = max(2.9 + 0.18 * len(question_lines), 1.1 + num_lines * LINE_HEIGHT / 72)
+    figure, (image_panel, text) = sheet(10.2, height, ncols=2, width_ratios=[1, 2.35])
+    _image(image_panel, images, question_lines)
     top = top_tokens(credit.credit_T)
     low, high = min(credit.credit_T), max(credit.credit_T)
     for t, box in enumerate(boxes):
@@ -72,7 +72,7 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     text.set(xlim=(-4, WIDTH + 4), ylim=(0.8 * LINE_HEIGHT - depth, 0.8 * LINE_HEIGHT))
     _legend(text, -(num_lines + 0.35) * LINE_HEIGHT, low, high)
     text.set_title(f"Measured: {plain(label, 80)}")
-    _bare(text)
+    bare(text)
     rows: list[dict[str, Any]] = [
         {
             "position": t,
@@ -90,7 +90,7 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
         f"more credit it has, beside the image. The credit reaches from {low:.2f} to {high:.2f}. Underlined, the 15 % "
         f"with the most, and those with as much: {plain(named, 600)}."
     )
-    return Picture("Credit of the tokens of one response", description, figure, rows)
+    return Drawing("Credit of the tokens of one response", description, figure, rows)
 
 
 def top_tokens(credit_T: Sequence[float]) -> set[int]:
@@ -109,20 +109,20 @@ def laid_out(texts: Sequence[str]) -> list[Box]:
     boxes = []
     x, line = 0.0, 0
     for text in texts:
-        shown = plain(text, 40) if text.strip() else ("⟨end⟩" if not text else "")
-        width = text_width(shown, SIZE) + 3 if shown else 0.42 * SIZE
-        if text.startswith(" ") and shown and x:
+        visible_text = plain(text, 40) if text.strip() else ("⟨end⟩" if not text else "")
+        width = text_width(visible_text, SIZE) + 3 if visible_text else 0.42 * SIZE
+        if text.startswith(" ") and visible_text and x:
             x += 0.28 * SIZE
         if x + width > WIDTH and x:
             x, line = 0.0, line + 1
-        boxes.append(Box(x, line, width, shown))
+        boxes.append(Box(x, line, width, visible_text))
         x += width + 1
         if "\n" in text:
             x, line = 0.0, line + 1
     return boxes
 
 
-def _image(panel: Any, images: Sequence[Image], asked: Sequence[str]) -> None:
+def _image(panel: Any, images: Sequence[Image], question_lines: Sequence[str]) -> None:
     import numpy as np
 
     for image in images:
@@ -131,10 +131,10 @@ def _image(panel: Any, images: Sequence[Image], asked: Sequence[str]) -> None:
         panel.imshow(np.asarray(small), interpolation="nearest")
     if not images:
         panel.text(0.5, 0.5, "no still image", ha="center", va="center", transform=panel.transAxes, color=SOFT)
-    _bare(panel)
+    bare(panel)
     for spine in panel.spines.values() if images else ():
         spine.set(visible=True, color=LINE)
-    panel.set_xlabel("\n".join(asked), fontsize=9, loc="left", labelpad=8)
+    panel.set_xlabel("\n".join(question_lines), fontsize=9, loc="left", labelpad=8)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -155,11 +155,3 @@ def _legend(panel: Any, y: float, low: float, high: float) -> None:
         panel.add_patch(_rectangle(66 + 18 * step, y - 6, 18, 12, DARKEST * step / 5))
     panel.text(180, y, f"{high:.2f}", fontsize=9, color=SOFT, va="center")
     panel.text(220, y, "underlined: as much as the 15 % with the most", fontsize=9, color=SOFT, va="center")
-
-
-def _bare(panel: Any) -> None:
-    panel.grid(visible=False)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)

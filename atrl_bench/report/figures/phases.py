@@ -11,9 +11,11 @@ from atrl_bench.report.figures.drawing import (
     HATCHES,
     INK,
     PAGE,
-    Picture,
+    Drawing,
     mark_published,
     name_bars,
+    number_on_bar,
+    percent_ticks,
     plain,
     sheet,
 )
@@ -35,7 +37,7 @@ NAMES = {
 ADDED = ("attention_rows", "credit")
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of every finished training in the run folder."""
     seconds = phase_seconds(trainings(source))
     if not seconds:
@@ -54,7 +56,7 @@ def phase_seconds(trainings: Sequence[Training]) -> dict[str, dict[str, float]]:
     return {label: dict(of_phase) for label, of_phase in seconds.items() if sum(of_phase.values()) > 0}
 
 
-def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mapping[str, str]]) -> Picture:
+def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mapping[str, str]]) -> Drawing:
     """Return the figure: measured seconds by method and phase, and the shares that the paper prints."""
     phases = [*NAMES, *sorted({phase for of_phase in seconds.values() for phase in of_phase} - NAMES.keys())]
     phases = [phase for phase in phases if any(phase in of_phase for of_phase in seconds.values())]
@@ -77,7 +79,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         )
         for y, (bar, label, share) in enumerate(zip(bars, labels, shares, strict=True)):
             if share >= 7:
-                _number(measured, bar.get_x() + share / 2, y, share)
+                number_on_bar(measured, bar.get_x() + share / 2, y, f"{share:.0f} %")
             left[label] += share
             if phase in seconds[label]:
                 rows.append(_row("measured", label, phase, seconds[label][phase], share))
@@ -116,24 +118,19 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
     _percent_axis(paper)
     name_bars(paper, ["Paper"])
     mark_published(paper, f"one A100; without generation, and adding up to {start:.1f} %")
-    said = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
+    in_words = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
     description = (
         "Stacked bars of the share of each phase of a training step, one bar for each method. What credit adds "
-        f"(attention rows, graph and credit): {said or 'no method here has it'}. In a panel of its own the "
+        f"(attention rows, graph and credit): {in_words or 'no method here has it'}. In a panel of its own the "
         "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
     )
-    return Picture("Phases of a training step", description, figure, rows)
+    return Drawing("Phases of a training step", description, figure, rows)
 
 
 def _row(source: str, method: str, phase: str, seconds: float | None, percent: float) -> dict[str, Any]:
     return {"source": source, "method": method, "phase": phase, "seconds": seconds, "percent": percent}
 
 
-def _number(panel: Axes, x: float, y: float, share: float) -> None:
-    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-    panel.text(x, y, f"{share:.0f} %", ha="center", va="center", fontsize=9, bbox=box)
-
-
 def _percent_axis(panel: Axes) -> None:
-    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
+    percent_ticks(panel)
     panel.spines["left"].set_visible(False)

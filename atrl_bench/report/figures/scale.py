@@ -9,7 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import Picture, mark_published, plain, sheet, style_of
+from atrl_bench.errors import MissingDataError
+from atrl_bench.models.local import find_model
+from atrl_bench.report.figures.drawing import Drawing, mark_published, plain, sheet, style_of
 from atrl_bench.report.figures.sources import (
     UNTRAINED,
     Source,
@@ -19,7 +21,7 @@ from atrl_bench.report.figures.sources import (
     published,
     published_score,
 )
-from atrl_bench.results.statistics import Answers, score
+from atrl_bench.results.statistics import ScoredSamples, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Point:
     half_width: float = 0.0
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of everything that was evaluated on the two benchmarks."""
     points = []
     with source.open_store() as store:
@@ -64,16 +66,16 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
     return points
 
 
-def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Picture:
+def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Drawing:
     """Return the figure of measured points and of printed ones, in panels that share no axis."""
     figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
-    places = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
-    paper_places = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
+    positions = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
+    paper_positions = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
     for column, (task, title) in enumerate(TASKS.items()):
         top, bottom = panels[0][column], panels[1][column]
-        _draw(top, [p for p in measured if p.task == task], places)
+        _draw(top, [p for p in measured if p.task == task], positions)
         top.set_title(f"{title}, measured, profile {plain(profile)}")
-        _draw(bottom, [p for p in printed if p.task == task], paper_places)
+        _draw(bottom, [p for p in printed if p.task == task], paper_positions)
         mark_published(bottom, f"{title}, as the paper's tables print it")
         bottom.set_xlabel("Parameters")
     rows: list[dict[str, Any]] = [
@@ -92,7 +94,7 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
         f"Accuracy over the number of parameters. Measured: {_said(measured)}. "
         f"In panels of their own, published: {_said(printed)}."
     )
-    return Picture("Performance over model size", description, figure, rows)
+    return Drawing("Performance over model size", description, figure, rows)
 
 
 def _said(points: Sequence[Point]) -> str:
@@ -101,13 +103,13 @@ def _said(points: Sequence[Point]) -> str:
     )
 
 
-def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> None:
+def _draw(panel: Axes, points: Sequence[Point], positions: Mapping[str, int]) -> None:
     sizes = sorted({point.num_parameters for point in points})
-    for method, index in places.items():
+    for method, index in positions.items():
         own = sorted((p for p in points if p.method == method), key=lambda p: p.num_parameters)
         if own:
             # Methods at one size stand side by side.
-            aside = index - (min(places.values()) + max(places.values())) / 2
+            aside = index - (min(positions.values()) + max(positions.values())) / 2
             x = [sizes.index(point.num_parameters) + 0.06 * aside for point in own]
             # No score is below 0 or above 100, wherever half a width would reach.
             ends = [[min(p.half_width, p.percent) for p in own], [min(p.half_width, 100 - p.percent) for p in own]]
@@ -120,7 +122,7 @@ def _draw(panel: Axes, points: Sequence[Point], places: Mapping[str, int]) -> No
     panel.set_ylim(max(low, -3), min(high, 103))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     if points:
-        panel.legend(loc="best", fontsize=9 if len(places) <= 4 else 8)
+        panel.legend(loc="best", fontsize=9 if len(positions) <= 4 else 8)
 
 
 def _size(num_parameters: float) -> str:
@@ -131,7 +133,7 @@ def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None
     folder = _model_folder(source, store, cell)
     if folder is None:
         return None
-    estimate = score(Answers(store.samples(cell.key), "acc@1"))
+    estimate = score(ScoredSamples(store.samples(cell.key), "acc@1"))
     name = "Untrained" if label.endswith(UNTRAINED) else label
     return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
 
@@ -149,9 +151,6 @@ def _means(points: Sequence[Point]) -> list[Point]:
 
 def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
     """Return where the model that filled a cell is, None where only an endpoint knows."""
-    from atrl_bench.errors import MissingDataError
-    from atrl_bench.models.local import find_model
-
     for run in store.runs():
         if run.digest and run.digest == cell.spec["model_digest"]:
             return source.run_dir.root / run.checkpoint

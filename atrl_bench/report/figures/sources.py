@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.analysis.flatten import flat
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.flatten import flat
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.training.recipe import list_recipes, load_recipe
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge.judge import JudgeConfig
@@ -70,13 +71,13 @@ def trainings(source: Source) -> list[Training]:
     with source.open_store() as store:
         runs = representative([run for run in store.runs() if run.state == "done"])
     labels = run_labels(runs)
-    found = [
+    finished = [
         Training(
             labels[run.key], run.spec["seed"], read_metrics(source.run_dir.root / run.checkpoint / "metrics.jsonl")
         )
         for run in runs
     ]
-    return sorted((t for t in found if t.steps), key=lambda training: (training.label, training.seed))
+    return sorted((t for t in finished if t.steps), key=lambda training: (training.label, training.seed))
 
 
 def representative(runs: Sequence[Run]) -> list[Run]:
@@ -137,9 +138,9 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
         names = sorted({name for values in fields.values() for name in values} - {"seed", "recipe.data"})
         differing = [name for name in names if len({str(values.get(name)) for values in fields.values()}) > 1]
         for setting in settings:
-            said = [f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing]
+            varying = [f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing]
             for run in of_setting[setting]:
-                words = ", ".join(([_data(run)] if has_several_data and _data(run) else []) + said)
+                words = ", ".join(([_data(run)] if has_several_data and _data(run) else []) + varying)
                 labels[run.key] = f"{method} ({words})" if words else method
     return labels
 
@@ -176,8 +177,6 @@ def _title(recipe: Mapping[str, Any]) -> str | None:
 
 @cache
 def _shipped_recipes() -> tuple[tuple[str, dict[str, Any]], ...]:
-    from atrl_bench.training.recipe import list_recipes, load_recipe
-
     recipes = [load_recipe(name) for name in list_recipes()]
     return tuple((r.title, r.model_dump(mode="json", exclude={"name", "title", "overrides"})) for r in recipes)
 
@@ -192,9 +191,9 @@ def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
     """
     runs = [run for run in store.runs() if run.digest]
     of_digest = {run.digest: f"{method_name(run.spec['recipe'])}, another setting" for run in runs}
-    shown = representative([run for run in runs if run.state == "done"])
-    labels = run_labels(shown)
-    of_digest |= {run.digest: labels[run.key] for run in shown}
+    representatives = representative([run for run in runs if run.state == "done"])
+    labels = run_labels(representatives)
+    of_digest |= {run.digest: labels[run.key] for run in representatives}
     return {
         cell.key: of_digest.get(cell.spec["model_digest"], f"{cell.spec['model_name']}{UNTRAINED}") for cell in cells
     }
@@ -203,9 +202,9 @@ def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
 def finished_cells(source: Source, store: Store, task: str) -> list[Cell]:
     """Return the finished cells of a benchmark: of one judge, and of no training that does not stand for its method."""
     runs = [run for run in store.runs() if run.digest]
-    shown = representative([run for run in runs if run.state == "done"])
+    representatives = representative([run for run in runs if run.state == "done"])
     # By both: two trainings may have ended in the same weights.
-    others = _names(runs) - _names(shown)
+    others = _names(runs) - _names(representatives)
     cells = of_one_judge(store.cells(task=task, state="done"), source.run_dir.judge)
     return [cell for cell in cells if not others & {cell.spec["model_name"], cell.spec["model_digest"]}]
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
 from atrl_bench.report.figures.drawing import token_text
 from atrl_bench.report.figures.sources import Source, chosen_cell
@@ -16,7 +17,7 @@ ANCHOR_FRACTION = 0.15  # of the tokens: the paper's threshold
 
 
 @dataclass(frozen=True)
-class Answers:
+class ReadAnswers:
     """A model's answers to the first problems of a benchmark; `label` says whose and to what."""
 
     label: str
@@ -35,10 +36,8 @@ class Word:
     mean_connectivity: float
 
 
-def answers(source: Source) -> Answers:
+def answers(source: Source) -> ReadAnswers:
     """Return the answers that this source is about."""
-    from atrl_bench.evaluation.tasks import find_task
-
     with source.open_store() as store:
         cell, label = chosen_cell(source, store)
         credit = credit_of_cell(store, cell.key, source.run_dir, num_problems=source.num_problems)
@@ -49,7 +48,7 @@ def answers(source: Source) -> Answers:
             "The benchmark's problems on this machine are not the ones that were answered.",
         )
     title = find_task(source.task).title
-    return Answers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
+    return ReadAnswers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
 
 
 def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
@@ -60,9 +59,9 @@ def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
         for text, value, looked in zip(one.texts, one.credit_T, one.connectivity_T, strict=True):
             credit[token_text(text)].append(value)
             connectivity[token_text(text)].append(looked)
-    found = [
+    averages = [
         Word(text, len(values), sum(values) / len(values), sum(connectivity[text]) / len(values))
         for text, values in credit.items()
         if len(values) >= min_count
     ]
-    return sorted(found, key=lambda word: (-word.mean_credit, word.text))
+    return sorted(averages, key=lambda word: (-word.mean_credit, word.text))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, Picture, plain, sheet
+from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import Word, answers, words
 
@@ -43,7 +43,7 @@ class Placed:
     size: float
 
 
-def make(source: Source) -> Picture:
+def make(source: Source) -> Drawing:
     """Return the figure of the tokens of one model's answers."""
     read = answers(source)
     credits = list(read.credit.values())
@@ -51,10 +51,10 @@ def make(source: Source) -> Picture:
     return picture(words(credits, max(3, math.ceil(MIN_SHARE * num_tokens))), read.label)
 
 
-def picture(found: Sequence[Word], label: str) -> Picture:
+def picture(ranked: Sequence[Word], label: str) -> Drawing:
     """Return the figure of these words, the most credited first."""
-    half = min(NUM_WORDS, len(found) // 2) or 1
-    sides = {"highest": found[:half], "lowest": found[::-1][:half]}
+    half = min(NUM_WORDS, len(ranked) // 2) or 1
+    sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
     figure, panels = sheet(10.2, 6.3, nrows=2, ncols=2, height_ratios=[HEIGHT, 190])
     for column, (side, colour) in enumerate(zip(sides, (ORANGE, BLUE), strict=True)):
         _cloud(panels[0][column], placed(sides[side]), colour)
@@ -69,7 +69,7 @@ def picture(found: Sequence[Word], label: str) -> Picture:
             "mean_credit": word.mean_credit,
             "mean_connectivity": word.mean_connectivity,
         }
-        for rank, word in enumerate(found, start=1)
+        for rank, word in enumerate(ranked, start=1)
     ]
     highest, lowest = (
         ", ".join(f"{word.text} ({word.mean_credit:.2f})" for word in of_side[:NUM_LISTED])
@@ -79,35 +79,35 @@ def picture(found: Sequence[Word], label: str) -> Picture:
         f"Two word clouds of the tokens of {plain(label)} with a table under each. Highest mean credit: {highest}. "
         f"Lowest: {lowest}. A credit of one is what a token gets without AT-RL."
     )
-    return Picture("Tokens with the highest and the lowest credit", description, figure, rows)
+    return Drawing("Tokens with the highest and the lowest credit", description, figure, rows)
 
 
-def placed(found: Sequence[Word]) -> list[Placed]:
+def placed(ranked: Sequence[Word]) -> list[Placed]:
     """Return the words as large as all of them fit, the most extreme ones first and largest.
 
     The same words get the same places. Only where not even the smallest letters let all fit, the last are left out.
     """
-    places: list[Placed] = []
+    placements: list[Placed] = []
     for step in range(NUM_ZOOMS):
-        places = _placed(found, LARGEST_ZOOM * 0.88**step)
-        if len(places) == len(found):
+        placements = _placed(ranked, LARGEST_ZOOM * 0.88**step)
+        if len(placements) == len(ranked):
             break
-    return places
+    return placements
 
 
-def _placed(found: Sequence[Word], zoom: float) -> list[Placed]:
-    distances = [abs(math.log(max(word.mean_credit, 1e-3))) for word in found]
+def _placed(ranked: Sequence[Word], zoom: float) -> list[Placed]:
+    distances = [abs(math.log(max(word.mean_credit, 1e-3))) for word in ranked]
     widest = max(distances, default=0.0) or 1.0
     taken: list[tuple[float, float, float, float]] = []
-    places = []
-    for word, distance in zip(found, distances, strict=True):
+    placements = []
+    for word, distance in zip(ranked, distances, strict=True):
         size = zoom * (SMALLEST + (LARGEST - SMALLEST) * distance / widest)
         width, height = text_width(word.text, size) + 8, 1.25 * size
         index = _first_free(width, height, taken)
         if index is not None:
             taken.append((*index, width, height))
-            places.append(Placed(word, *index, size))
-    return places
+            placements.append(Placed(word, *index, size))
+    return placements
 
 
 def text_width(text: str, size: float) -> float:
@@ -135,16 +135,16 @@ def _first_free(
     return None
 
 
-def _cloud(panel: Axes, places: Sequence[Placed], colour: str) -> None:
+def _cloud(panel: Axes, placements: Sequence[Placed], colour: str) -> None:
     panel.set(xlim=(-WIDTH / 2, WIDTH / 2), ylim=(-HEIGHT / 2, HEIGHT / 2))
-    _bare(panel)
-    for one in places:
+    bare(panel)
+    for one in placements:
         panel.text(one.x, one.y, one.word.text, fontsize=one.size, color=colour, ha="center", va="center_baseline")
 
 
 def _table(panel: Axes, listed: Sequence[Word]) -> None:
     panel.set(xlim=(0, 1), ylim=(NUM_LISTED + 0.5, -0.9))
-    _bare(panel)
+    bare(panel)
     for head, x, side in HEADS:
         panel.text(x, -0.35, head, ha=side, va="center", color=SOFT, fontsize=9)
     panel.plot([0, 1], [0.1, 0.1], color=LINE, linewidth=1)
@@ -152,11 +152,3 @@ def _table(panel: Axes, listed: Sequence[Word]) -> None:
         fields = (word.text, f"{word.mean_credit:.3f}", f"{word.mean_connectivity:.3f}", f"{word.count:,}")
         for field, (_, x, side) in zip(fields, HEADS, strict=True):
             panel.text(x, index - 0.25, field, ha=side, va="center", fontsize=9.5)
-
-
-def _bare(panel: Axes) -> None:
-    panel.grid(visible=False)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)

@@ -21,7 +21,7 @@ from atrl_bench.results.statistics.means import (
     seed_spread,
 )
 from atrl_bench.results.statistics.metrics import (
-    Answers,
+    ScoredSamples,
     breakdown,
     difference,
     parse_metric,
@@ -31,11 +31,11 @@ from atrl_bench.results.statistics.metrics import (
 )
 
 __all__ = [
-    "Answers",
     "Difference",
     "Estimate",
     "Maker",
     "Resampled",
+    "ScoredSamples",
     "SeedSpread",
     "Statistic",
     "average_of",

@@ -48,9 +48,9 @@ def mean_by(key_of: Callable[[Problem], str | None], merge: Mapping[str, str] | 
             there = weight_K > 0
             if not there.any():
                 return math.nan
-            means, places = sum_K[there] / weight_K[there], tops_K[there]
-            sizes = np.bincount(places, minlength=len(tops))
-            top_means = np.bincount(places, means, len(tops))[sizes > 0] / sizes[sizes > 0]
+            means, top_codes = sum_K[there] / weight_K[there], tops_K[there]
+            sizes = np.bincount(top_codes, minlength=len(tops))
+            top_means = np.bincount(top_codes, means, len(tops))[sizes > 0] / sizes[sizes > 0]
             return float(top_means.mean())
 
         return statistic

@@ -257,7 +257,7 @@ def seed_spread(means: Sequence[float]) -> SeedSpread:
 
 
 def _num_repeats(metric: str) -> int:
-    found = re.fullmatch(r"mean@(\d+)", metric)
-    if not found:
+    match = re.fullmatch(r"mean@(\d+)", metric)
+    if not match:
         raise UnknownNameError("metric", metric, ["acc@1", "mean@8"])
-    return int(found.group(1))
+    return int(match.group(1))

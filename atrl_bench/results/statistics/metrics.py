@@ -35,7 +35,7 @@ from atrl_bench.results.statistics.means import (
 
 
 @dataclass(frozen=True)
-class Answers:
+class ScoredSamples:
     """One cell's samples under one metric; `statistics` are those its task defines, by name."""
 
     samples: Sequence[Sample]
@@ -75,21 +75,21 @@ class Answers:
         """The mean over repeats of each problem's scores."""
         return problem_scores(self.samples, f"mean@{self.num_repeats}")
 
-    def only(self, problems: Sequence[Problem]) -> Answers:
+    def only(self, problems: Sequence[Problem]) -> ScoredSamples:
         """Return the answers to these problems."""
         kept = {problem.problem_id for problem in problems}
         samples = [sample for sample in self.samples if sample.problem.problem_id in kept]
-        return Answers(samples, self.metric, self.statistics)
+        return ScoredSamples(samples, self.metric, self.statistics)
 
     def weighted(self) -> Weighted:
         """Return the composite number as a function of the weights of `problems`."""
         assert self.maker is not None
         statistic = self.maker(self.problems)
-        place = {problem.problem_id: i for i, problem in enumerate(self.problems)}
-        scores_RP = np.full((self.num_repeats, len(place)), np.nan)
+        position = {problem.problem_id: i for i, problem in enumerate(self.problems)}
+        scores_RP = np.full((self.num_repeats, len(position)), np.nan)
         for sample in self.samples:
             if sample.response.repeat < self.num_repeats and sample.score is not None:
-                scores_RP[sample.response.repeat, place[sample.problem.problem_id]] = sample.score
+                scores_RP[sample.response.repeat, position[sample.problem.problem_id]] = sample.score
         # A repeat that was never run takes no part; one answer that is missing has no weight.
         judged_RP = [~np.isnan(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
         known_RP = [np.nan_to_num(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
@@ -105,21 +105,23 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
     """Return the statistic a metric asks for ("mean" for acc@1 and mean@N, else a name the task defines) and its N."""
     if metric == "acc@1":
         return "mean", 1
-    known = ["mean", *(statistics or {})]
-    found = re.fullmatch(r"(.+)@([1-9]\d*)", metric)
-    if not found or found[1] not in known:
-        raise UnknownNameError("metric", metric, ["acc@1", *(f"{name}@8" for name in known)])
-    return found[1], int(found[2])
+    names = ["mean", *(statistics or {})]
+    match = re.fullmatch(r"(.+)@([1-9]\d*)", metric)
+    if not match or match[1] not in names:
+        raise UnknownNameError("metric", metric, ["acc@1", *(f"{name}@8" for name in names)])
+    return match[1], int(match[2])
 
 
-def score(answers: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     if answers.maker is None:
         return clustered_score(answers.scores, answers.groups)
     return unanimous_or(bootstrap([_part(answers)], num_resamples, seed))
 
 
-def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Difference:
+def difference(
+    a: ScoredSamples, b: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+) -> Difference:
     """Return a minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
 
     The two are answers of one task under one metric.
@@ -130,23 +132,27 @@ def difference(a: Answers, b: Answers, *, num_resamples: int = NUM_RESAMPLES, se
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 
-def suite_score(parts: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return the unweighted mean of the parts' numbers, parts of one suite that may share content.
 
     MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
     video. Groups of one name in two parts are therefore one group, and errors of the parts do not average out as far as
     they are shared. (Where two parts use one name for unrelated content, this costs degrees of freedom, not validity.)
-    Unrelated benchmarks are `average_of`'s.
+    Unrelated benchmarks are `average_of`'s. The number of a single part is that part's own.
     """
+    if len(parts) == 1:
+        return score(parts[0], num_resamples=num_resamples, seed=seed)
     if all(part.maker is None for part in parts):
         return unanimous_or(mean_of_parts([(part.scores, part.groups) for part in parts]))
     return unanimous_or(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 
 def suite_difference(
-    a: Sequence[Answers], b: Sequence[Answers], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+    a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
     """Return the suite's number of a minus that of b, part by part over the problems both have."""
+    if len(a) == len(b) == 1:
+        return difference(a[0], b[0], num_resamples=num_resamples, seed=seed)
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
     if all(one.maker is None for one, _ in pairs):
         gains = []
@@ -159,7 +165,7 @@ def suite_difference(
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
 
 
-def breakdown(answers: Answers, key: str, **options: int) -> dict[str, Estimate]:
+def breakdown(answers: ScoredSamples, key: str, **options: int) -> dict[str, Estimate]:
     """Return the number of each part of the benchmark, by the values of `key` in the problems' `meta`, in order."""
     of_value: dict[str, list[Problem]] = {}
     for problem in answers.problems:
@@ -168,23 +174,23 @@ def breakdown(answers: Answers, key: str, **options: int) -> dict[str, Estimate]
     return {value: score(answers.only(of_value[value]), **options) for value in sorted(of_value)}
 
 
-def _part(answers: Answers) -> tuple[Weighted, list[str]]:
+def _part(answers: ScoredSamples) -> tuple[Weighted, list[str]]:
     groups = [problem.group for problem in answers.problems]
     return answers.weighted() if answers.maker else _plain(answers), groups
 
 
-def _paired_part(a: Answers, b: Answers) -> tuple[Weighted, list[str]]:
+def _paired_part(a: ScoredSamples, b: ScoredSamples) -> tuple[Weighted, list[str]]:
     (ours, groups), (theirs, _) = _part(a), _part(b)
     return lambda weights_P: ours(weights_P) - theirs(weights_P), groups
 
 
-def _plain(answers: Answers) -> Weighted:
+def _plain(answers: ScoredSamples) -> Weighted:
     scores = answers.scores
     scores_P = np.array([scores[problem.problem_id] for problem in answers.problems])
     return lambda weights_P: plain_mean(scores_P, weights_P)
 
 
-def _common(a: Answers, b: Answers) -> tuple[Answers, Answers]:
+def _common(a: ScoredSamples, b: ScoredSamples) -> tuple[ScoredSamples, ScoredSamples]:
     in_b = {problem.problem_id for problem in b.problems}
     common = [problem for problem in a.problems if problem.problem_id in in_b]
     return a.only(common), b.only(common)

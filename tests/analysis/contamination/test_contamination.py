@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageDraw
 
-from atrl_bench.analysis.contamination import overlap, overlap_counts, overlap_note, overlap_text
+from atrl_bench.analysis.contamination import Contamination, overlap, overlap_counts, overlap_note
 from atrl_bench.analysis.contamination.search import OTHER_PICTURE, SAME_PICTURE, SAME_QUESTION, TEXT_ALONE
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -86,42 +87,43 @@ def planted(tmp_path_factory) -> tuple[dict[str, Any], Path]:
         ],
     )
     run = folder / "run"
-    return overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=run, data_dir=folder)[0], folder
+    return overlap("virl39k", ["geoqa_test"], RunDir.at(run, PROFILE, folder)).tasks[0], folder
 
 
 def test_every_planted_problem_is_found_in_its_kind(planted):
     record, _ = planted
-    assert record["counts"] == {SAME_QUESTION: 2, SAME_PICTURE: 1, TEXT_ALONE: 1, OTHER_PICTURE: 2}
-    pairs = {pair["test"]: pair for pair in record["pairs"]}
-    assert {test: (pair["train"], pair["kind"]) for test, pair in pairs.items()} == {
+    assert record.counts == {SAME_QUESTION: 2, SAME_PICTURE: 1, TEXT_ALONE: 1, OTHER_PICTURE: 2}
+    pairs = {pair.test_id: pair for pair in record.pairs}
+    assert {test: (pair.train_id, pair.kind) for test, pair in pairs.items()} == {
         "0": ("t0", SAME_QUESTION),
         "1": ("t1", SAME_QUESTION),
         "2": ("t2", SAME_PICTURE),
         "3": ("t3", TEXT_ALONE),
         "4": ("t4", OTHER_PICTURE),  # its text is nowhere else: listed for a person to look at
     }
-    assert pairs["0"]["picture"] == 0
-    assert 0 < pairs["1"]["picture"] <= 0.2
-    assert pairs["4"]["picture"] is None
+    assert pairs["0"].distance == 0
+    assert 0 < pairs["1"].distance <= 0.2
+    assert pairs["4"].distance is None
 
 
 def test_a_text_with_another_picture_is_not_counted_as_found(planted):
     record, _ = planted
-    assert (record["num_overlapping"], record["num_problems"]) == (4, 7)
-    assert record["num_distinctive"] == 1  # "Find the sum." is there more than once
+    assert (record.num_overlapping, record.num_problems) == (4, 7)
+    assert record.num_distinctive == 1  # "Find the sum." is there more than once
 
 
 def test_unreadable_pictures_are_counted(planted):
     record, _ = planted
-    assert (record["num_unreadable_pictures"], record["num_train"]) == (1, 8)
+    assert (record.num_unreadable_pictures, record.num_train) == (1, 8)
 
 
 def test_the_text_report_fits_eighty_columns_and_says_what_was_found(planted):
-    text = overlap_text([planted[0]])
+    found = Contamination((planted[0],))
+    text = text_of(found)
     assert max(map(len, text.splitlines())) <= 80
     assert "geoqa_test (7 problems) in virl39k (8)" in text
     assert "57.14 %" in text  # 4 of 7
-    assert json.loads(json.dumps(planted[0])) == planted[0]
+    assert json.loads(json.dumps(found.document())) == found.document()
 
 
 def test_a_table_reads_the_counts_until_the_data_change(planted):
@@ -129,7 +131,7 @@ def test_a_table_reads_the_counts_until_the_data_change(planted):
     run_dir = RunDir.at(folder / "run", PROFILE, folder)
     counts = overlap_counts(run_dir, "virl39k", "geoqa_test")
     assert counts is not None
-    assert counts["num_overlapping"] == record["num_overlapping"]
+    assert counts["num_overlapping"] == record.num_overlapping
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]) == (
         "Test problems found in virl39k by text and picture: 4 of 7 geoqa_test."
     )
@@ -141,7 +143,7 @@ def test_data_nobody_has_searched_name_the_command(tmp_path):
     assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
     command = f"atrl-bench overlap virl39k geoqa_test --profile {PROFILE.name}"
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]).endswith(command)
-    overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
+    overlap("virl39k", ["geoqa_test"], run_dir)
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
     assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
 
@@ -152,11 +154,11 @@ def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, conte
     run_dir = RunDir.at(tmp_path / "run", PROFILE, folder)
 
     def search():
-        return overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
+        return list(overlap("virl39k", ["geoqa_test"], run_dir).tasks)
 
     [record] = search()
     path = run_dir.root / "overlap.json"
-    path.write_text(content if content != "damaged" else json.dumps({record["data"]: "damaged"}))
+    path.write_text(content if content != "damaged" else json.dumps({record.data: "damaged"}))
     assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
     assert search() == [record]
     assert overlap_counts(run_dir, "virl39k", "geoqa_test")["num_overlapping"] == 1
@@ -164,19 +166,19 @@ def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, conte
 
 def test_an_unknown_training_set_names_the_known_ones(tmp_path):
     with pytest.raises(UnknownNameError, match="virl39k"):
-        overlap("virl38k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path)
+        overlap("virl38k", ["geoqa_test"], RunDir.at(tmp_path, PROFILE))
 
 
 def test_the_mini_world_has_shared_wordings_and_no_shared_picture(tmp_path):
-    record = overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path)[0]
-    assert record["num_overlapping"] == 0
-    assert record["counts"][OTHER_PICTURE] > 0
+    record = overlap("virl39k", ["geoqa_test"], RunDir.at(tmp_path, PROFILE)).tasks[0]
+    assert record.num_overlapping == 0
+    assert record.counts[OTHER_PICTURE] > 0
 
 
 def test_a_benchmark_is_in_itself(tmp_path):
     folder = write(tmp_path, [("Find x.", [])], [(LONG.format(i), encoded(picture(i))) for i in range(5)])
-    record = overlap("geoqa_test", ["geoqa_test"], profile=PROFILE, workspace=tmp_path, data_dir=folder)[0]
-    assert record["counts"][SAME_QUESTION] == record["num_problems"] == 5
+    record = overlap("geoqa_test", ["geoqa_test"], RunDir.at(tmp_path, PROFILE, folder)).tasks[0]
+    assert record.counts[SAME_QUESTION] == record.num_problems == 5
 
 
 def test_streaming_a_training_set_gives_its_rows_in_order_over_files_and_row_groups(tmp_path):

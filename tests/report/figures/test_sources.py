@@ -9,13 +9,15 @@ from typing import ClassVar
 import pytest
 
 from atrl_bench.analysis.error_types import error_messages, types_by_judge
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini.ground_truth import mathvision_problems
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.figures import FIGURES, draw, draw_all, figure, json_text, list_figures, summary
+from atrl_bench.report.figures import FIGURES, list_figures
+from atrl_bench.report.figures.draw import draw_all, figure
 from atrl_bench.report.figures.scale import TASKS
 from atrl_bench.report.figures.sources import UNTRAINED, Source, cell_labels, finished_cells, representative, run_labels
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
@@ -54,7 +56,8 @@ def run_dir(tmp_path_factory):
 
 
 def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tmp_path):
-    drawn, missing = draw_all(run_dir, out=tmp_path, num_problems=6)
+    figures = draw_all(run_dir, out=tmp_path, num_problems=6)
+    drawn, missing = figures.drawn, figures.missing
     assert {one.name for one in drawn} | missing.keys() == FIGURES.keys()
     assert missing.keys() == {"scale", "graph_health"}
     for error in missing.values():
@@ -63,14 +66,14 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
         assert [path.name for path in one.paths] == [f"{one.name}.svg", f"{one.name}.csv"]
         assert one.svg.read_text(encoding="utf-8").startswith("<svg")
     assert not (tmp_path / "scale.svg").exists()
-    assert set(json.loads(json_text(drawn, missing))["missing"]) == missing.keys()
-    assert "graph_health is not drawn." in summary(drawn, missing)
+    assert set(json.loads(json.dumps(figures.document()))["missing"]) == missing.keys()
+    assert "graph_health is not drawn." in text_of(figures)
 
 
 def test_a_figure_of_the_same_store_is_the_same_twice(run_dir, tmp_path):
     for name in ("heat_map", "errors"):
-        first = draw(name, run_dir, out=tmp_path / "a")
-        second = draw(name, run_dir, out=tmp_path / "b")
+        first = figure(name, run_dir, out=tmp_path / "a").paths
+        second = figure(name, run_dir, out=tmp_path / "b").paths
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 

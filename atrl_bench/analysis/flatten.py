@@ -8,10 +8,10 @@ from typing import Any
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values by their dotted names, in their order."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flattened
 
 
 def flat_text(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,166 @@
+"""Differences between the rows of a table: against the baseline, of the best from the others, and by credit alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from atrl_bench.experiments.definition import AVERAGE
+from atrl_bench.report.cells import CellAt, MeasuredCells, TableSource
+from atrl_bench.report.labels import row_label
+from atrl_bench.report.scores import Scores, average_by_seed, spread_of_difference
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell
+from atrl_bench.results.statistics import Difference, SeedSpread, average_of, benjamini_hochberg
+from atrl_bench.results.store import Run
+
+Between = tuple[str, str, str]  # row, the row it is compared with, column
+
+
+class Differences:
+    """The differences between any two rows, each computed once."""
+
+    def __init__(self, scores: Mapping[CellAt, Scores], columns: Sequence[str]) -> None:
+        self._scores, self._columns = scores, columns
+        self._computed: dict[Between, Difference | None] = {}
+
+    def between(self, row: str, other: str, column: str) -> Difference | None:
+        """Return row minus other in one column, or in the average of all; None where one of them has no scores."""
+        at = row, other, column
+        if at not in self._computed:
+            self._computed[at] = self._average(row, other) if column == AVERAGE else self._paired(*at)
+        return self._computed[at]
+
+    def _average(self, row: str, other: str) -> Difference | None:
+        differences = [self.between(row, other, column) for column in self._columns]
+        estimates = [difference.estimate for difference in differences if difference is not None]
+        if len(estimates) < len(differences):
+            return None
+        estimate = average_of(estimates)
+        return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
+
+    def _paired(self, row: str, other: str, column: str) -> Difference | None:
+        ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))
+        return None if ours is None or theirs is None else ours.minus(theirs)
+
+
+def with_differences(
+    cells: Mapping[CellAt, TableCell], baselines: Mapping[str, str], differences: Differences
+) -> dict[CellAt, TableCell]:
+    """Return the cells with their differences from the baselines, p-values corrected over the whole table."""
+    from_baseline: dict[Between, Difference] = {}
+    for (row, column), cell in cells.items():
+        if row != baselines[row] and cell.estimate is not None:
+            difference = differences.between(row, baselines[row], column)
+            if difference is not None:
+                from_baseline[row, baselines[row], column] = difference
+    q_values = _q_values(from_baseline, cells)
+    compared = {
+        (at[0], at[2]): replace(cells[at[0], at[2]], difference=difference, q_value=q_values.get(at))
+        for at, difference in from_baseline.items()
+    }
+    return {**cells, **compared}
+
+
+def _q_values(differences: Mapping[Between, Difference], cells: Mapping[CellAt, TableCell]) -> dict[Between, float]:
+    """Return the adjusted p-values of the differences between finished cells.
+
+    A cell that still grows is not tested: looking at a number until it pleases, and stopping there, is no test.
+    """
+    tested = [at for at in differences if _is_final(cells, at[0], at[2]) and _is_final(cells, at[1], at[2])]
+    return dict(zip(tested, _adjusted([differences[at].p_value for at in tested]), strict=True))
+
+
+def _is_final(cells: Mapping[CellAt, TableCell], row: str, column: str) -> bool:
+    return (row, column) in cells and cells[row, column].is_final
+
+
+def _adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return the q-values; a p-value that cannot be computed (one group) never counts as significant."""
+    return benjamini_hochberg([1.0 if math.isnan(p) else p for p in p_values])
+
+
+# The best of a column ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The highest row of a column that cannot be told apart from `num_tied` of its `num_rivals`."""
+
+    column: str
+    row: str
+    num_tied: int
+    num_rivals: int
+
+
+def with_best(
+    cells: Mapping[CellAt, TableCell], source: TableSource, differences: Differences
+) -> tuple[dict[CellAt, TableCell], list[Tie]]:
+    """Return the cells, the best of each column marked where it differs from every other, and where it does not.
+
+    Rows compete with those that have the same baseline.
+    """
+    marked, ties = dict(cells), []
+    for column in source.all_columns:
+        for baseline in dict.fromkeys(source.baselines.values()):
+            rows = [row for row, of in source.baselines.items() if of == baseline and _is_final(cells, row, column)]
+            if len(rows) < 2:
+                continue
+            means = {row: estimate.mean for row in rows if (estimate := cells[row, column].estimate)}
+            best = max(means, key=means.__getitem__)
+            num_tied = _num_tied(best, [row for row in rows if row != best], column, differences)
+            if num_tied:
+                ties.append(Tie(column, best, num_tied, len(rows) - 1))
+            else:
+                marked[best, column] = replace(cells[best, column], is_best=True)
+    return marked, ties
+
+
+def _num_tied(best: str, others: Sequence[str], column: str, differences: Differences) -> int:
+    between = [differences.between(best, row, column) for row in others]
+    q_values = _adjusted([1.0 if difference is None else difference.p_value for difference in between])
+    return sum(not q < SIGNIFICANCE for q in q_values)
+
+
+# Rows that differ in their credit alone ---------------------------------------------------------------------------
+
+
+def comparisons(source: TableSource, measured: MeasuredCells) -> Iterable[Comparison]:
+    """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
+    differences = Differences(measured.all_repeats, source.columns)
+    pairs = [(row.id, row.compared_with) for row in source.definition.rows if row.compared_with]
+    pairs += source.definition.pairs
+    by_key = {
+        (row, other, column): difference
+        for row, other in pairs
+        for column in source.all_columns
+        if (difference := differences.between(row, other, column))
+    }
+    q_values = _q_values(by_key, measured.cells)
+    accuracy = {row.id: _training_accuracy(source.runs.get(row.id, ())) for row in source.definition.rows}
+    for row, other in pairs:
+        keys = [(row, other, column) for column in source.all_columns]
+        if any(at in by_key for at in keys):
+            yield Comparison(
+                row=row_label(source.definition, row),
+                other=row_label(source.definition, other),
+                differences=tuple(by_key.get(at) for at in keys),
+                q_values=tuple(q_values.get(at) for at in keys),
+                seeds=_seed_difference(source, measured, row, other),
+                training=spread_of_difference(accuracy.get(row, {}), accuracy.get(other, {})),
+            )
+
+
+def _seed_difference(source: TableSource, measured: MeasuredCells, row: str, other: str) -> SeedSpread | None:
+    """Return the spread over seeds of the difference between the averages, seed by seed."""
+    if any((name, column) not in measured.all_repeats for name in (row, other) for column in source.columns):
+        return None
+    ours, theirs = (
+        average_by_seed([measured.all_repeats[name, column] for column in source.columns]) for name in (row, other)
+    )
+    return spread_of_difference(ours, theirs)
+
+
+def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:
+    """Return the accuracy over the whole training by seed: who learns faster is ahead there at any end."""
+    return {run.spec.get("seed", 0): run.summary["accuracy"] for run in runs if "accuracy" in run.summary}

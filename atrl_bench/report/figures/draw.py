@@ -1,0 +1,107 @@
+"""Draw the figures of a run folder, one or all, and say what was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.records import Block, Command, Record
+from atrl_bench.report.figures import (
+    anchors,
+    clusters,
+    connectivity,
+    errors,
+    graph_health,
+    heat_map,
+    learning,
+    phases,
+    scale,
+    words,
+)
+from atrl_bench.report.figures.drawing import Drawing, look, write
+from atrl_bench.report.figures.sources import Source
+
+MAKERS: dict[str, Callable[[Source], Drawing]] = {
+    "scale": scale.make,
+    "connectivity": connectivity.make,
+    "words": words.make,
+    "clusters": clusters.make,
+    "errors": errors.make,
+    "phases": phases.make,
+    "learning": learning.make,
+    "anchors": anchors.make,
+    "heat_map": heat_map.make,
+    "graph_health": graph_health.make,
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was written for one figure, and its text for those who do not see it."""
+
+    name: str
+    title: str
+    description: str
+    paths: tuple[Path, ...]
+
+    @property
+    def svg(self) -> Path:
+        """The drawing."""
+        return self.paths[0]
+
+
+def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: Any) -> Drawn:
+    """Write one figure of the run folder below `<run folder>/reports/figures` and return what was written.
+
+    `options` are fields of `sources.Source`: which benchmark, which model, of how many problems; and `judge`, which
+    only the errors of benchmarks that nobody generated need. Raises `MissingDataError`, with the command that helps,
+    where the run folder lacks what the figure shows: there is no empty picture.
+    """
+    if name not in MAKERS:
+        raise UnknownNameError("figure", name, MAKERS, next_step="atrl-bench list figures")
+    source = Source(run_dir, **{option: value for option, value in options.items() if value is not None})
+    with look():
+        drawing = MAKERS[name](source)
+        paths = write(drawing, name, out or run_dir.reports / "figures")
+    return Drawn(name, drawing.title, drawing.description, tuple(paths))
+
+
+@dataclass(frozen=True)
+class DrawnFigures(Record):
+    """The figures that were written, and of the others why not."""
+
+    drawn: tuple[Drawn, ...]
+    missing: Mapping[str, MissingDataError]
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        figures = [
+            {"name": d.name, "title": d.title, "description": d.description, "files": [str(path) for path in d.paths]}
+            for d in self.drawn
+        ]
+        return {"figures": figures, "missing": {name: str(error) for name, error in self.missing.items()}}
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line a figure, and of those that lack their data what would bring it."""
+        for drawn in self.drawn:
+            yield f"{drawn.title}: {drawn.svg}"
+        for name, error in self.missing.items():
+            yield f"{name} is not drawn. {error.what} {error.why}"
+            if error.next_step:
+                yield Command(error.next_step)
+
+
+def draw_all(run_dir: RunDir, **options: Any) -> DrawnFigures:
+    """Write every figure that the run folder has the data of."""
+    drawn: list[Drawn] = []
+    missing: dict[str, MissingDataError] = {}
+    for name in MAKERS:
+        try:
+            drawn.append(figure(name, run_dir, **options))
+        except MissingDataError as error:
+            missing[name] = error
+    return DrawnFigures(tuple(drawn), missing)

@@ -1,0 +1,89 @@
+"""Everything that a run folder measured as one tidy DataFrame: a line for each row, training seed and task of a table.
+
+It is made here and not beside the store: which row of which table an answer counts for is known to plans alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.experiments.ablation import with_saved_points
+from atrl_bench.experiments.definition import RowDefinition, TableDefinition, list_tables, load_table
+from atrl_bench.experiments.run import cell_keys, plan_definition
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.build import credit_name
+from atrl_bench.report.rendered import rendered_tables
+from atrl_bench.results.statistics import score
+from atrl_bench.results.store import Cell, Store
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COLUMNS = ("table", "row", "label", "recipe", "credit", "seed", "task", "metric", "value", "standard_error")
+
+
+def frame(run_dir: RunDir | Path | str) -> DataFrame:
+    """Return the finished scores of every table that was rendered in a run folder, in percent.
+
+    `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
+    tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
+    the benchmark is quoted by.
+    """
+    import pandas as pd
+
+    folder = run_dir if isinstance(run_dir, RunDir) else _run_dir(Path(run_dir))
+    with Store.open(folder.store_path, read_only=True) as store:
+        names = [name for name in rendered_tables(folder.reports) if name in list_tables()]
+        lines = [line for name in names for line in _lines(with_saved_points(load_table(name), folder), folder, store)]
+    return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64"})
+
+
+def _run_dir(root: Path) -> RunDir:
+    """Return the folder under the profile that its tables were made with."""
+    profiles = {table.profile for table in rendered_tables(root / "reports").values()}
+    if not profiles:
+        raise MissingDataError(
+            f"No table was rendered in {root}.", next_step=f"atrl-bench run-table main_7b --out {root}"
+        )
+    if len(profiles) > 1:
+        raise AtrlBenchError(
+            f"{root} has tables of the profiles {', '.join(sorted(profiles))}.",
+            why="Their numbers do not belong into one column.",
+            next_step="name the profile: frame(RunDir.at(path, load_profile(name)))",
+        )
+    return RunDir.at(root, load_profile(profiles.pop()))
+
+
+def _lines(definition: TableDefinition, run_dir: RunDir, store: Store) -> Iterator[dict[str, Any]]:
+    seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
+    seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
+    keys = cell_keys(plan_definition(definition, run_dir, seeds or None), store)
+    for row in definition.rows:
+        for column in definition.columns:
+            for key in keys.get((row.id, column.id), ()):
+                cell = store.cell(key)
+                if cell is not None and cell.state == "done":
+                    seed = seed_of_model.get(cell.spec["model_digest"]) if row.recipe else None
+                    yield _described(definition, row) | {"seed": seed} | _measured(store, cell, column.metric)
+
+
+def _described(definition: TableDefinition, row: RowDefinition) -> dict[str, Any]:
+    credit = credit_name(row) if "credit" in definition.recipe_fields(row) else None
+    return {
+        "table": definition.id,
+        "row": row.id,
+        "label": row.label,
+        "recipe": row.recipe,
+        "credit": credit if row.recipe else None,
+    }
+
+
+def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
+    task = str(cell.spec["task"])
+    estimate = score(scored(task, store.samples(cell.key), metric))
+    return {"task": task, "metric": metric, "value": 100 * estimate.mean, "standard_error": 100 * estimate.stderr}

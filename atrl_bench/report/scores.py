@@ -1,0 +1,95 @@
+"""What the samples behind one cell amount to: over all training seeds and parts of a suite, and for each seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.results.records import Sample
+from atrl_bench.results.statistics import (
+    Difference,
+    Estimate,
+    ScoredSamples,
+    SeedSpread,
+    parse_metric,
+    seed_spread,
+    suite_difference,
+    suite_score,
+)
+
+Samples = Mapping[str, Mapping[int, Sequence[Sample]]]  # by task, then by training seed
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A cell's samples under one metric, one item a task of its column, and the number of each training seed."""
+
+    parts: tuple[ScoredSamples, ...]
+    by_seed: Mapping[int, float]
+
+    def estimate(self) -> Estimate | None:
+        """Return the cell's number, None while nothing of it has a verdict."""
+        estimate = suite_score(self.parts)
+        return estimate if estimate.num_problems else None
+
+    def minus(self, other: Scores) -> Difference | None:
+        """Return the paired difference, None where no problem has a verdict on both sides."""
+        difference = suite_difference(self.parts, other.parts)
+        return difference if difference.estimate.num_problems else None
+
+
+def scores_of(samples: Samples, metric: str) -> Scores:
+    """Return what the samples amount to under a metric."""
+    parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in samples.items())
+    return Scores(parts, _by_seed(samples, metric))
+
+
+def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:
+    """Return each seed's average over the columns, for the seeds that have them all."""
+    common = set.intersection(*(set(column.by_seed) for column in columns))
+    return {seed: mean(column.by_seed[seed] for column in columns) for seed in sorted(common)}
+
+
+def spread_of(numbers: Iterable[float]) -> SeedSpread | None:
+    """Return the spread over seeds, None without a seed."""
+    values = list(numbers)
+    return seed_spread(values) if values else None
+
+
+def spread_of_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SeedSpread | None:
+    """Return the spread of the difference, seed by seed, over the seeds that both have."""
+    return spread_of(ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, NaN of nothing."""
+    items = list(values)
+    return math.fsum(items) / len(items) if items else math.nan
+
+
+def _pooled(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> ScoredSamples:
+    """Return the samples of all seeds, as if those of further seeds were further repeats of one run."""
+    single = scored(task, (), metric)
+    name, num_repeats = parse_metric(single.metric, single.statistics)
+    samples = [
+        sample
+        if index == 0
+        else replace(sample, response=replace(sample.response, repeat=index * num_repeats + sample.response.repeat))
+        for index, seed in enumerate(sorted(of_seed))
+        for sample in of_seed[seed]
+        if sample.response.repeat < num_repeats
+    ]
+    return replace(single, samples=samples, metric=f"{name}@{num_repeats * len(of_seed)}")
+
+
+def _by_seed(samples: Samples, metric: str) -> dict[int, float]:
+    """Return the number of each seed that has every task."""
+    numbers = {}
+    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in samples.values()))):
+        parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in samples.items()]
+        estimate = suite_score(parts, num_resamples=0)
+        if estimate.num_problems:
+            numbers[seed] = estimate.mean
+    return numbers

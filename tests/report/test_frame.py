@@ -1,0 +1,118 @@
+"""A run folder as a DataFrame: the sums stand in the comments, the page that explains it runs as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import atrl_bench
+from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.cell import cell_spec
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.definition import load_table
+from atrl_bench.experiments.run import plan_definition, read_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.exports import export
+from atrl_bench.report.write import write_report
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
+
+SMOKE = load_profile("smoke")
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+RIGHT = {"zero_shot": 1, "grpo": 2}  # of four problems, and one more for the second training seed
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory, mini_world):
+    """A folder with a table of two rows and one column; the recipe was trained with two seeds."""
+    root = tmp_path_factory.mktemp("folder") / "runs" / "mini"
+    run_dir = RunDir.at(root, SMOKE, mini_world)
+    definition = load_table("main_7b").select(rows=list(RIGHT), columns=["geoqa_test"])
+    plan = plan_definition(definition, run_dir, seeds=(0, 1))
+    with Store.open(run_dir.store_path) as store:
+        for job in plan.jobs:
+            model = "mini"
+            if job.run_spec is not None:
+                model = root / "checkpoints" / job.run_key
+                model.mkdir(parents=True)
+                (model / "config.json").write_text(json.dumps({"seed": job.seed}))
+                store.add_run(job.run_spec)
+            spec = cell_spec(model, find_task("geoqa_test").name, profile=SMOKE, data_dir=mini_world, run_seed=0)
+            if job.run_spec is not None:
+                checkpoint = f"checkpoints/{job.run_key}"
+                digest = spec["model_digest"]
+                store.finish_run(job.run_key, checkpoint=checkpoint, digest=digest, seconds=1.0, summary={})
+            _fill(store, store.add_cell(spec), RIGHT[job.row.id] + job.seed)
+        write_report(read_table(plan, store), run_dir.reports)
+    return run_dir
+
+
+def _fill(store: Store, key: str, num_right: int) -> None:
+    ids = [f"p{i}" for i in range(4)]
+    store.add_problems(key, [Problem(name, name, "?", Gold("3")) for name in ids])
+    store.add_responses(key, [Response(name, 0, "h", "3", 1, 0.1, False) for name in ids])
+    states = ["correct" if i < num_right else "wrong" for i in range(4)]
+    store.add_verdicts(key, {(n, 0): Verdict(s, "3", "fast", "") for n, s in zip(ids, states, strict=True)})
+    store.finish_cell(key, expected=4)
+
+
+def test_every_row_seed_and_task_has_a_line_with_its_score_and_standard_error(run_dir):
+    scores = atrl_bench.frame(run_dir)
+    assert list(scores.row) == ["zero_shot", "grpo", "grpo"]
+    # 1 of 4, 2 of 4 and, with the other seed, 3 of 4.
+    assert list(scores.value) == [25.0, 50.0, 75.0]
+    assert list(scores.seed.astype(object)) == [pd.NA, 0, 1]
+    # Of 1, 0, 0, 0 around 1/4: sqrt(4/3 * (9/16 + 3/16) / 16) = 1/4.
+    assert scores.standard_error[0] == pytest.approx(25.0)
+    assert set(scores.table) == {"main_7b"}
+    assert list(scores.recipe.isna()) == [True, False, False]
+    assert list(scores.credit.dropna()) == ["uniform", "uniform"]
+    assert set(zip(scores.task, scores.metric, strict=True)) == {("geoqa_test", "acc@1")}
+
+
+def test_an_unfinished_evaluation_has_no_line(run_dir):
+    with Store.open(run_dir.store_path) as store:
+        cell = next(cell for cell in store.cells() if cell.spec["model_name"] == "mini")
+        store.fail_cell(cell.key, "for a moment")
+        assert list(atrl_bench.frame(run_dir).row) == ["grpo", "grpo"]
+        store.finish_cell(cell.key, expected=4)
+
+
+def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path):
+    scores = atrl_bench.frame(run_dir)
+    csv, parquet, records = export(run_dir, "scores", out=tmp_path).paths
+    assert [path.name for path in (csv, parquet, records)] == ["scores.csv", "scores.parquet", "scores.json"]
+    pd.testing.assert_frame_equal(pd.read_parquet(parquet), scores)
+    assert list(pd.read_csv(csv).value) == list(scores.value)
+    assert [line["standard_error"] for line in json.loads(records.read_text())] == pytest.approx(
+        list(scores.standard_error)
+    )
+
+
+def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_path):
+    with pytest.raises(MissingDataError, match="No table was rendered"):
+        atrl_bench.frame(tmp_path)
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    for name, profile in (("main_7b", "smoke"), ("video", "mini")):
+        table = json.loads((run_dir.reports / "main_7b.json").read_text()) | {"id": name, "profile": profile}
+        (reports / f"{name}.json").write_text(json.dumps(table))
+    with pytest.raises(AtrlBenchError, match="mini, smoke"):
+        atrl_bench.frame(str(tmp_path))
+
+
+def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
+    monkeypatch.setattr("atrl_bench.report.frame._run_dir", lambda _: run_dir)
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S):
+        exec(block, names)
+    printed = capsys.readouterr().out
+    for column in atrl_bench.frame(run_dir).columns:
+        assert f"`{column}`" in PAGE.read_text(encoding="utf-8")
+        assert f"'{column}'" in printed
+    assert "geoqa_test" in printed
