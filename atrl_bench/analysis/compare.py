@@ -10,14 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.escape import one_line
 from atrl_bench.experiments.flatten import flat
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import (
     Answers,
@@ -41,10 +39,8 @@ def compare_models(
     a: str,
     b: str,
     tasks: Sequence[str],
+    run_dir: RunDir,
     *,
-    profile: Profile,
-    workspace: Path | None = None,
-    data_dir: Path | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return a record for each task, metric and suite: both scores, the paired difference, its p and q, warnings.
@@ -54,9 +50,8 @@ def compare_models(
     """
     from atrl_bench.evaluation.tasks import expand, list_suites
 
-    run_dir = RunDir.at(workspace, profile, data_dir)
     records: list[dict[str, Any]] = []
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         pairs = {info.name: _find_pair(store, a, b, info.name, run_dir) for info in expand(tasks)}
         for pair in pairs.values():
             records += compare(store, pair[0].key, pair[1].key, metrics)

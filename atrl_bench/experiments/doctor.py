@@ -101,7 +101,7 @@ class Diagnosis(Record):
 
     def blocks(self) -> Iterable[Block]:
         """Yield the checks, each with the command that mends it, and whether the profile can run."""
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for check in self.checks:
             rows.append(("MISSING" if check.state == "missing" else check.state, check.name, check.found))
             rows += [("", f"-> {check.fix}")] if check.fix else []

@@ -220,7 +220,9 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
 
 def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:
     needed = {column.id: evaluations_of(column) for column in plan.definition.columns}
-    return {column: tuple(keys[item] for item in items) for column, items in needed.items() if keys.keys() >= set(items)}
+    return {
+        column: tuple(keys[item] for item in items) for column, items in needed.items() if keys.keys() >= set(items)
+    }
 
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:

@@ -19,7 +19,7 @@ from atrl_bench.experiments.definition import (
     load_paper_spreads,
 )
 from atrl_bench.experiments.flatten import flat_text
-from atrl_bench.experiments.run import seeds_options
+from atrl_bench.experiments.plan import seeds_options
 from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import (
     SIGNIFICANCE,

@@ -14,9 +14,10 @@ from typing import Any
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.escape import command_lines, folded, one_line
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition
+from atrl_bench.experiments.plan import Plan, cell_keys, seeds_options
 from atrl_bench.experiments.progress import duration
-from atrl_bench.experiments.run import Plan, cell_keys, read_table, seeds_options
 from atrl_bench.report.table_model import Cell, Table
+from atrl_bench.report.table_run import read_table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Difference, Estimate
 from atrl_bench.results.store import Cell as StoredCell
@@ -35,7 +36,7 @@ def explain(plan: Plan, row: str, column: str) -> dict[str, Any]:
     if column not in columns and (column != AVERAGE or not definition.average):
         known = [*columns, *([AVERAGE] if definition.average else [])]
         raise UnknownNameError("column", column, known, next_step=f"atrl-bench explain {definition.id} {row} COLUMN")
-    with Store.open(plan.run_dir.store_path) as store:
+    with plan.run_dir.open_store() as store:
         table = read_table(plan, store)
         keys = cell_keys(plan, store)
         runs = [run for key in _run_keys(plan, row) if (run := store.run(key)) is not None]

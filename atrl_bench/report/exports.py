@@ -45,7 +45,7 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
     if form == "manifest":
         return [write_manifest(run_dir.root)]
     target = out or run_dir.root / "exports"
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
         path = target / f"samples.{form}"

@@ -24,7 +24,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.report.findings import answers
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Run
 
 PARTS = {"title", "columns", "rows", "comparisons"}  # what of a rendered table is read here
 OTHER_FORMS = {".md": "Markdown", ".csv": "CSV", ".tex": "LaTeX", "_document.tex": "LaTeX document", ".json": "JSON"}
@@ -225,7 +225,7 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
     """
     if not run_dir.store_path.is_file():
         return [], {}, 0
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         cells = of_one_judge(store.cells(), run_dir.judge)
         runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
     states = Counter(cell.state for cell in cells)

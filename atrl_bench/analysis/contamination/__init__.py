@@ -7,13 +7,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.escape import one_line
 from atrl_bench.experiments.run_dir import RunDir, recalled
-from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 
 if TYPE_CHECKING:
@@ -31,10 +29,8 @@ OutT = TypeVar("OutT")
 def overlap(
     train: str,
     tasks: Sequence[str],
+    run_dir: RunDir,
     *,
-    profile: Profile,
-    workspace: Path | None = None,
-    data_dir: Path | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Return a record a task: how many of its problems are in `train`, in which way, and the pairs.
@@ -45,7 +41,6 @@ def overlap(
     from atrl_bench.analysis.contamination.search import ProblemIndex, Tally
     from atrl_bench.evaluation.tasks import expand
 
-    run_dir = RunDir.at(workspace, profile, data_dir)
     infos = expand(tasks)
     train_digest = _train_digest(train, run_dir)
     with warnings.catch_warnings():
