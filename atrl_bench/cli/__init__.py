@@ -6,7 +6,6 @@ Heavy imports wait until a verb runs, so that `--help` answers at once.
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from typing import Annotated, NoReturn
 
 import typer
@@ -52,6 +51,8 @@ for _name, _verb in VERBS.items():
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
     if version:
+        from importlib import metadata
+
         typer.echo(metadata.version("atrl-bench"))
         raise typer.Exit
 

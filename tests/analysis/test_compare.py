@@ -10,6 +10,7 @@ import pytest
 
 from atrl_bench.analysis.compare import compare, compare_models, compare_text
 from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Grade, Problem, Response, Store
 
@@ -47,7 +48,7 @@ def store(tmp_path):
 
 
 def compared(folder: Path, a: str, b: str, tasks: Sequence[str], **options: Any) -> list[dict[str, Any]]:
-    return compare_models(a, b, tasks, profile=PROFILE, workspace=folder, **options)
+    return compare_models(a, b, tasks, RunDir.at(folder, PROFILE), **options)
 
 
 def test_single_runs_are_compared_by_who_is_right_where_one_is_wrong(store):

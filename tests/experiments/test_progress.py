@@ -2,8 +2,9 @@
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.progress import Watch, duration, read_status, short_label, status_text
+from atrl_bench.experiments.progress import Watch, duration, read_status, short_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
@@ -39,7 +40,7 @@ def test_status_counts_and_names_what_runs_and_what_failed(store, tmp_path):
     run, cell = store.add_run(RUN), store.add_cell(CELL)
     store.heartbeat("run", run, 3, 16)
     store.fail_cell(cell, "no picture")
-    text = " ".join(status_text(read_status(run_dir(tmp_path))).split())
+    text = " ".join(text_of(read_status(run_dir(tmp_path))).split())
     assert "1 cells failed, 1 runs running" in text
     assert "train dapo, schedule strict, seed 0: 3 of 16" in text
     assert "evaluate mini on geoqa_test: no picture" in text

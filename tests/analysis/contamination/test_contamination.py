@@ -86,7 +86,7 @@ def planted(tmp_path_factory) -> tuple[dict[str, Any], Path]:
         ],
     )
     run = folder / "run"
-    return overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=run, data_dir=folder)[0], folder
+    return overlap("virl39k", ["geoqa_test"], RunDir.at(run, PROFILE, folder))[0], folder
 
 
 def test_every_planted_problem_is_found_in_its_kind(planted):
@@ -141,7 +141,7 @@ def test_data_nobody_has_searched_name_the_command(tmp_path):
     assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
     command = f"atrl-bench overlap virl39k geoqa_test --profile {PROFILE.name}"
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]).endswith(command)
-    overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
+    overlap("virl39k", ["geoqa_test"], RunDir.at(tmp_path / "run", PROFILE, folder))
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
     assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
 
@@ -152,7 +152,7 @@ def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, conte
     run_dir = RunDir.at(tmp_path / "run", PROFILE, folder)
 
     def search():
-        return overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path / "run", data_dir=folder)
+        return overlap("virl39k", ["geoqa_test"], RunDir.at(tmp_path / "run", PROFILE, folder))
 
     [record] = search()
     path = run_dir.root / "overlap.json"
@@ -164,18 +164,18 @@ def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, conte
 
 def test_an_unknown_training_set_names_the_known_ones(tmp_path):
     with pytest.raises(UnknownNameError, match="virl39k"):
-        overlap("virl38k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path)
+        overlap("virl38k", ["geoqa_test"], RunDir.at(tmp_path, PROFILE))
 
 
 def test_the_mini_world_has_shared_wordings_and_no_shared_picture(tmp_path):
-    record = overlap("virl39k", ["geoqa_test"], profile=PROFILE, workspace=tmp_path)[0]
+    record = overlap("virl39k", ["geoqa_test"], RunDir.at(tmp_path, PROFILE))[0]
     assert record["num_overlapping"] == 0
     assert record["counts"][OTHER_PICTURE] > 0
 
 
 def test_a_benchmark_is_in_itself(tmp_path):
     folder = write(tmp_path, [("Find x.", [])], [(LONG.format(i), encoded(picture(i))) for i in range(5)])
-    record = overlap("geoqa_test", ["geoqa_test"], profile=PROFILE, workspace=tmp_path, data_dir=folder)[0]
+    record = overlap("geoqa_test", ["geoqa_test"], RunDir.at(tmp_path, PROFILE, folder))[0]
     assert record["counts"][SAME_QUESTION] == record["num_problems"] == 5
 
 
