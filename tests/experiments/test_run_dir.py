@@ -31,6 +31,18 @@ def test_the_options_name_what_is_not_the_default(tmp_path, monkeypatch, root, d
     assert RunDir.at(root, load_profile("smoke"), data and Path(data)).options == options
 
 
+def test_a_store_that_is_only_read_has_to_be_there(tmp_path):
+    run_dir = RunDir.at(tmp_path / "new", load_profile("smoke"))
+    with pytest.raises(MissingDataError, match="no result store in") as caught:
+        run_dir.open_store(read_only=True)
+    assert caught.value.next_step == f"atrl-bench run-table main_7b --profile smoke --out {tmp_path}/new"
+    assert not run_dir.root.exists()
+    with run_dir.open_store() as store:
+        assert store.cells() == []
+    with run_dir.open_store(read_only=True) as store:
+        assert store.cells() == []
+
+
 @pytest.mark.parametrize("content", ["", '{"torch": ', "[1, 2]", "7", "\udcff"])
 def test_a_damaged_note_of_what_made_the_numbers_is_as_good_as_none(tmp_path, content):
     run_dir, path = RunDir.at(tmp_path, load_profile("smoke")), tmp_path / "environment.json"
