@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from atrl_bench.cli.options import PAPERS_JUDGE, Options, allow_code, names_of, shared
+from atrl_bench.cli.printing import show, show_text
 
 SCOPES = "all, or open: option letters are the rules' alone"
 Scope = Literal["all", "open"]
@@ -32,7 +33,6 @@ def judge(
     Every table and evaluation there asks this judge about what the rules cannot prove right. It is put to the test
     first; answers that are stored already are only graded again.
     """
-    from atrl_bench.cli.printing import show
     from atrl_bench.experiments import judge_choice
     from atrl_bench.grading.judge import JudgeConfig
 
@@ -83,7 +83,6 @@ def evaluate(
 
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
-    from atrl_bench.cli.printing import show
     from atrl_bench.evaluation.processes import launched
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.grading.judge import JudgeConfig
@@ -117,7 +116,6 @@ def grade(
     ] = None,
 ) -> None:
     """Grade a file of answers and say why for each."""
-    from atrl_bench.cli.printing import show_text
     from atrl_bench.grading import answer_file
 
     records = list(answer_file.grade_file(file, metric=metric))
@@ -138,7 +136,6 @@ def compare(
     Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
     """
     from atrl_bench.analysis import compare as comparison
-    from atrl_bench.cli.printing import show_text
 
     run_dir = options.run_dir()
     records = comparison.compare_models(a, b, names_of(task) or [], run_dir, metrics=names_of(metric))
@@ -156,7 +153,6 @@ def overlap(
     By normalised text and by picture; tables of the run folder show the count.
     """
     from atrl_bench.analysis import contamination
-    from atrl_bench.cli.printing import show_text
 
     records = contamination.overlap(train, names_of(tests) or [], options.run_dir())
     show_text(records, contamination.overlap_text(records), options.as_json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.printing import show, show_text
 
 
 @shared("profile", "out", "as_json")
@@ -15,7 +16,6 @@ def status(options: Options) -> None:
 
     Reads the store of a run folder alone, also while a run goes on.
     """
-    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.progress import read_status
 
     show(read_status(options.run_dir(quiet=True)), options.as_json)
@@ -29,11 +29,10 @@ def doctor(
     judge_model: Annotated[str | None, typer.Option("--judge-model", help="model name at that URL")] = None,
 ) -> None:
     """Say what a profile lacks on this machine, and the command that mends it."""
-    from atrl_bench.cli.printing import show
-    from atrl_bench.experiments.doctor import JudgeServer
     from atrl_bench.experiments.doctor import doctor as examine
+    from atrl_bench.grading.judge import JudgeConfig
 
-    judge = JudgeServer(judge_base_url, judge_model) if judge_base_url else None
+    judge = JudgeConfig(judge_base_url, judge_model or "") if judge_base_url else None
     diagnosis = examine(options.run_dir(), judge=judge, online=online)
     show(diagnosis, options.as_json)
     if not diagnosis.is_healthy:
@@ -53,7 +52,6 @@ def overhead(
     Shares of generation, scoring, forward, backward, attention rows, graph and credit; medians.
     """
     from atrl_bench.analysis import overhead as cost
-    from atrl_bench.cli.printing import show_text
 
     record = cost.overhead(options.load_profile(), recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
     show_text(record, cost.overhead_text(record), options.as_json)
@@ -68,6 +66,5 @@ def list_(
 ) -> None:
     """List what there is: tables, figures, recipes, tasks and more."""
     from atrl_bench.cli.catalogue import read
-    from atrl_bench.cli.printing import show
 
     show(read(kind, options.data_dir), options.as_json)

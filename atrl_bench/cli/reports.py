@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from atrl_bench.cli.options import PAPERS_JUDGE, Options, names_of, shared
+from atrl_bench.cli.printing import show_text
 
 
 @shared("profile", "out", "data_dir", "as_json")
@@ -51,7 +52,6 @@ def audit(
     Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
     """
     from atrl_bench.analysis import audit as auditing
-    from atrl_bench.cli.printing import show_text
 
     sections = auditing.audit(names_of(tables))
     pages = auditing.write_audit(sections, options.run_dir(quiet=True).reports)
@@ -70,7 +70,6 @@ def export(
     check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
 ) -> None:
     """Write what a run folder holds for other programs."""
-    from atrl_bench.cli.printing import show_text
     from atrl_bench.report import exports
 
     run_dir = options.run_dir(quiet=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
+from atrl_bench.cli.printing import show, show_text
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.plan import Plan
@@ -81,7 +82,6 @@ def report(
     """
     if table == "all":
         from atrl_bench.cli.all_tables import report_all
-        from atrl_bench.cli.printing import show_text
 
         _refuse_selection(options.rows, options.columns, options.seeds)
         pages = report_all(options.run_dir(), max_problems=problems)
@@ -103,7 +103,6 @@ def explain(
 
     Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
     """
-    from atrl_bench.cli.printing import show_text
     from atrl_bench.report import explain as explanation
 
     record = explanation.explain(options.plan(table), row, column)
@@ -125,7 +124,6 @@ def _run(planned: Plan, options: Options) -> None:
 
 def _run_all(options: Options) -> None:
     from atrl_bench.cli.all_tables import run_all
-    from atrl_bench.cli.printing import show
 
     def announce(number: int, total: int, name: str) -> None:
         if not options.as_json:
@@ -139,7 +137,6 @@ def _run_all(options: Options) -> None:
 
 
 def _show_table(result: TableRun, options: Options) -> None:
-    from atrl_bench.cli.printing import show
     from atrl_bench.report.text import print_table, render_json
 
     if options.as_json:
@@ -150,14 +147,12 @@ def _show_table(result: TableRun, options: Options) -> None:
 
 
 def _show_cost(planned: Plan, options: Options) -> None:
-    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.cost_estimate import estimate_cost
 
     show(estimate_cost(planned), options.as_json)
 
 
 def _show_costs(options: Options) -> None:
-    from atrl_bench.cli.printing import show
     from atrl_bench.experiments.cost_estimate import estimate_all
     from atrl_bench.experiments.definition import list_tables
     from atrl_bench.experiments.plan import plan_table

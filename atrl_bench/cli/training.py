@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.printing import show, show_text, yaml_text
 
 
 @shared("profile", "seed", "out", "data_dir", "dry_run", "as_json")
@@ -25,7 +26,6 @@ def train(
 
     The same command again resumes.
     """
-    from atrl_bench.cli.printing import show, show_text, yaml_text
     from atrl_bench.experiments import train_command
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
@@ -53,7 +53,6 @@ def sweep(
 
     The same command again resumes; points that are trained already are not trained twice.
     """
-    from atrl_bench.cli.printing import show
     from atrl_bench.experiments import train_command
 
     overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
@@ -79,7 +78,6 @@ def key_steps(
     """
     from dataclasses import asdict
 
-    from atrl_bench.cli.printing import show_text
     from atrl_bench.experiments import train_command
     from atrl_bench.models.chat_client import EndpointConfig
 

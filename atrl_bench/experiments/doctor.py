@@ -28,6 +28,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import expand, is_here
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge import JudgeConfig
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.records import Block, Command, Record, Rows
@@ -74,15 +75,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class JudgeServer:
-    """The address of a judge to be looked at; without a model's name, any it serves will do."""
-
-    base_url: str
-    model: str | None = None
-    api_key_variable: str = "JUDGE_API_KEY"
-
-
-@dataclass(frozen=True)
 class Diagnosis(Record):
     """What was looked at on this machine, in order, for a run folder and its profile."""
 
@@ -115,10 +107,11 @@ class Diagnosis(Record):
             yield Command(f"atrl-bench run-table main_7b {self.run_dir.options}")
 
 
-def doctor(run_dir: RunDir, *, judge: JudgeServer | None = None, online: bool = False) -> Diagnosis:
+def doctor(run_dir: RunDir, *, judge: JudgeConfig | None = None, online: bool = False) -> Diagnosis:
     """Return what was looked at; a check that breaks is itself a finding.
 
-    Without `judge`, the run folder's is looked at. With `online`, the hub is asked whether it answers.
+    Without `judge`, the run folder's is looked at; one without a model's name may serve any. With `online`, the hub is
+    asked whether it answers.
     """
     profile = run_dir.profile
     looks: dict[str, Callable[[], Iterator[Check]]] = {
@@ -136,7 +129,7 @@ def doctor(run_dir: RunDir, *, judge: JudgeServer | None = None, online: bool = 
         "base model": partial(_model, profile),
         "datasets": partial(_data, run_dir),
         "hub": partial(_hub, profile, online),
-        "judge": partial(_judge, judge or _judge_of(run_dir)),
+        "judge": partial(_judge, judge or run_dir.judge),
         "optional tools": _tools,
     }
     checks = [replace(check, name=check.name or name) for name, look in looks.items() for check in _findings(look)]
@@ -419,12 +412,7 @@ def _hub(profile: Profile, online: bool) -> Iterator[Check]:
         yield Check("", "note", f"{constants.ENDPOINT} answers {answer.status_code} for {url}", "hf auth login")
 
 
-def _judge_of(run_dir: RunDir) -> JudgeServer | None:
-    judge = run_dir.judge
-    return JudgeServer(judge.base_url, judge.model, judge.api_key_variable) if judge else None
-
-
-def _judge(judge: JudgeServer | None) -> Iterator[Check]:
+def _judge(judge: JudgeConfig | None) -> Iterator[Check]:
     if judge is None:
         yield Check("", "ok", "none given: the rule grader alone decides, and reports say so")
         return
@@ -439,7 +427,7 @@ def _judge(judge: JudgeServer | None) -> Iterator[Check]:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
         yield Check("", "missing", f"{base} does not list its models: {str(error) or type(error).__name__}", fix)
         return
-    if judge.model is None or judge.model in names:
+    if judge.model in ("", *names):
         yield Check("", "ok", f"{base} serves {', '.join(names[:5])}")
     else:
         models = ", ".join(names[:5]) or "nothing"

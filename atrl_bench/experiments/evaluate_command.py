@@ -30,7 +30,7 @@ class EvaluationOptions:
     frames: int | None = None
     judge: JudgeConfig | None = None
     endpoint: EndpointConfig | None = None
-    seed: int = 0
+    run_seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,18 +129,7 @@ def evaluate_model(
     tasks, keys = expand(names), {}
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         for task in tasks:
-            keys[task.name] = evaluate_into(
-                store,
-                model,
-                task.name,
-                run_dir=run_dir,
-                run_seed=options.seed,
-                judge=options.judge,
-                endpoint=options.endpoint,
-                repeats=options.repeats,
-                limit=options.limit,
-                frames=options.frames,
-            )
+            keys[task.name] = evaluate_into(store, model, task.name, run_dir=run_dir, **vars(options))
             watch.num_done += 1
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]

@@ -25,8 +25,8 @@ def test_whoever_stops_waiting_kills_what_still_runs():
     results = side_by_side(time.sleep, [600, 0], num_workers=2)
     assert next(results) == (0, None)
     processes = multiprocessing.active_children()
-    started = time.monotonic()
     results.close()
-    assert time.monotonic() - started < 60
-    assert processes
-    assert not any(process.is_alive() for process in processes)
+    assert len(processes) == 2
+    for process in processes:
+        process.join(timeout=60)
+        assert not process.is_alive()

@@ -11,8 +11,9 @@ import pytest
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.experiments import doctor as module
-from atrl_bench.experiments.doctor import Diagnosis, JudgeServer, doctor
+from atrl_bench.experiments.doctor import Diagnosis, doctor
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge import JudgeConfig
 from atrl_bench.profiles import load_profile
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
@@ -131,12 +132,12 @@ def test_a_judge_is_asked_for_its_models():
     with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        (served,) = module._judge(JudgeServer(url, "a-judge"))
-        (other,) = module._judge(JudgeServer(url, "another"))
+        (served,) = module._judge(JudgeConfig(url, "a-judge"))
+        (other,) = module._judge(JudgeConfig(url, "another"))
         server.shutdown()
     assert (served.state, other.state) == ("ok", "missing")
     assert "serves a-judge, not another" in other.found
-    (down,) = module._judge(JudgeServer(url, "a-judge"))
+    (down,) = module._judge(JudgeConfig(url, "a-judge"))
     assert down.state == "missing"
     assert "JUDGE_API_KEY" in down.fix
 
