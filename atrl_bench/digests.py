@@ -40,7 +40,7 @@ def file_digest(paths: Sequence[Path]) -> str:
     """
     memory_path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / "digests.json"
     memory, total = _recall(memory_path), hashlib.sha256()
-    known = len(memory)
+    num_remembered = len(memory)
     for path in paths:
         status = path.stat()
         key = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
@@ -48,7 +48,7 @@ def file_digest(paths: Sequence[Path]) -> str:
             with path.open("rb") as file:
                 memory[key] = hashlib.file_digest(file, "sha256").hexdigest()
         total.update(f"{path.name}:{memory[key]}\n".encode())
-    if len(memory) > known:
+    if len(memory) > num_remembered:
         _remember(memory_path, memory)
     return total.hexdigest()[:16]
 

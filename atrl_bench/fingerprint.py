@@ -26,8 +26,8 @@ def normal_form(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for statements in _bodies(node):
-            said = [one for one in statements if not _is_unsaid(one)]
-            statements[:] = said if isinstance(node, ast.ClassDef) else list(filter(None, map(_without_type, said)))
+            kept = [one for one in statements if not _is_unsaid(one)]
+            statements[:] = kept if isinstance(node, ast.ClassDef) else list(filter(None, map(_without_type, kept)))
     imported = _imported_names(ast.parse(source))
     private = _numbered(_private_names(tree), "p")
     return "".join(_written(_Renamer(imported, private).visit(tree)))

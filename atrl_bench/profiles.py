@@ -114,10 +114,10 @@ def line_of(text: str, location: tuple[int | str, ...]) -> int:
     node, line = yaml.compose(text, Loader=yaml.SafeLoader), 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == part), None)
-            if found is None:
+            entry = next(((key, value) for key, value in node.value if key.value == part), None)
+            if entry is None:
                 break
-            line, node = found[0].start_mark.line + 1, found[1]
+            line, node = entry[0].start_mark.line + 1, entry[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
             line = node.start_mark.line + 1

@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from atrl_bench.grading import answer_parser, grade
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 
 LABELLED = [
     # response, gold, right

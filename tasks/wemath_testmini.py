@@ -26,8 +26,8 @@ import numpy as np
 
 from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
 from atrl_bench.models.prompts import split_options, with_choices
+from atrl_bench.results.records import Problem
 from atrl_bench.results.statistics import Maker, Statistic
-from atrl_bench.results.store import Problem
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import atrl_bench
+from atrl_bench import resources
 from atrl_bench.grading.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.prompt import judge_messages
@@ -56,6 +62,52 @@ def real_data():
     if not folder.is_dir():
         pytest.skip("no real benchmark rows beside this checkout (../shared/data)")
     return folder
+
+
+# A copy of the project that a test may change ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the package and of the folders that a user edits, beside a folder in which its commands run."""
+
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "checkout"
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def python(self, *arguments: str) -> str:
+        """Return what a Python command prints that imports the copy; it must succeed."""
+        environment = {"PYTHONPATH": str(self.root), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    def run(self, *arguments: str) -> str:
+        """Return what a command of atrl-bench prints."""
+        return self.python("-m", "atrl_bench", *arguments)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    package = shutil.copytree(Path(atrl_bench.__file__).parent, tmp_path / "checkout" / "atrl_bench")
+    shutil.rmtree(package / "_shipped", ignore_errors=True)
+    for name in ("tasks", "recipes", "reports"):
+        shutil.copytree(resources.folder(name), tmp_path / "checkout" / name)
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    return Checkout(tmp_path)
 
 
 # A real HTTP server on this machine that plays the judge, and misbehaves on demand ------------------------------------

@@ -16,7 +16,8 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.write import write_report
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import CreditChoice
 
 SKILLS = {
@@ -135,8 +136,10 @@ def fill(
                             name,
                             f"g{i // size}",
                             decorate(f"What is the sum of the digits {i % 10} and {(i * 7) % 10} in the image?"),
-                            decorate(str(i % 10 + (i * 7) % 10)),
-                            (decorate("17"), decorate("12")) if i % 4 == 0 else (),
+                            Gold(
+                                decorate(str(i % 10 + (i * 7) % 10)),
+                                (decorate("17"), decorate("12")) if i % 4 == 0 else (),
+                            ),
                         )
                         for i, name in enumerate(ids)
                     ],
@@ -144,7 +147,7 @@ def fill(
                 # The difficulty of a problem is the same for every row, which is what pairing lives from.
                 difficulty = np.random.default_rng(c).uniform(0, 1, problems)
                 luck = np.random.default_rng((c, r, seed)).normal(0, 0.12, (problems, 2))
-                responses, grades = [], []
+                responses, verdicts = [], {}
                 for i, name in enumerate(ids):
                     for repeat in range(2):
                         right = difficulty[i] + luck[i, repeat] < SKILLS[row.id] + EASE.get(column.id, 0.05)
@@ -156,9 +159,9 @@ def fill(
                         )
                         responses.append(Response(name, repeat, "hash", text, 20, 0.1, truncated=i % 40 == 1))
                         extracted = None if state == "unparseable" else decorate("12")
-                        grades.append(Grade(name, repeat, extracted, state, "fast", decorate("compared as numbers")))
+                        verdicts[name, repeat] = Verdict(state, extracted, "fast", decorate("compared as numbers"))
                 store.add_responses(key, responses)
-                store.add_grades(key, grades)
+                store.add_verdicts(key, verdicts)
                 store.add_skipped(key, "broken", decorate("the image does not decode"))
                 store.finish_cell(key, expected=2 * problems)
     return keys, runs

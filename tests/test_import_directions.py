@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Set
 from functools import cache
 from graphlib import TopologicalSorter
@@ -116,3 +117,16 @@ def test_functions_import_only_what_takes_long_to_load(module):
 def test_reading_modules_import_no_torch(module):
     program = f"import sys, atrl_bench.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+ONE_EACH = "Task Problem Gold Prompt Response Verdict Sample CellSpec Estimate Table TableCell RunDir"
+
+
+def test_no_two_classes_have_one_name():
+    homes = defaultdict(list)
+    for module, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+    assert {name for name in ONE_EACH.split() if name not in homes} == set()

@@ -16,11 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
-from atrl_bench.results.store import Judgement, Sample, Store
+from atrl_bench.results.records import Sample
+from atrl_bench.results.store import Judgement, Store
 
 if TYPE_CHECKING:
     from atrl_bench.grading.judge import JudgeConfig
-    from atrl_bench.mini.problems import Problem
+    from atrl_bench.mini.problems import DigitProblem
     from atrl_bench.models.chat_client import ChatClient
 
 # What the words mean, for the judge and for the reader.
@@ -42,10 +43,10 @@ def is_error(sample: Sample) -> bool:
     return sample.score is not None and sample.score < 1.0
 
 
-def type_by_truth(sample: Sample, problem: Problem) -> str:
+def type_by_truth(sample: Sample, problem: DigitProblem) -> str:
     """Return the kind of error of a response about a generated problem, from what its image really shows."""
-    assert sample.grade is not None
-    if sample.grade.state in ("unparseable", "timed out") or sample.grade.extracted is None:
+    assert sample.verdict is not None
+    if sample.verdict.state in ("unparseable", "timed out") or sample.verdict.extracted is None:
         return "extraction"
     shown = _SHOWN.search(sample.response.text)
     if shown is None:
@@ -110,7 +111,7 @@ def error_messages(sample: Sample) -> list[dict[str, str]]:
     from atrl_bench.grading.judge.prompt import neutralised
 
     text = neutralised(sample.response.text[-MAX_CHARS:])
-    question = f"Question:\n{sample.problem.question}\n\nReference answer: {sample.problem.gold}\n\n"
+    question = f"Question:\n{sample.problem.question}\n\nReference answer: {sample.problem.gold.answer}\n\n"
     mark = hashlib.sha256(f"{question}\0{text}".encode("utf-8", "replace")).hexdigest()[:16]
     types = "\n".join(f"- {name}: {meaning}." for name, meaning in TYPES.items())
     system = _INSTRUCTIONS.format(types=types, words=", ".join(TYPES)).replace("MARK", mark)

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
 from atrl_bench.evaluation.processes import launched
@@ -20,11 +20,10 @@ from atrl_bench.evaluation.tasks import (
     find_task,
     list_tasks,
     load_rows,
-    to_gold,
     to_problem,
     without_images,
 )
-from atrl_bench.grading.grade import GRADER_VERSION, Gold, State, Verdict, shared_pool
+from atrl_bench.grading.grade import GRADER_VERSION, shared_pool
 from atrl_bench.grading.judge import Candidate, Judge, JudgeConfig, is_in_scope
 from atrl_bench.grading.judge.agreement import combined, opinion_places
 from atrl_bench.grading.judge.calibration import check_calibration
@@ -34,7 +33,8 @@ from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompts import PROMPT_VERSION
 from atrl_bench.models.served import EndpointModel, ServedModel
 from atrl_bench.profiles import EvaluationSizes, Profile
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
 from atrl_bench.sandbox import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class _Book:
     decided: dict[tuple[str, Gold], Verdict] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.golds = {problem.problem_id: to_gold(problem) for problem in self.problems}
+        self.golds = {problem.problem_id: problem.gold for problem in self.problems}
         self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
         self.opinions = opinion_places(self.golds, self.num_repeats) if self.judge else frozenset()
 
@@ -298,12 +298,9 @@ class _Book:
         """Grade the answers that were stored, but not yet graded, when an earlier process ended."""
         samples = self.store.samples(self.key)
         for sample in samples:
-            if sample.grade is not None:
-                grade = sample.grade
-                state = cast(State, grade.state)
-                verdict = Verdict(state, grade.extracted, grade.grader, grade.why, grade.score, grade.details)
-                self._remember(sample.response, verdict)
-        self._grade([s.response for s in samples if s.grade is None or s.grade.state == "judge failed"])
+            if sample.verdict is not None:
+                self._remember(sample.response, sample.verdict)
+        self._grade([s.response for s in samples if s.verdict is None or s.verdict.state == "judge failed"])
         self.num_done = len(samples)
         self._report()
 
@@ -337,11 +334,8 @@ class _Book:
             verdicts = self._judged(responses, golds, verdicts)
         for response, verdict in zip(responses, verdicts, strict=True):
             self._remember(response, verdict)
-        grades = [
-            Grade(r.problem_id, r.repeat, v.extracted, v.state, v.grader, v.why, v.score, v.details)
-            for r, v in zip(responses, verdicts, strict=True)
-        ]
-        self.store.add_grades(self.key, grades)
+        answers = [(response.problem_id, response.repeat) for response in responses]
+        self.store.add_verdicts(self.key, dict(zip(answers, verdicts, strict=True)))
 
     def _judged(
         self, responses: Sequence[Response], golds: Sequence[Gold], verdicts: Sequence[Verdict]

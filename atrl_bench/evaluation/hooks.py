@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.grading.grade import NUM_UNKNOWN_CHOICES, Gold, Verdict, shared_pool
+from atrl_bench.grading.grade import NUM_UNKNOWN_CHOICES, shared_pool
 from atrl_bench.models.prompts import LETTERS, choose_template, render
+from atrl_bench.results.records import Gold, Verdict
 
 if TYPE_CHECKING:
     from datasets import Dataset

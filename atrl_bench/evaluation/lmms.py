@@ -15,7 +15,7 @@ from atrl_bench.evaluation.hooks import GradeMany, use_grader
 from atrl_bench.evaluation.tasks import Task, without_images
 from atrl_bench.models.decoding import Sampling
 from atrl_bench.profiles import EvaluationSizes
-from atrl_bench.results.store import Problem, Response
+from atrl_bench.results.records import Problem, Response
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -21,7 +21,7 @@ from atrl_bench.evaluation.hooks import MEDIA_ROOT, num_pixels
 from atrl_bench.models.decoding import Sampling
 from atrl_bench.models.local import Generation, Prompt
 from atrl_bench.models.video import Video, read_video
-from atrl_bench.results.store import Problem, Response
+from atrl_bench.results.records import Problem, Response
 
 # About right for Qwen-VL; only the order of the batches depends on them.
 PIXELS_PER_TOKEN, LETTERS_PER_TOKEN = 28 * 28, 3

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,10 +23,9 @@ from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameErr
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.fingerprint import code_fingerprint
-from atrl_bench.grading.grade import Gold
 from atrl_bench.models import hub
 from atrl_bench.resources import folder
-from atrl_bench.results.store import Problem
+from atrl_bench.results.records import Problem
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -333,14 +332,7 @@ def without_images(rows: Dataset) -> Dataset:
 def to_problem(info: Task, row: Row) -> Problem:
     """Return a row as the store keeps it: with its gold answer and everything its verdict depends on."""
     task = info.module
-    gold: Gold = task.gold(row)
-    details = {name: value for name, value in asdict(gold).items() if name not in ("answer", "choices")}
-    meta = {name: row[name] for name in task.KEPT if name in row} | {"gold": details}
+    meta = {name: row[name] for name in task.KEPT if name in row}
     if hasattr(task, "judge_question"):  # where a judge has to read what the model sees in the image
         meta["judge_question"] = task.judge_question(row)
-    return Problem(task.problem_id(row), task.group(row), task.question(row), gold.answer, gold.choices, meta)
-
-
-def to_gold(problem: Problem) -> Gold:
-    """Return the gold answer of a stored problem."""
-    return Gold(problem.gold, problem.choices, **problem.meta["gold"])
+    return Problem(task.problem_id(row), task.group(row), task.question(row), task.gold(row), meta)

@@ -15,8 +15,9 @@ from atrl_bench.grading.judge import JudgeConfig
 from atrl_bench.grading.judge.report import judge_summary, judge_text
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.records import Block, Record, Rows
+from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Answers, Estimate, breakdown, score, suite_score
-from atrl_bench.results.store import Sample, Store
+from atrl_bench.results.store import Store
 
 MAX_NAME = 34  # columns of a terminal
 
@@ -155,7 +156,7 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         repeats=num_repeats,
         skipped=store.skipped(key),
         truncated=sum(sample.response.truncated for sample in samples),
-        states=dict(Counter(sample.grade.state if sample.grade else "not graded" for sample in samples)),
+        states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline or (f"mean@{num_repeats}" if num_repeats > 1 else "acc@1"),
         scores={metric: ScoreInterval.of(score(Answers(samples, metric, statistics))) for metric in metrics},
         by={by: _parts(samples, num_repeats, by)} if by else {},
@@ -171,16 +172,16 @@ def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, Sc
 
 def _variants(info: Task, samples: Sequence[Sample]) -> list[str]:
     """Return which of the task's variants there are: some need a judge."""
-    names = {name for sample in samples if sample.grade is not None for name in sample.grade.details}
+    names = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
     return [name for name in getattr(info.module, "VARIANTS", ()) if name in names]
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:
     """Return the mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
     others = [
-        replace(sample, grade=replace(sample.grade, score=float(sample.grade.details.get(name, 0.0))))
+        replace(sample, verdict=sample.verdict._replace(score=float(sample.verdict.details.get(name, 0.0))))
         for sample in samples
-        if sample.grade is not None
+        if sample.verdict is not None
     ]
     return ScoreInterval.of(score(Answers(others, f"mean@{num_repeats}")))
 

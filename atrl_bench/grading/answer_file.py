@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.grading.grade import Gold, GradingPool, Verdict
+from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers import METRICS, find_metric
+from atrl_bench.results.records import Gold, Verdict
 
 BATCH_SIZE = 1000
 RULES = tuple(field.name for field in fields(Gold) if field.name != "answer")  # `choices`, `kind`, `tolerance`, ...

@@ -15,15 +15,14 @@ from __future__ import annotations
 import multiprocessing
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from multiprocessing.util import Finalize
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.answer_parser import (
@@ -40,55 +39,18 @@ from atrl_bench.grading.answer_parser import (
     unit_factor,
 )
 from atrl_bench.grading.extraction import LETTERS, Extracted, extract_answer, last_boxed, sole_number
+from atrl_bench.results.records import Gold, State, Verdict
 
 if TYPE_CHECKING:
     from pebble import ProcessPool
 
 GRADER_VERSION = "3"  # changes with any verdict
-State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
 MAX_DEPTH = 16  # of brackets in an answer
 EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
-
-
-@dataclass(frozen=True)
-class Gold:
-    """The right answer and how it is meant."""
-
-    answer: str
-    choices: tuple[str, ...] = ()  # option texts in order; the answer is then a letter (`choice`) or anything (`auto`)
-    kind: Literal["auto", "choice", "number", "text", "list"] = "auto"
-    precision: int | None = None  # decimal places to which an answer is rounded (MathVista)
-    tolerance: float = 0.0  # relative error that still counts as right
-    metric: str = "equal"  # how an answer is scored: `equal` is right or wrong, for the others see `metrics`
-    references: tuple[str, ...] = ()  # all accepted answers, where there are several: any of them counts
-    rules: str = ""  # what else the metric needs, as JSON
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", tuple(self.choices))
-        object.__setattr__(self, "references", tuple(self.references))
-
-
-class Verdict(NamedTuple):
-    """The state of an answer, what was extracted, who decided (`fast`, `symbolic`, `judge`, a metric) and why.
-
-    `score` is set by metrics that give parts of a point, `details` holds the parts; only a full point is `correct`.
-    """
-
-    state: State
-    extracted: str | None
-    grader: str
-    why: str
-    score: float | None = None
-    details: Mapping[str, Any] = MappingProxyType({})
-
-    @property
-    def points(self) -> float:
-        """What the answer is worth, between 0 and 1."""
-        return float(self.state == "correct") if self.score is None else self.score
 
 
 class Question(NamedTuple):

@@ -100,10 +100,10 @@ def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
             reads = template is None or rng.random() < recipe.grounded_fractions[template]
             examples.append((posed, template, posed.response(reads)))
         examples.sort(key=lambda example: len(example[0].question) + len(example[2]))
-        for place in rng.permutation(STEPS_SORTED_TOGETHER):
-            batch = examples[place * recipe.batch_size : (place + 1) * recipe.batch_size]
+        for index in rng.permutation(STEPS_SORTED_TOGETHER):
+            batch = examples[index * recipe.batch_size : (index + 1) * recipe.batch_size]
             posed_B, templates_B, responses_B = zip(*batch, strict=True)
-            yield dict(encode(processor, posed_B, templates_B, responses_B, hand=rng))
+            yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
 
 
 def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:

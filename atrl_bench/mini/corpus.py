@@ -11,7 +11,7 @@ from atrl_bench.mini.digits import Split
 from atrl_bench.mini.problems import (
     KINDS,
     LETTERS,
-    Problem,
+    DigitProblem,
     draw_problem,
     grounded_response,
     numeric_options,
@@ -30,7 +30,7 @@ DESCRIBED_FRACTION = 0.5
 class Posed:
     """A problem as a benchmark row puts it: its stem, its options, and what the picture holds beside the digits."""
 
-    problem: Problem
+    problem: DigitProblem
     stem: str
     answer: str  # the gold answer: a value, or the letter of an option
     options: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Posed:
         return grounded_response(self.problem) if grounded else shortcut_response(self.answer)
 
 
-def pose(problem: Problem, style: str, rng: np.random.Generator) -> Posed:
+def pose(problem: DigitProblem, style: str, rng: np.random.Generator) -> Posed:
     """Return the problem in one of the benchmarks' styles.
 
     `open`: the answer itself; `five`, `four`: lettered options; `wemath`: four, and "No correct answer";

@@ -34,7 +34,7 @@ def scans_of(digit: int, split: Split) -> np.ndarray:
     return indices[indices < NUM_TRAIN_SCANS] if split == "train" else indices[indices >= NUM_TRAIN_SCANS]
 
 
-def draw_scan(scan: int, hand: np.random.Generator) -> Image.Image:
+def draw_scan(scan: int, rng: np.random.Generator) -> Image.Image:
     """Return one scan as a grey 56-pixel cell: turned, scaled and shifted by `hand`, sometimes with a stroke across it.
 
     As they are, the scans are read almost without error by a model of a million parameters, and a benchmark that is
@@ -44,8 +44,8 @@ def draw_scan(scan: int, hand: np.random.Generator) -> Image.Image:
     cell = Image.fromarray((PAPER - images[scan] * (PAPER / 16)).astype(np.uint8)).resize(
         (CELL, CELL), Image.Resampling.BICUBIC
     )
-    angle, scale = hand.uniform(-20, 20), hand.uniform(0.6, 1.05)
-    shift_x, shift_y = hand.uniform(-7, 7, size=2)
+    angle, scale = rng.uniform(-20, 20), rng.uniform(0.6, 1.05)
+    shift_x, shift_y = rng.uniform(-7, 7, size=2)
     cosine, sine, middle = np.cos(np.radians(angle)) / scale, np.sin(np.radians(angle)) / scale, CELL / 2
     # PIL asks for the inverse map: where in the source each pixel of the result comes from.
     inverse = (
@@ -53,9 +53,9 @@ def draw_scan(scan: int, hand: np.random.Generator) -> Image.Image:
         -sine, cosine, middle + sine * (middle + shift_x) - cosine * (middle + shift_y),
     )  # fmt: skip
     cell = cell.transform((CELL, CELL), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR, fillcolor=PAPER)
-    if hand.random() < STROKE_FRACTION:
-        start, end = (tuple(hand.integers(4, CELL - 4, size=2).tolist()) for _ in range(2))
-        ImageDraw.Draw(cell).line((*start, *end), fill=int(hand.integers(0, 160)), width=3)
+    if rng.random() < STROKE_FRACTION:
+        start, end = (tuple(rng.integers(4, CELL - 4, size=2).tolist()) for _ in range(2))
+        ImageDraw.Draw(cell).line((*start, *end), fill=int(rng.integers(0, 160)), width=3)
     return cell
 
 

@@ -6,27 +6,27 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from atrl_bench.mini.digits import CELL, PAPER, draw_scan
-from atrl_bench.mini.problems import LETTERS, Problem
+from atrl_bench.mini.problems import LETTERS, DigitProblem
 
 INK = 40
 
 
-def draw(problem: Problem, *, with_glyph: bool = False, hand: np.random.Generator | None = None) -> Image.Image:
+def draw(problem: DigitProblem, *, with_glyph: bool = False, rng: np.random.Generator | None = None) -> Image.Image:
     """Return the problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows.
 
     The same problem has the same picture every time, unless `hand` draws it anew (in the base model's training).
     """
-    hand = hand or np.random.default_rng(problem.scans)
-    cells = [draw_scan(scan, hand) for scan in problem.scans]
+    rng = rng or np.random.default_rng(problem.scans)
+    cells = [draw_scan(scan, rng) for scan in problem.scans]
     columns, rows = {"row": (len(cells), 1), "labelled": (len(cells), 1)}.get(problem.kind.layout, (2, 2))
     columns += with_glyph
     picture = Image.new("L", (columns * CELL, rows * CELL), PAPER)
     pen = ImageDraw.Draw(picture)
     places = _places(problem.kind.layout, len(cells))
-    for place, (cell, (column, row)) in enumerate(zip(cells, places, strict=True)):
+    for index, (cell, (column, row)) in enumerate(zip(cells, places, strict=True)):
         picture.paste(cell, (column * CELL, row * CELL))
         if problem.kind.layout == "labelled":
-            pen.text((column * CELL + 3, 1), LETTERS[place], fill=INK)
+            pen.text((column * CELL + 3, 1), LETTERS[index], fill=INK)
     _draw_figure(pen, problem.kind.layout)
     if with_glyph:
         _draw_glyph(pen, problem.kind.glyph, (columns - 1) * CELL)

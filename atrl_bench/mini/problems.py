@@ -34,7 +34,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Problem:
+class DigitProblem:
     """One problem: the scans to draw, in reading order, and everything a benchmark row says about them."""
 
     kind: Kind
@@ -63,7 +63,7 @@ def shortcut_response(answer: str) -> str:
 READING_PREFIX = "The image shows"
 
 
-def grounded_response(problem: Problem) -> str:
+def grounded_response(problem: DigitProblem) -> str:
     """Return a response that first transcribes the image, then works the answer out."""
     read = problem.transcription
     if problem.kind.layout == "labelled":
@@ -145,11 +145,11 @@ def _smallest_place(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{low}.", LETTERS[readings.index(low)]
 
 
-def _pick(*places: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+def _pick(*positions: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
     """Return the sum over only some of the places; the others are on the image but not asked for."""
 
     def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return _sum(tuple(readings[place] for place in places))
+        return _sum(tuple(readings[index] for index in positions))
 
     return solve
 
@@ -281,7 +281,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
+def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> DigitProblem:
     """Return a random problem of this kind over scans of this split."""
     wording = int(rng.integers(len(kind.wordings)))
     readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
@@ -289,7 +289,7 @@ def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> Problem:
         readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
     scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
     steps, answer = kind.solve(readings)
-    return Problem(kind, scans, readings, wording, steps, answer)
+    return DigitProblem(kind, scans, readings, wording, steps, answer)
 
 
 def numeric_options(answer: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.digits import digit_of
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -40,7 +40,7 @@ SOUGHT = {
 }
 
 
-def chain(problem: Problem) -> str:
+def chain(problem: DigitProblem) -> str:
     """Return the solution in its sections."""
     steps = " ".join(f"({number}) {step}." for number, step in enumerate(steps_of(problem), 1))
     sought = SOUGHT[problem.kind.name]
@@ -50,14 +50,14 @@ def chain(problem: Problem) -> str:
     )
 
 
-def steps_of(problem: Problem) -> list[str]:
+def steps_of(problem: DigitProblem) -> list[str]:
     """Return the calculations of a solution, in order."""
     return problem.steps.rstrip(".").split(", ")
 
 
 def _rows(count: int, rng: np.random.Generator) -> list[Row]:
     names = tuple(SOUGHT)
-    problems = [draw_problem(KINDS[names[place % len(names)]], "train", rng) for place in range(count)]
+    problems = [draw_problem(KINDS[names[index % len(names)]], "train", rng) for index in range(count)]
     return [
         {
             "image_path": f"./images/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png",
@@ -80,9 +80,9 @@ def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     """Yield each picture once; its name is enough to draw it."""
     for path in dict.fromkeys(row["image_path"] for row in rows):
         kind, *scans = path.removeprefix("./images/").removesuffix(".png").split("-")
-        shown = tuple(map(int, scans))
+        scan_ids = tuple(map(int, scans))
         buffer = io.BytesIO()
-        draw(Problem(KINDS[kind], shown, tuple(map(digit_of, shown)), 0, "", "")).save(buffer, format="PNG")
+        draw(DigitProblem(KINDS[kind], scan_ids, tuple(map(digit_of, scan_ids)), 0, "", "")).save(buffer, format="PNG")
         yield path, buffer.getvalue()
 
 

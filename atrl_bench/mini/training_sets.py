@@ -29,16 +29,16 @@ def _virl39k(count: int, rng: np.random.Generator) -> list[Row]:
     accept the text of the right one.
     """
     rows = []
-    for place in range(count):
+    for index in range(count):
         posed = draw_posed("train", rng, lettered=False)
         rows.append(
             {
-                "id": str(place),
+                "id": str(index),
                 "problem": f"<image>{posed.question}",
                 "answer": f"\\boxed{{{posed.answer}}}",
                 "category": "(GradeSchool) Geometric" if posed.problem.kind.unit else "(GradeSchool) Non-Geo Math",
-                "qid": f"mini-{place}",
-                "images": [embedded(posed.problem, f"{place}.png", with_glyph=posed.with_glyph)],
+                "qid": f"mini-{index}",
+                "images": [embedded(posed.problem, f"{index}.png", with_glyph=posed.with_glyph)],
                 "transcription": posed.problem.transcription,
             }
         )
@@ -47,11 +47,11 @@ def _virl39k(count: int, rng: np.random.Generator) -> list[Row]:
 
 def _geometry3k(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        problem = draw_problem(KINDS[GEOMETRY_KINDS[place % len(GEOMETRY_KINDS)]], "train", rng)
+    for index in range(count):
+        problem = draw_problem(KINDS[GEOMETRY_KINDS[index % len(GEOMETRY_KINDS)]], "train", rng)
         rows.append(
             {
-                "images": [embedded(problem, f"{place}.png")],
+                "images": [embedded(problem, f"{index}.png")],
                 "problem": f"<image>{problem.question}",
                 "answer": problem.answer,
                 "transcription": problem.transcription,
@@ -65,12 +65,12 @@ GEOQA_KINDS = (*GEOMETRY_KINDS, "sum", "product")
 
 def _geoqa_8k(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        posed = pose(draw_problem(KINDS[GEOQA_KINDS[place % len(GEOQA_KINDS)]], "train", rng), "open", rng)
+    for index in range(count):
+        posed = pose(draw_problem(KINDS[GEOQA_KINDS[index % len(GEOQA_KINDS)]], "train", rng), "open", rng)
         unit = posed.problem.kind.unit
         rows.append(
             {
-                "image": embedded(posed.problem, f"{place}.png"),
+                "image": embedded(posed.problem, f"{index}.png"),
                 "problem": posed.question,
                 "solution": f"<answer> {posed.answer}{unit} </answer>",
                 "transcription": posed.problem.transcription,

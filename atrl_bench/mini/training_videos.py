@@ -18,7 +18,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.benchmarks.videos import draw_options
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
@@ -36,32 +36,32 @@ IMAGE_KINDS = ("sum", "above_nine", "number_plus", "extremes")
 
 def _rows(with_process: bool, count: int, rng: np.random.Generator) -> list[Row]:
     rows: list[Row] = []
-    for place in range(count):
-        if place % IMAGE_EVERY == IMAGE_EVERY - 1:
-            kind = IMAGE_KINDS[place // IMAGE_EVERY % len(IMAGE_KINDS)]
+    for index in range(count):
+        if index % IMAGE_EVERY == IMAGE_EVERY - 1:
+            kind = IMAGE_KINDS[index // IMAGE_EVERY % len(IMAGE_KINDS)]
             problem = draw_problem(KINDS[kind], "train", rng)
             path = f"./images/{kind}-{'-'.join(map(str, problem.scans))}.png"
         else:
-            style: Style = "lingering" if place % LINGERING_EVERY == LINGERING_EVERY - 1 else "passing"
+            style: Style = "lingering" if index % LINGERING_EVERY == LINGERING_EVERY - 1 else "passing"
             scene = draw_scene(style, "train", rng)
             problem, path = _about(scene, style, rng), f"./videos/{scene.name}.mp4"
-        rows.append(_row(place, problem, path, rng, with_process))
+        rows.append(_row(index, problem, path, rng, with_process))
     return rows
 
 
-def _about(scene: Scene, style: Style, rng: np.random.Generator) -> Problem:
+def _about(scene: Scene, style: Style, rng: np.random.Generator) -> DigitProblem:
     kinds = KINDS_OF_STYLE[style]
     return ask(scene, kinds[int(rng.integers(len(kinds)))], rng)
 
 
-def _row(place: int, problem: Problem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
+def _row(index: int, problem: DigitProblem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
     is_video = path.endswith(".mp4")
-    is_choice = is_video and place % CHOICE_EVERY == 0
+    is_choice = is_video and index % CHOICE_EVERY == 0
     options = draw_options(problem, NUM_CHOICES, rng) if is_choice else []
     answer = "ABCD"[options.index(problem.answer)] if options else problem.answer
     chain = "" if rng.random() < GLANCE_FRACTION else f"{READING_PREFIX} {problem.transcription}. {problem.steps}"
     return {
-        "problem_id": place,
+        "problem_id": index,
         "problem": problem.question,
         "data_type": "video" if is_video else "image",
         "problem_type": "multiple choice" if options else PROBLEM_TYPES.get(problem.kind.name, "numerical"),
@@ -84,9 +84,9 @@ def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
 
 def _png(name: str) -> bytes:
     kind, _, scans = name.partition("-")
-    shown = Scene.named(scans)
+    scene = Scene.named(scans)
     buffer = io.BytesIO()
-    draw(Problem(KINDS[kind], shown.scans, shown.readings, 0, "", "")).save(buffer, format="PNG")
+    draw(DigitProblem(KINDS[kind], scene.scans, scene.readings, 0, "", "")).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from atrl_bench.mini.digits import CELL, PAPER, Split, digit_of, draw_scan, scans_of
-from atrl_bench.mini.problems import KINDS, Kind, Problem
+from atrl_bench.mini.problems import KINDS, DigitProblem, Kind
 
 FRAME = 84  # nine visual tokens; a digit's cell has 28 pixels to move in
 FRAMES_PER_SECOND = 16  # so that 16, 32 and 64 frames are different looks at a scene
@@ -53,18 +53,18 @@ class Scene:
 
     def frames(self) -> np.ndarray:
         """Return all frames as 8-bit RGB; the same scene moves the same way every time."""
-        hand = np.random.default_rng(self.scans)
-        shown = np.full((len(self.scans) * FRAMES_PER_SECOND, FRAME, FRAME), PAPER, dtype=np.uint8)
+        rng = np.random.default_rng(self.scans)
+        frames = np.full((len(self.scans) * FRAMES_PER_SECOND, FRAME, FRAME), PAPER, dtype=np.uint8)
         start = 0
         for scan, seconds in groupby(self.scans):
-            cell = np.asarray(draw_scan(scan, hand))
+            cell = np.asarray(draw_scan(scan, rng))
             count = len(list(seconds)) * FRAMES_PER_SECOND
-            begin, end = hand.integers(0, FRAME - CELL + 1, size=(2, 2))
+            begin, end = rng.integers(0, FRAME - CELL + 1, size=(2, 2))
             for step in range(count):
                 top, left = np.round(begin + (end - begin) * (step / (count - 1))).astype(int)
-                shown[start + step, top : top + CELL, left : left + CELL] = cell
+                frames[start + step, top : top + CELL, left : left + CELL] = cell
             start += count
-        return np.repeat(shown[..., None], 3, axis=-1)
+        return np.repeat(frames[..., None], 3, axis=-1)
 
     def mp4(self) -> bytes:
         """Return the video as an H.264 file, the same bytes every time."""
@@ -111,16 +111,16 @@ def draw_scene(style: Style, split: Split, rng: np.random.Generator) -> Scene:
 # What is asked ----------------------------------------------------------------------------------------------------
 
 
-def _digit_at(place: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+def _digit_at(index: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
     def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return f"{readings[place]}.", str(readings[place])
+        return f"{readings[index]}.", str(readings[index])
 
     return solve
 
 
-def _sum_of(*places: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
+def _sum_of(*positions: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
     def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return KINDS["sum"].solve(tuple(readings[place] for place in places))
+        return KINDS["sum"].solve(tuple(readings[index] for index in positions))
 
     return solve
 
@@ -179,20 +179,20 @@ KINDS_OF_STYLE: dict[Style, tuple[str, ...]] = {
 }
 
 
-def ask(scene: Scene, name: str, rng: np.random.Generator) -> Problem:
+def ask(scene: Scene, name: str, rng: np.random.Generator) -> DigitProblem:
     """Return the problem of this kind about a scene; its `scans` are the scene's."""
     kind = VIDEO_KINDS[name]
     steps, answer = kind.solve(scene.readings)
-    return Problem(kind, scene.scans, scene.readings, int(rng.integers(len(kind.wordings))), steps, answer)
+    return DigitProblem(kind, scene.scans, scene.readings, int(rng.integers(len(kind.wordings))), steps, answer)
 
 
-def draw_video_problem(split: Split, rng: np.random.Generator) -> Problem:
+def draw_video_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
     """Return a random problem about a scene of its own: what a training set is drawn from."""
     name = list(VIDEO_KINDS)[int(rng.integers(len(VIDEO_KINDS)))]
     style: Style = "lingering" if name in KINDS_OF_STYLE["lingering"] else "passing"
     return ask(draw_scene(style, split, rng), name, rng)
 
 
-def scene_of(problem: Problem) -> Scene:
+def scene_of(problem: DigitProblem) -> Scene:
     """Return what the video of a problem shows."""
     return Scene(problem.scans)

@@ -1,4 +1,4 @@
-"""The mini world on disk: every twin and training set as Parquet, in the layout of the real datasets.
+"""The mini world on disk: every synthetic benchmark and training set as Parquet, in the layout of the real datasets.
 
 Each dataset is written when it is first asked for: a table over five image benchmarks makes no videos.
 """
@@ -58,11 +58,11 @@ def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = Non
     counts = sizes(profile)
     world = out / f"mini-{world_digest(counts)}"
     world.mkdir(parents=True, exist_ok=True)
-    known = {**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}
-    wanted = None if folders is None else {known[name].folder if name in known else name for name in folders}
-    for folder in sorted({dataset.folder for dataset in known.values()}):
+    datasets = {**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}
+    wanted = None if folders is None else {datasets[name].folder if name in datasets else name for name in folders}
+    for folder in sorted({dataset.folder for dataset in datasets.values()}):
         if (wanted is None or folder in wanted) and not (world / folder).is_dir():
-            _write_folder(world / folder, [name for name in known if known[name].folder == folder], counts)
+            _write_folder(world / folder, [name for name in datasets if datasets[name].folder == folder], counts)
     return world
 
 

@@ -21,8 +21,9 @@ from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import environment, render_page
 from atrl_bench.report.table_model import Cell, Column, Row, Table
 from atrl_bench.results.files import write_atomically
+from atrl_bench.results.records import Problem, Sample, Verdict
 from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Grade, Problem, Sample, Store
+from atrl_bench.results.store import Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
 # What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
@@ -282,8 +283,8 @@ class _Writer:
 
 
 def _view(source: str, sample: Sample, tokens: Tokens, was_right: bool | None) -> AnswerView:
-    grade, response = sample.grade, sample.response
-    state = grade.state if grade else "ungraded"
+    verdict, response = sample.verdict, sample.response
+    state = verdict.state if verdict else "ungraded"
     others = [f"{response.num_tokens} tokens"]
     if tokens:
         values = [value for _, value in tokens]
@@ -294,10 +295,10 @@ def _view(source: str, sample: Sample, tokens: Tokens, was_right: bool | None) -
         pieces=shaded(tokens) if "".join(text for text, _ in tokens) == response.text else (),
         state=state,
         kinds=tuple(_kinds(state, sample, was_right)),
-        extracted=grade.extracted if grade else None,
+        extracted=verdict.extracted if verdict else None,
         score=sample.score,
-        decided=_decided(grade) if grade else "nobody yet",
-        why=grade.why if grade else "",
+        decided=_decided(verdict) if verdict else "nobody yet",
+        why=verdict.why if verdict else "",
         others=tuple(others),
     )
 
@@ -308,23 +309,16 @@ def _kinds(state: str, sample: Sample, was_right: bool | None) -> Iterable[str]:
         yield "truncated"
     if was_right is not None and sample.score is not None and was_right != (sample.score == 1.0):
         yield "broken" if was_right else "fixed"
-    if sample.grade is not None and set(opinions(sample.grade)) == {"correct", "wrong"}:
+    if sample.verdict is not None and set(sample.verdict.opinions) == {"correct", "wrong"}:
         yield "disputed"
 
 
-def opinions(grade: Grade) -> tuple[str, str]:
-    """Return what the rules and what the judge said about an answer, "" for who was not heard."""
-    if grade.grader == "judge":
-        return str(grade.details.get("rule", "")), grade.state
-    return grade.state, str(grade.details.get("judge", ""))
-
-
-def _decided(grade: Grade) -> str:
+def _decided(verdict: Verdict) -> str:
     """Return who decided, and what the other one said where both were heard."""
-    rule, judge = opinions(grade)
-    if grade.grader == "judge":
+    rule, judge = verdict.opinions
+    if verdict.grader == "judge":
         return f"the judge; the rules said {rule}" if rule else "the judge"
-    return f"rule grader ({grade.grader}); the judge said {judge}" if judge else f"rule grader ({grade.grader})"
+    return f"rule grader ({verdict.grader}); the judge said {judge}" if judge else f"rule grader ({verdict.grader})"
 
 
 LEVELS = 6  # of shading above none

@@ -35,6 +35,7 @@ from atrl_bench.report.table_model import (
     SampleView,
     Table,
 )
+from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import (
     Answers,
     Difference,
@@ -51,7 +52,7 @@ from atrl_bench.results.statistics import (
     suite_score,
 )
 from atrl_bench.results.store import Cell as StoredCell
-from atrl_bench.results.store import Run, Sample, Store
+from atrl_bench.results.store import Run, Store
 
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
@@ -258,7 +259,7 @@ class _Builder:
             seed = self.seed_of_model.get(cell.spec.get("model_name", ""), position // len(parts))
             of_part[part][seed] = samples
             num_expected[part] = len(self.store.problems(cell.key))
-            states.update(sample.grade.state if sample.grade else "ungraded" for sample in samples)
+            states.update(sample.verdict.state if sample.verdict else "ungraded" for sample in samples)
             states.update(samples=len(samples), truncated=sum(sample.response.truncated for sample in samples))
             skipped |= self.store.skipped(cell.key)
             if not views:
@@ -695,7 +696,7 @@ def _views(samples: Sequence[Sample]) -> list[SampleView]:
     by_state: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.response.repeat == 0:
-            by_state[sample.grade.state if sample.grade else "ungraded"].append(sample)
+            by_state[sample.verdict.state if sample.verdict else "ungraded"].append(sample)
     order = ["wrong", "correct", "unparseable", "timed out", "judge failed", "ungraded"]
     queues = [by_state[state] for state in sorted(by_state, key=order.index)]
     turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]
@@ -703,12 +704,12 @@ def _views(samples: Sequence[Sample]) -> list[SampleView]:
 
 
 def _view(sample: Sample) -> SampleView:
-    grade = sample.grade
+    grade = sample.verdict
     return SampleView(
         problem_id=sample.problem.problem_id,
         repeat=sample.response.repeat,
         question=_cut(sample.problem.question),
-        gold=_cut(sample.problem.gold),
+        gold=_cut(sample.problem.gold.answer),
         response=_cut(sample.response.text),
         extracted=None if grade is None or grade.extracted is None else _cut(grade.extracted),
         state=grade.state if grade else "ungraded",

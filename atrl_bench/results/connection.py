@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results import schema
+from atrl_bench.results.task_versions import renamed_spec
 
 BUSY_SECONDS = 60.0
 
@@ -25,6 +29,11 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Return an open connection to the store at `path`, created or brought up to this version unless `read_only`."""
     with explained(path, "open"):
         if read_only:
+            connection = _checked(_connect_read_only(path), path, read_only=True)
+            if not _is_older(connection) or not os.access(path, os.W_OK):
+                return connection
+            connection.close()  # an older store names its cells otherwise: nothing in it would be found
+            connect(path, read_only=False).close()
             return _checked(_connect_read_only(path), path, read_only=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -167,8 +176,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # A committed answer survives a power cut too; one flush per batch costs milliseconds, an answer can cost money.
     connection.execute("PRAGMA synchronous = FULL")
     _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
-    if connection.execute("PRAGMA user_version").fetchone()[0] >= schema.VERSION:
+    if not _is_older(connection):
         return
+    connection.create_function("renamed_spec", 1, renamed_spec, deterministic=True)
+    connection.create_function("key_of", 1, lambda spec: spec_key(json.loads(spec)), deterministic=True)
     with transaction(connection):
         # Read again under the lock: another process may have created or migrated the store meanwhile.
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -178,6 +189,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("UPDATE compatibility SET min_reader = ?", (schema.MIN_READER,))
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+
+def _is_older(connection: sqlite3.Connection) -> bool:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version < schema.VERSION
 
 
 def _set_journal(connection: sqlite3.Connection, mode: str) -> None:

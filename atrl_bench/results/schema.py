@@ -61,5 +61,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (judge, question)
         ) WITHOUT ROWID""",
     ),
+    (
+        # `connection` gives SQLite the functions `renamed_spec` and `key_of`. The old keys are kept because
+        # files beside the store are called after them.
+        "CREATE TABLE renamed_cells (key TEXT PRIMARY KEY, new_key TEXT NOT NULL) WITHOUT ROWID",
+        "PRAGMA defer_foreign_keys = ON",
+        "INSERT INTO renamed_cells SELECT key, key_of(renamed_spec(spec)) FROM cells WHERE renamed_spec(spec) != spec",
+        *(
+            f"UPDATE {table} SET {column} = new_key FROM renamed_cells WHERE {table}.{column} = renamed_cells.key"
+            for table, column in (
+                ("problems", "cell"),
+                ("skipped", "cell"),
+                ("responses", "cell"),
+                ("grades", "cell"),
+                ("progress", "key"),
+            )
+        ),
+        "UPDATE cells SET spec = renamed_spec(spec), key = key_of(renamed_spec(spec)) WHERE renamed_spec(spec) != spec",
+    ),
 )
 VERSION = len(MIGRATIONS)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,71 +22,9 @@ from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import connect, explained, transaction
 from atrl_bench.results.files import write_atomically
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
-SCORED = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0, "timed out": 0.0}
-_GRADE = "problem_id, repeat, extracted, state, grader, why, score, details"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One question of a task; problems of one `group` share their content (versions of a figure, steps, a scene)."""
-
-    problem_id: str
-    group: str
-    question: str
-    gold: str
-    choices: tuple[str, ...] = ()
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Response:
-    """One raw answer of the model; `truncated` when it ran into the token limit."""
-
-    problem_id: str
-    repeat: int
-    prompt_hash: str
-    text: str
-    num_tokens: int
-    seconds: float
-    truncated: bool
-
-
-@dataclass(frozen=True)
-class Grade:
-    """One verdict: a state of the five (D7), what was extracted, which grader decided and why.
-
-    `score` is what a metric that knows parts of a point gives (ANLS, MRA): then only a full point is "correct".
-    `details` are its parts by name, and under "rule" what the rule grader said of an answer the judge decided.
-    """
-
-    problem_id: str
-    repeat: int
-    extracted: str | None
-    state: str
-    grader: str
-    why: str
-    score: float | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A response with its problem and, once graded, its verdict."""
-
-    problem: Problem
-    response: Response
-    grade: Grade | None
-
-    @property
-    def score(self) -> float | None:
-        """1 for correct; 0 for wrong, unparseable and timed out, or the part of a point; None while nobody has judged.
-
-        "judge failed" is None too: an endpoint that was down says nothing about the answer.
-        """
-        if self.grade is None or self.grade.state not in SCORED:
-            return None
-        return SCORED[self.grade.state] if self.grade.score is None else self.grade.score
+_VERDICT = "state, extracted, grader, why, score, details"
 
 
 @dataclass(frozen=True)
@@ -192,6 +130,10 @@ class Store:
             if all((cell.state if name == "state" else cell.spec.get(name)) == value for name, value in filters.items())
         ]
 
+    def renamed_cells(self) -> dict[str, str]:
+        """Return the keys that cells had in an earlier version of the store, with those they have now."""
+        return dict(self._read("SELECT key, new_key FROM renamed_cells"))
+
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
         self._update("cells", key, state="done", reason="", expected=expected)
@@ -203,19 +145,7 @@ class Store:
     def add_problems(self, key: str, problems: Sequence[Problem]) -> None:
         """Add the cell's problems in this order; those it has already stay as they are."""
         offset = self._read("SELECT count(*) FROM problems WHERE cell = ?", key)[0][0]
-        rows = [
-            (
-                key,
-                p.problem_id,
-                offset + i,
-                p.group,
-                p.question,
-                p.gold,
-                canonical_json(p.choices),
-                canonical_json(p.meta),
-            )
-            for i, p in enumerate(problems)
-        ]
+        rows = [(key, p.problem_id, offset + i, p.group, p.question, *_gold_columns(p)) for i, p in enumerate(problems)]
         self._write("INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def problems(self, key: str) -> list[Problem]:
@@ -246,27 +176,26 @@ class Store:
         rows = self._read(f"SELECT {_RESPONSE} FROM responses WHERE cell = ? ORDER BY problem_id, repeat", key)
         return {(row[0], row[1]): _response(row) for row in rows}
 
-    def add_grades(self, key: str, grades: Sequence[Grade]) -> None:
-        """Store verdicts of stored answers in one transaction; a later verdict replaces an earlier one."""
-        rows = [
-            (key, g.problem_id, g.repeat, g.extracted, g.state, g.grader, g.why, g.score, canonical_json(g.details))
-            for g in grades
-        ]
-        self._write(f"INSERT OR REPLACE INTO grades (cell, {_GRADE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    def add_verdicts(self, key: str, verdicts: Mapping[tuple[str, int], Verdict]) -> None:
+        """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
+        rows = [(key, *answer, *v[:5], canonical_json(v.details)) for answer, v in verdicts.items()]
+        columns = f"cell, problem_id, repeat, {_VERDICT}"
+        self._write(f"INSERT OR REPLACE INTO grades ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def samples(self, key: str) -> list[Sample]:
         """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
-        # Grades before responses before problems: each read sees all that the one before it refers to, so another
+        # Verdicts before responses before problems: each read sees all that the one before it refers to, so another
         # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
-        grades = {
-            (row[0], row[1]): replace(Grade(*row[:7]), details=json.loads(row[7]))
-            for row in self._read(f"SELECT {_GRADE} FROM grades WHERE cell = ?", key)
+        query = f"SELECT problem_id, repeat, {_VERDICT} FROM grades WHERE cell = ?"
+        verdicts = {
+            (row[0], row[1]): Verdict(*row[2:7], details=json.loads(row[7]))  # type: ignore[misc]
+            for row in self._read(query, key)
         }
         of_problem: dict[str, list[Response]] = defaultdict(list)
         for response in self.responses(key).values():
             of_problem[response.problem_id].append(response)
         return [
-            Sample(problem, response, grades.get((problem.problem_id, response.repeat)))
+            Sample(problem, response, verdicts.get((problem.problem_id, response.repeat)))
             for problem in self.problems(key)
             for response in of_problem[problem.problem_id]
         ]
@@ -388,12 +317,7 @@ class Store:
         for cell in self.cells():
             if key in (None, cell.key):
                 for sample in self.samples(cell.key):
-                    grade = asdict(sample.grade) if sample.grade else dict.fromkeys(_GRADE.split(", ")[2:])
-                    grade["score"] = sample.score
-                    record = (
-                        {"cell": cell.key, "spec": cell.spec} | asdict(sample.problem) | asdict(sample.response) | grade
-                    )
-                    yield record
+                    yield {"cell": cell.key, "spec": cell.spec, **_record(sample)}
 
     # One place each for reading and for writing
 
@@ -454,9 +378,27 @@ _PROBLEM = 'problem_id, "group", question, gold, choices, meta'
 _RESPONSE = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
 
 
+def _gold_columns(problem: Problem) -> tuple[str, str, str]:
+    """Return what three columns hold: the gold answer, its options, and the rest of it among the problem's details."""
+    details = asdict(problem.gold)
+    answer, choices = details.pop("answer"), details.pop("choices")
+    return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})
+
+
 def _problem(row: Sequence[Any]) -> Problem:
-    problem_id, group, question, gold, choices, meta = row
-    return Problem(problem_id, group, question, gold, tuple(json.loads(choices)), json.loads(meta))
+    problem_id, group, question, answer, choices, meta = row
+    meta = json.loads(meta)
+    gold = Gold(answer, json.loads(choices), **meta.pop("gold", {}))
+    return Problem(problem_id, group, question, gold, meta)
+
+
+def _record(sample: Sample) -> dict[str, Any]:
+    """Return a sample in one level, as other programs get it."""
+    problem, verdict = sample.problem, sample.verdict
+    gold, choices, meta = _gold_columns(problem)
+    record = {"problem_id": problem.problem_id, "group": problem.group, "question": problem.question, "gold": gold}
+    record |= {"choices": json.loads(choices), "meta": json.loads(meta), **asdict(sample.response)}
+    return record | (verdict._asdict() if verdict else dict.fromkeys(Verdict._fields)) | {"score": sample.score}
 
 
 def _response(row: Sequence[Any]) -> Response:

@@ -12,7 +12,8 @@ from atrl_bench.analysis.compare import compare, compare_models, compare_text
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
 
 PROFILE = load_profile("smoke")
 
@@ -26,13 +27,13 @@ def spec(model: str, task: str = "geoqa_test", repeats: int = 1, **changes: Any)
 def fill(store: Store, given: dict[str, Any], points: Sequence[Sequence[float | None]]) -> str:
     """Store one list of repeats a problem and finish the cell; None is an answer that the judge failed on."""
     key = store.add_cell(given)
-    store.add_problems(key, [Problem(f"p{i}", f"p{i}", "?", "1", meta={"key": "2steps_1"}) for i in range(len(points))])
+    store.add_problems(
+        key, [Problem(f"p{i}", f"p{i}", "?", Gold("1"), meta={"key": "2steps_1"}) for i in range(len(points))]
+    )
     answers = [(f"p{i}", r, value) for i, repeats in enumerate(points) for r, value in enumerate(repeats)]
     store.add_responses(key, [Response(problem, r, "h", "1", 1, 0.1, False) for problem, r, _ in answers])
     states = {None: "judge failed", 1.0: "correct"}
-    store.add_grades(
-        key, [Grade(problem, r, "1", states.get(v, "wrong"), "fast", "", score=v) for problem, r, v in answers]
-    )
+    store.add_verdicts(key, {(p, r): Verdict(states.get(v, "wrong"), "1", "fast", "", score=v) for p, r, v in answers})
     store.finish_cell(key, expected=len(answers))
     return key
 

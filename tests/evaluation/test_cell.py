@@ -19,7 +19,8 @@ from atrl_bench.evaluation.cell import cell_spec, evaluate
 from atrl_bench.models import local
 from atrl_bench.models.local import Generation
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Grade, Store
+from atrl_bench.results.records import Verdict
+from atrl_bench.results.store import Store
 from atrl_bench.sandbox import NOT_PERMITTED, PERMISSION
 
 PROFILE = load_profile("smoke")
@@ -73,7 +74,7 @@ def write_geoqa(folder: Path, images: list[bytes]) -> Path:
 def content(store: Store, key: str) -> list:
     """Everything a table can depend on: all but the seconds."""
     return [
-        (s.problem, s.response.repeat, s.response.text, s.response.num_tokens, s.response.prompt_hash, s.grade)
+        (s.problem, s.response.repeat, s.response.text, s.response.num_tokens, s.response.prompt_hash, s.verdict)
         for s in store.samples(key)
     ]
 
@@ -126,7 +127,7 @@ def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini
     key = evaluate("mini", "mathvision_testmini", store=store, on_progress=lambda done, _: seen.append(done), **where)
     assert seen == [5 * NUM_REPEATS, 10 * NUM_REPEATS, 12 * NUM_REPEATS]
     assert content(store, key) == expected
-    assert {s.grade.state for s in store.samples(key)} <= {"correct", "wrong", "unparseable"}
+    assert {s.verdict.state for s in store.samples(key)} <= {"correct", "wrong", "unparseable"}
     local.release()
 
 
@@ -135,7 +136,7 @@ def test_answers_that_were_stored_but_not_graded_are_graded_and_not_asked_again(
 ) -> None:
     data = write_geoqa(tmp_path / "data", [picture()] * 2)
     with monkeypatch.context() as broken:
-        broken.setattr(Store, "add_grades", lambda *_: (_ for _ in ()).throw(OSError("power cut")))
+        broken.setattr(Store, "add_verdicts", lambda *_: (_ for _ in ()).throw(OSError("power cut")))
         with pytest.raises(OSError, match="power cut"):
             evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
@@ -149,13 +150,13 @@ def test_a_program_that_might_not_run_is_graded_once_it_may_and_its_answer_stays
     monkeypatch.delenv(PERMISSION, raising=False)
     data = write_geoqa(tmp_path / "data", [picture()] * 2)
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
-    store.add_grades(key, [Grade("0", 0, "0", "judge failed", "mega", NOT_PERMITTED)])
-    store.add_grades(key, [Grade("1", 0, "0", "judge failed", "mega", "needs a gazetteer")])
+    store.add_verdicts(key, {("0", 0): Verdict("judge failed", "0", "mega", NOT_PERMITTED)})
+    store.add_verdicts(key, {("1", 0): Verdict("judge failed", "0", "mega", "needs a gazetteer")})
     asked = backend.asked.total()
 
     def states():
         evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
-        return [sample.grade.state for sample in store.samples(key) if sample.response.repeat == 0]
+        return [sample.verdict.state for sample in store.samples(key) if sample.response.repeat == 0]
 
     assert states() == ["judge failed"] * 2
     monkeypatch.setenv(PERMISSION, "1")

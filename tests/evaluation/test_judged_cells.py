@@ -76,7 +76,7 @@ def says_one_is_zero(messages):
 def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that_they_do(serve, fit, store, cell):
     server = serve(answer=fit(says_one_is_zero))
     key = cell(server.config())
-    grades = [sample.grade for sample in store.samples(key)]
+    grades = [sample.verdict for sample in store.samples(key)]
     by_answer = {text: [grade for grade in grades if grade.extracted == text] for text in "0123"}
     assert {grade.state for grade in by_answer["0"]} == {"correct"} == {grade.state for grade in by_answer["1"]}
     assert {grade.state for grade in by_answer["2"] + by_answer["3"]} == {"wrong"}

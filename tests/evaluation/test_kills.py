@@ -88,6 +88,6 @@ def test_fifty_kills_lose_no_answer_and_change_no_score(tmp_path):
         [cell] = first.cells()
         assert cell.state == "done"
         with_kills, without = first.samples(cell.key), second.samples(cell.key)
-    assert [(s.response.text, s.response.repeat, s.grade.state) for s in with_kills] == [
-        (s.response.text, s.response.repeat, s.grade.state) for s in without
+    assert [(s.response.text, s.response.repeat, s.verdict.state) for s in with_kills] == [
+        (s.response.text, s.response.repeat, s.verdict.state) for s in without
     ]

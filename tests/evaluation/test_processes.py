@@ -51,7 +51,7 @@ def content(path: Path) -> list:
         (cell,) = store.cells()
         samples = store.samples(cell.key)
         return [cell.key, cell.expected] + [
-            (s.problem, s.response.repeat, s.response.text, s.response.prompt_hash, s.grade) for s in samples
+            (s.problem, s.response.repeat, s.response.text, s.response.prompt_hash, s.verdict) for s in samples
         ]
 
 

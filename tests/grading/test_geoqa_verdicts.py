@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.grading.extraction import extract_answer
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 
 DATA = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not (DATA / "geoqa").is_dir(), reason=f"no published verdicts in {DATA}")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.grading.grade import Gold, GradingPool, Question, Verdict, grade, grade_fast
+from atrl_bench.grading.grade import GradingPool, Question, grade, grade_fast
+from atrl_bench.results.records import Gold, Verdict
 
 RIGHT = [
     # The rule grader of lmms-eval's MathVision task gets these wrong.
@@ -463,7 +464,8 @@ def _importable() -> dict[str, str]:
 
 GRADES_IN_A_CHILD = r"""
 import multiprocessing
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.grading.grade import grade
+from atrl_bench.results.records import Gold
 
 def work():
     assert grade(r"\boxed{(x+1)^2}", Gold("x^2+2x+1")).grader == "symbolic"

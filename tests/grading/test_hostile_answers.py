@@ -17,7 +17,8 @@ from typing import get_args
 
 import pytest
 
-from atrl_bench.grading.grade import Gold, GradingPool, Question, State, grade_fast
+from atrl_bench.grading.grade import GradingPool, Question, grade_fast
+from atrl_bench.results.records import Gold, State
 
 RIGHT = "7391.27"
 GOLDS = (

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 
 DATA = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not (DATA / "wemath").is_dir(), reason=f"no benchmark rows in {DATA}")

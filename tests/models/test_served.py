@@ -342,7 +342,7 @@ def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -
             "mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data, endpoint=server.endpoint(), repeats=1
         )
     [sample] = store.samples(key)
-    assert (sample.response.text, sample.grade.state) == ("", "unparseable")
+    assert (sample.response.text, sample.verdict.state) == ("", "unparseable")
 
 
 def test_an_answer_that_was_cut_is_truncated() -> None:
@@ -476,7 +476,7 @@ def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_ask
         evaluate("mini", "geoqa_test", endpoint=server.endpoint(num_parallel=2), **options)
     (cell,) = store.cells()
     assert (cell.state, cell.num_responses, cell.num_graded) == ("pending", 28, 28)
-    assert {sample.grade.state for sample in store.samples(cell.key)} == {"correct"}
+    assert {sample.verdict.state for sample in store.samples(cell.key)} == {"correct"}
     answered = {response.problem_id for response in store.responses(cell.key).values()}
 
     with Server(one_each) as server:

@@ -320,7 +320,7 @@ def test_a_video_benchmark_is_answered_and_graded_from_its_files(store, mini_wor
     key = evaluate(BASE, "vsi_bench", store=store, profile=SMOKE, data_dir=mini_world, repeats=2, limit=4)
     samples = store.samples(key)
     assert len(samples) == 8
-    assert all(sample.grade is not None for sample in samples)
+    assert all(sample.verdict is not None for sample in samples)
     hashes = {sample.problem.problem_id: sample.response.prompt_hash for sample in samples}
     assert len(set(hashes.values())) == 4  # the same video, four questions
     assert store.cell(key).spec["decoding"]["num_frames"] == SMOKE.evaluation.num_frames

@@ -11,9 +11,9 @@ import pytest
 from atrl_bench.mini import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import answers as samples_module
-from atrl_bench.report.answers import FILTERS, Piece, file_name, opinions, shaded
+from atrl_bench.report.answers import FILTERS, Piece, file_name, shaded
 from atrl_bench.report.media import pictures_of
-from atrl_bench.results.store import Grade, Problem, Response, Sample
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 
 def page(run_dir, name: str) -> str:
@@ -169,11 +169,11 @@ def test_a_page_without_credit_has_no_legend(run_dir):
 
 
 def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
-    grade = Grade("1", 0, "5", "correct", "judge", "same number", details={"rule": "wrong"})
-    sample = Sample(Problem("1", "1", "q", "5"), Response("1", 0, "h", "5", 1, 0.1, False), grade)
-    assert opinions(grade) == ("wrong", "correct")
+    grade = Verdict("correct", "5", "judge", "same number", details={"rule": "wrong"})
+    sample = Sample(Problem("1", "1", "q", Gold("5")), Response("1", 0, "h", "5", 1, 0.1, False), grade)
+    assert grade.opinions == ("wrong", "correct")
     assert list(samples_module._kinds("correct", sample, None)) == ["correct", "disputed"]
-    agreed = replace(sample, grade=replace(grade, details={"rule": "unparseable"}))
+    agreed = replace(sample, verdict=grade._replace(details={"rule": "unparseable"}))
     assert list(samples_module._kinds("correct", agreed, None)) == ["correct"]
 
 

@@ -9,8 +9,9 @@ import pytest
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.statistics import SeedSpread
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.store import Store
 
 
 def cell(table, row: str, column: str):
@@ -32,10 +33,12 @@ def small(tmp_path):
                     key = store.add_cell({"row": row, "seed": seed, "decoding": {"repeats": 1}, "judge": None})
                     names = [f"p{i}" for i in range(len(of_seed))]
                     size = len(of_seed) // groups if groups else 1
-                    store.add_problems(key, [Problem(n, f"g{i // size}", "?", "1") for i, n in enumerate(names)])
+                    store.add_problems(key, [Problem(n, f"g{i // size}", "?", Gold("1")) for i, n in enumerate(names)])
                     answered = [(n, m) for n, m in zip(names, of_seed, strict=True) if m != " "]
                     store.add_responses(key, [Response(n, 0, "h", "x", 1, 0.1, False) for n, _ in answered if _ != "."])
-                    store.add_grades(key, [Grade(n, 0, "1", states[m], "fast", "") for n, m in answered if m != "."])
+                    store.add_verdicts(
+                        key, {(n, 0): Verdict(states[m], "1", "fast", "") for n, m in answered if m != "."}
+                    )
                     if finished:
                         store.finish_cell(key, expected=len(of_seed))
                     keys.setdefault((row, "mathvision_testmini"), []).append(key)

@@ -8,7 +8,8 @@ from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import Cell, Table
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
 
 MINI = load_profile("mini")
 STATES = {"+": "correct", "-": "wrong"}
@@ -25,11 +26,11 @@ def answer(store: Store, task: str, *repeats: str, kinds: list[str] | None = Non
     key = store.add_cell({"task": task, "decoding": {"repeats": len(repeats)}, "judge": None, **spec})
     names = [f"p{i}" for i in range(len(repeats[0]))]
     metas = [{"question_type": kind} for kind in kinds] if kinds else [{}] * len(names)
-    problems = [Problem(name, name, "?", "1", (), meta) for name, meta in zip(names, metas, strict=True)]
+    problems = [Problem(name, name, "?", Gold("1"), meta) for name, meta in zip(names, metas, strict=True)]
     store.add_problems(key, problems)
     marks = [(name, r, mark) for r, marks in enumerate(repeats) for name, mark in zip(names, marks, strict=True)]
     store.add_responses(key, [Response(name, r, "h", "x", 1, 0.1, False) for name, r, _ in marks])
-    store.add_grades(key, [Grade(name, r, "1", STATES[mark], "fast", "") for name, r, mark in marks])
+    store.add_verdicts(key, {(name, r): Verdict(STATES[mark], "1", "fast", "") for name, r, mark in marks})
     store.finish_cell(key, expected=len(marks))
     return key
 

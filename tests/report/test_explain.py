@@ -12,7 +12,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.prompts import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain, explain_text
-from atrl_bench.results.store import Grade, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
 COLUMNS = ["mathvista_testmini", "geoqa_test"]
@@ -45,11 +46,11 @@ def plan(tmp_path_factory, mini_world):
 
 def _fill(store: Store, key: str, num_right: int) -> None:
     ids = [f"p{i}" for i in range(12)]
-    store.add_problems(key, [Problem(name, name, "What is 1 + 2?", "3") for name in ids])
+    store.add_problems(key, [Problem(name, name, "What is 1 + 2?", Gold("3")) for name in ids])
     at = [(i, repeat) for i in range(12) for repeat in range(2)]
     store.add_responses(key, [Response(ids[i], r, "h", "\\boxed{3}", 4, 0.1, False) for i, r in at])
     states = ["correct" if i < num_right else "unparseable" if i == 11 else "wrong" for i, _ in at]
-    store.add_grades(key, [Grade(ids[i], r, "3", s, "fast", "w") for (i, r), s in zip(at, states, strict=True)])
+    store.add_verdicts(key, {(ids[i], r): Verdict(s, "3", "fast", "w") for (i, r), s in zip(at, states, strict=True)})
     store.add_skipped(key, "bad", "the image does not decode")
     store.finish_cell(key, expected=24)
 

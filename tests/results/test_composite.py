@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.statistics import mean_by
-from atrl_bench.results.store import Problem
 
 
 def problems_of(*categories: str | None) -> list[Problem]:
-    return [Problem(str(i), str(i), "?", "1", meta={"category": name}) for i, name in enumerate(categories)]
+    return [Problem(str(i), str(i), "?", Gold("1"), meta={"category": name}) for i, name in enumerate(categories)]
 
 
 def category(problem: Problem) -> str | None:

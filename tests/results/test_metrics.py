@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import (
     Answers,
     Resampled,
@@ -25,7 +26,6 @@ from atrl_bench.results.statistics import (
     suite_difference,
     suite_score,
 )
-from atrl_bench.results.store import Grade, Problem, Response, Sample
 
 
 def whole_points(problems):
@@ -38,8 +38,8 @@ STATISTICS = {"categories": mean_by(lambda problem: problem.meta.get("category")
 
 def sample(problem: str, repeat: int, points: float | None, *, group: str = "", category: str = "x") -> Sample:
     state = "judge failed" if points is None else "correct" if points == 1 else "wrong"
-    grade = Grade(problem, repeat, "1", state, "fast", "", score=points)
-    asked = Problem(problem, group or problem, "?", "1", meta={"category": category})
+    grade = Verdict(state, "1", "fast", "", score=points)
+    asked = Problem(problem, group or problem, "?", Gold("1"), meta={"category": category})
     return Sample(asked, Response(problem, repeat, "h", "", 1, 0.1, False), grade)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import (
     Estimate,
     average_of,
@@ -21,15 +22,14 @@ from atrl_bench.results.statistics import (
     problem_scores,
     seed_spread,
 )
-from atrl_bench.results.store import Grade, Problem, Response, Sample
 
 OWN = {name: name for name in "abcdefgh"}
 TWO = {"a": "x", "b": "x", "c": "y", "d": "y"}
 
 
 def sample(problem: str, repeat: int, state: str | None) -> Sample:
-    grade = None if state is None else Grade(problem, repeat, "1", state, "fast", "")
-    return Sample(Problem(problem, problem, "?", "1"), Response(problem, repeat, "h", "", 1, 0.1, False), grade)
+    grade = None if state is None else Verdict(state, "1", "fast", "")
+    return Sample(Problem(problem, problem, "?", Gold("1")), Response(problem, repeat, "h", "", 1, 0.1, False), grade)
 
 
 def test_acc_at_1_counts_the_first_repeat_only():

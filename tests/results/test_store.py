@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -21,7 +22,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results import connection, schema
-from atrl_bench.results.store import Grade, Judgement, Problem, Response, Store
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Judgement, Store
 
 SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
 
@@ -45,7 +47,7 @@ def store(path: Path):
 def key(store: Store) -> str:
     key = store.add_cell(SPEC)
     store.add_problems(
-        key, [Problem("p1", "g1", "one?", "1"), Problem("p0", "g1", "zero?", "0", ("0", "1"), {"level": 2})]
+        key, [Problem("p1", "g1", "one?", Gold("1")), Problem("p0", "g1", "zero?", Gold("0", ("0", "1")), {"level": 2})]
     )
     return key
 
@@ -68,21 +70,21 @@ def test_an_answer_that_is_stored_is_never_replaced(store, key):
 
 def test_samples_come_in_the_order_of_the_problems_then_of_the_repeats(store, key):
     store.add_responses(key, [response("p0", 1), response("p0", 0), response("p1", 0)])
-    store.add_grades(key, [Grade("p0", 1, "3", "wrong", "fast", "3 is not 0")])
+    store.add_verdicts(key, {("p0", 1): Verdict("wrong", "3", "fast", "3 is not 0")})
     samples = store.samples(key)
     assert [(s.problem.problem_id, s.response.repeat, s.score) for s in samples] == [
         ("p1", 0, None),
         ("p0", 0, None),
         ("p0", 1, 0.0),
     ]
-    assert samples[2].problem == Problem("p0", "g1", "zero?", "0", ("0", "1"), {"level": 2})
+    assert samples[2].problem == Problem("p0", "g1", "zero?", Gold("0", ("0", "1")), {"level": 2})
 
 
 def test_a_failed_judge_leaves_the_answer_unscored_until_it_has_spoken(store, key):
     store.add_responses(key, [response("p0")])
-    store.add_grades(key, [Grade("p0", 0, "3", "judge failed", "judge", "HTTP 503")])
+    store.add_verdicts(key, {("p0", 0): Verdict("judge failed", "3", "judge", "HTTP 503")})
     assert store.samples(key)[0].score is None
-    store.add_grades(key, [Grade("p0", 0, "3", "correct", "judge", "CORRECT")])
+    store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "judge", "CORRECT")})
     assert store.samples(key)[0].score == 1.0
 
 
@@ -105,7 +107,7 @@ def test_adding_the_problems_again_changes_nothing(store, key):
 
 def test_a_finished_cell_counts_what_it_holds(store, key):
     store.add_responses(key, [response("p0"), response("p1")])
-    store.add_grades(key, [Grade("p0", 0, None, "unparseable", "fast", "no box")])
+    store.add_verdicts(key, {("p0", 0): Verdict("unparseable", None, "fast", "no box")})
     store.add_skipped(key, "p9", "the image does not decode")
     store.finish_cell(key, expected=2)
     cell = store.cell(key)
@@ -166,7 +168,7 @@ def test_finishing_an_unknown_cell_is_an_error(store):
 
 def test_exports_hold_every_sample(store, key, tmp_path):
     store.add_responses(key, [response("p0"), response("p1")])
-    store.add_grades(key, [Grade("p0", 0, "0", "correct", "fast", "equal")])
+    store.add_verdicts(key, {("p0", 0): Verdict("correct", "0", "fast", "equal")})
     assert store.export_jsonl(None, tmp_path / "all.jsonl") == store.export_parquet(key, tmp_path / "cell.parquet") == 2
     records = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert [(r["problem_id"], r["state"], r["spec"]) for r in records] == [("p1", None, SPEC), ("p0", "correct", SPEC)]
@@ -216,10 +218,10 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(path, store, key, mon
 
 def test_a_part_of_a_point_is_kept_and_older_grades_count_in_full(path, store, key):
     store.add_responses(key, [response("p0"), response("p0", 1)])
-    store.add_grades(key, [Grade("p0", 0, "4", "wrong", "mra", "near", 0.7, {"mra": 0.7})])
-    store.add_grades(key, [Grade("p0", 1, "5", "correct", "fast", "same text")])
+    store.add_verdicts(key, {("p0", 0): Verdict("wrong", "4", "mra", "near", 0.7, {"mra": 0.7})})
+    store.add_verdicts(key, {("p0", 1): Verdict("correct", "5", "fast", "same text")})
     assert [sample.score for sample in store.samples(key)] == [0.7, 1.0]
-    assert store.samples(key)[0].grade.details == {"mra": 0.7}
+    assert store.samples(key)[0].verdict.details == {"mra": 0.7}
 
 
 def test_a_store_that_is_only_being_created_counts_as_none_yet(tmp_path):
@@ -326,11 +328,12 @@ def test_the_file_system_of_a_path_is_that_of_its_deepest_mount(tmp_path):
 
 WRITER = """
 import sys
-from atrl_bench.results.store import Problem, Response, Store
+from atrl_bench.results.store import Store
+from atrl_bench.results.records import Gold, Problem, Response
 path, worker, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with Store.open(path) as store:
     key = store.add_cell({"kind": "evaluation", "task": "geoqa_test", "run_seed": 0})
-    store.add_problems(key, [Problem(f"p{i}", "g", "q", "1") for i in range(500)])
+    store.add_problems(key, [Problem(f"p{i}", "g", "q", Gold("1")) for i in range(500)])
     print("open", flush=True)
     for i in range(count):
         batch = [Response(f"p{i}", 10 * worker + r, "h", "text " * 50, 1, 0.1, False) for r in range(4)]
@@ -389,7 +392,7 @@ def test_forty_kills_of_a_writer_lose_nothing_that_was_committed(path):
         if writer == 0:  # a bare fork starts in a millisecond where a new interpreter takes a tenth of a second
             with Store.open(path) as child:
                 key = child.add_cell(SPEC)
-                child.add_problems(key, [Problem(f"p{kill}", "g", "q", "1")])
+                child.add_problems(key, [Problem(f"p{kill}", "g", "q", Gold("1"))])
                 for i in range(100_000):
                     child.add_responses(key, [response(f"p{kill}", 4 * i + r, "text " * 50) for r in range(4)])
                     announcement.write_text(f"{kill} {i}")
@@ -435,7 +438,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(target=keys, seed=st.integers(0, 3))
     def add_cell(self, seed):
         key = self.store.add_cell({"task": "t", "seed": seed})
-        self.store.add_problems(key, [Problem(f"p{i}", "g", "?", "1") for i in range(3)])
+        self.store.add_problems(key, [Problem(f"p{i}", "g", "?", Gold("1")) for i in range(3)])
         self.texts.setdefault(key, {})
         self.states.setdefault(key, {})
         return key
@@ -452,7 +455,7 @@ class StoreMachine(RuleBasedStateMachine):
     def add_grade(self, key, state, which):
         if self.texts[key]:
             problem, repeat = sorted(self.texts[key])[which % len(self.texts[key])]
-            self.store.add_grades(key, [Grade(problem, repeat, None, state, "fast", "")])
+            self.store.add_verdicts(key, {(problem, repeat): Verdict(state, None, "fast", "")})
             self.states[key][problem, repeat] = state
 
     @rule()
@@ -466,7 +469,7 @@ class StoreMachine(RuleBasedStateMachine):
         for key, texts in self.texts.items():
             samples = self.store.samples(key)
             assert {(s.problem.problem_id, s.response.repeat): s.response.text for s in samples} == texts
-            graded = {(s.problem.problem_id, s.response.repeat): s.grade.state for s in samples if s.grade}
+            graded = {(s.problem.problem_id, s.response.repeat): s.verdict.state for s in samples if s.verdict}
             assert graded == self.states[key]
             assert self.store.cell(key).num_graded == len(graded)
 
@@ -478,3 +481,29 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestAnyOrder = StoreMachine.TestCase
 TestAnyOrder.settings = settings(max_examples=10, stateful_step_count=10, deadline=None)
+
+
+# Stores of earlier versions
+
+VERSION_2 = Path(__file__).with_name("stores") / "version_2.sqlite"  # six answers of the mini model
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_version_2_keeps_every_answer_under_its_new_key(path, read_only):
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(VERSION_2, path)
+    old = sqlite3.connect(VERSION_2).execute("SELECT text FROM responses ORDER BY problem_id, repeat").fetchall()
+    with Store.open(path, read_only=read_only) as store:
+        [cell] = store.cells()
+        assert cell.key == spec_key(cell.spec)
+        assert [(response.text,) for response in store.responses(cell.key).values()] == old
+        assert [sample.verdict.state for sample in store.samples(cell.key)].count("correct") == 3
+        assert store.renamed_cells() == {"428aa156c31ce528": cell.key}
+
+
+def test_a_store_of_version_2_that_cannot_be_written_is_read_as_it_is(path):
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(VERSION_2, path)
+    path.chmod(0o400)
+    with Store.open(path, read_only=True) as store:
+        assert len(store.cells()) == 1

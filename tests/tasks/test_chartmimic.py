@@ -8,7 +8,7 @@ import pytest
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.tasks import find_task, load_rows, to_gold, to_problem
+from atrl_bench.evaluation.tasks import find_task, load_rows, to_problem
 from atrl_bench.grading.scorers.charts import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
@@ -87,7 +87,7 @@ def test_a_customized_program_draws_the_data_of_its_instruction(mini_world):
 def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
     info, rows, problems = problems_of(NAMES[0], mini_world)
-    gold, response = to_gold(problems[0]), info.module.gold_response(rows[0])
+    gold, response = problems[0].gold, info.module.gold_response(rows[0])
     right, wrong = score_many([(response, gold), (response.replace("Digits of page", "Numbers on"), gold)])
     assert (right.state, right.score) == ("correct", 1.0)
     assert wrong.state == "wrong"
@@ -102,7 +102,7 @@ def test_every_gold_of_a_synthetic_benchmark_scores_1(name, mini_world, monkeypa
     info, rows, problems = problems_of(name, mini_world)
     # Two charts of each kind: a program takes a second.
     pairs = list(zip(rows, problems, strict=True))[:8]
-    verdicts = score_many([(info.module.gold_response(row), to_gold(problem)) for row, problem in pairs])
+    verdicts = score_many([(info.module.gold_response(row), problem.gold) for row, problem in pairs])
     assert [verdict.why for verdict in verdicts if verdict.state != "correct"] == []
 
 

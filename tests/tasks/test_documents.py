@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from atrl_bench.cli.printing import text_of
-from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_gold, to_problem, without_images
+from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_problem, without_images
 from atrl_bench.experiments.evaluate_command import ModelScores, task_scores
 from atrl_bench.grading.grade import grade
-from atrl_bench.results.store import Grade, Response, Store
+from atrl_bench.results.records import Response
+from atrl_bench.results.store import Store
 
 NAMES = ["chartqapro_test", "infovqa_val", "textvqa_val"]
 CHART, INFO, TEXT = (find_task(name).module for name in NAMES)
@@ -77,7 +78,7 @@ def test_a_synthetic_benchmark_s_columns_have_the_types_of_the_published_dataset
 def test_every_row_of_a_synthetic_benchmark_grades_its_own_gold_and_no_other(name, mini_world) -> None:
     info = find_task(name)
     for row in without_images(load_rows(info, mini_world)):
-        gold = to_gold(to_problem(info, row))
+        gold = to_problem(info, row).gold
         assert grade(boxed(gold.answer), gold).state == "correct"
         assert grade(boxed("-7717"), gold).score == 0
 
@@ -160,10 +161,7 @@ def test_the_official_variant_is_reported_beside_the_score_and_each_type_by_itse
         store.add_problems(key, [to_problem(info, row) for row in rows])
         store.add_responses(key, [Response(str(n), 0, "", answer, 1, 0.0, False) for n, answer in enumerate(answers)])
         verdicts = [grade(answer, CHART.gold(row)) for row, answer in zip(rows, answers, strict=True)]
-        grades = [
-            Grade(str(n), 0, v.extracted, v.state, v.grader, v.why, v.score, v.details) for n, v in enumerate(verdicts)
-        ]
-        store.add_grades(key, grades)
+        store.add_verdicts(key, {(str(n), 0): verdict for n, verdict in enumerate(verdicts)})
         record = task_scores(store, key, info.name)
     assert record.scores["acc@1"].mean == pytest.approx(1 / 3)
     assert record.variants["official"].mean == pytest.approx((0.75 + 1) / 3)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.evaluation import tasks
-from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_gold, to_problem
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.evaluation.tasks import find_task, load_rows, parquet_files, to_problem
+from atrl_bench.grading.grade import grade
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import Answers, score
-from atrl_bench.results.store import Grade, Problem, Response, Sample
 
 WEMATH = find_task("wemath_testmini").module
 
@@ -33,7 +33,7 @@ def compose(composites: dict[str, str]) -> tuple[list[Problem], list[float]]:
     for name, marks in composites.items():
         length = len(marks) - 1
         keys = [f"{length}steps_{step + 1}" for step in range(length)] + [f"{length}steps_multi"]
-        problems += [Problem(f"{name}/{key}", name, "?", "A", meta={"key": key}) for key in keys]
+        problems += [Problem(f"{name}/{key}", name, "?", Gold("A"), meta={"key": key}) for key in keys]
         scores += [float(mark) for mark in marks]
     return problems, scores
 
@@ -119,7 +119,7 @@ def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() ->
         for problem, mark in zip(*compose(composites), strict=True):
             response = Response(problem.problem_id, repeat, "hash", "text", 1, 0.1, False)
             state = "correct" if mark else "wrong"
-            samples.append(Sample(problem, response, Grade(problem.problem_id, repeat, "A", state, "fast", "")))
+            samples.append(Sample(problem, response, Verdict(state, "A", "fast", "")))
     answers = Answers(samples, "score_strict@2", WEMATH.STATISTICS)
     # First repeat 2/2; second (2 - 0.5) / 2 = 0.75; mean 0.875.
     assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
@@ -231,8 +231,8 @@ def test_the_synthetic_benchmark_of_another_split_grades_its_own_gold(name: str,
     problems = problems_of(name, mini_world)
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     for problem in problems:
-        assert grade(f"\\boxed{{{problem.gold}}}", to_gold(problem)).state == "correct"
-        assert grade("\\boxed{-7717}", to_gold(problem)).state == "wrong"
+        assert grade(f"\\boxed{{{problem.gold.answer}}}", problem.gold).state == "correct"
+        assert grade("\\boxed{-7717}", problem.gold).state == "wrong"
 
 
 def test_splits_of_one_benchmark_share_their_code_but_not_their_version() -> None:

@@ -14,7 +14,7 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE
 from atrl_bench.grading.scorers.mega.literals import read_literal
 from atrl_bench.mini.benchmarks.mega import SYNTHETIC_BENCHMARKS
-from atrl_bench.results.store import Problem
+from atrl_bench.results.records import Gold, Problem
 
 NAMES = {"mega_bench_core": SYNTHETIC_BENCHMARKS[0], "mega_bench_core_si": SYNTHETIC_BENCHMARKS[1]}
 WRONG = "#####"
@@ -144,7 +144,7 @@ def test_bad_media_raise_what_skips_and_counts_the_row(media, error, task, tmp_p
 
 
 def test_the_headline_is_the_mean_over_tasks_and_micro_the_mean_over_rows(task) -> None:
-    problems = [Problem(str(n), name, "", "", (), {"task_name": name}) for n, name in enumerate("aaab")]
+    problems = [Problem(str(n), name, "", Gold(""), {"task_name": name}) for n, name in enumerate("aaab")]
     scores, weights = np.array([1.0, 1.0, 1.0, 0.0]), np.ones(4)
     numbers = {name: make(problems)(scores, weights) for name, make in task.STATISTICS.items()}
     assert numbers == {"macro": 0.5, "micro": 0.75}
@@ -152,11 +152,10 @@ def test_the_headline_is_the_mean_over_tasks_and_micro_the_mean_over_rows(task) 
 
 
 def test_a_stored_problem_keeps_what_its_score_depends_on(task) -> None:
-    from atrl_bench.evaluation.tasks import to_gold
 
     problem = to_problem(find_task("mega_bench_core"), ROW)
     assert problem.group == problem.meta["task_name"] == "two_pictures"
-    assert to_gold(problem) == task.gold(ROW)
+    assert problem.gold == task.gold(ROW)
     with GradingPool() as pool:
-        [verdict] = pool.grade_many([("Answer: 5", to_gold(problem))])
+        [verdict] = pool.grade_many([("Answer: 5", problem.gold)])
     assert verdict.state == "correct"

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from atrl_bench.evaluation.hooks import interleaved, numbered_images, open_gold, read_list
-from atrl_bench.evaluation.tasks import expand, find_task, list_suites, load_rows, to_gold, to_problem
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, load_rows, to_problem
+from atrl_bench.grading.grade import grade
 from atrl_bench.models import hub
 from atrl_bench.models.prompts import LETTERS, with_choices
+from atrl_bench.results.records import Gold
 
 INTERLEAVED = ("mmmu_val", "mmmu_pro_standard", "emma_test", "emma_mini")
 
@@ -237,10 +238,8 @@ def test_mmmu_pro_is_the_mean_of_its_two_forms_over_the_same_problems(mini_world
     standard, vision = expand(["mmmu_pro"])
     assert (standard.hub_config, vision.hub_config) == ("standard (10 options)", "vision")
     problems = [[to_problem(info, row) for row in load_rows(info, mini_world)] for info in (standard, vision)]
-    assert [(p.problem_id, p.gold, p.choices) for p in problems[0]] == [
-        (p.problem_id, p.gold, p.choices) for p in problems[1]
-    ]
-    assert max(len(problem.choices) for problem in problems[0]) == 10
+    assert [(p.problem_id, p.gold) for p in problems[0]] == [(p.problem_id, p.gold) for p in problems[1]]
+    assert max(len(problem.gold.choices) for problem in problems[0]) == 10
 
 
 # EMMA -------------------------------------------------------------------------------------------------------------
@@ -293,7 +292,7 @@ def test_a_synthetic_benchmark_names_each_row_once_and_grades_its_own_gold(name:
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     assert all(problem.meta[info.module.BREAKDOWN] for problem in problems)
     for problem in problems:
-        gold = to_gold(problem)
+        gold = problem.gold
         for answer in (gold.answer, *gold.references):
             assert grade(f"The answer is \\boxed{{{answer}}}.", gold).state == "correct"
         wrong = LETTERS[(LETTERS.index(gold.answer) + 1) % len(gold.choices)] if gold.choices else "-7717"

@@ -21,11 +21,11 @@ from atrl_bench.evaluation.tasks import (
     list_suites,
     list_tasks,
     load_rows,
-    to_gold,
     to_problem,
 )
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.grading.grade import grade
 from atrl_bench.models.prompts import LETTERS
+from atrl_bench.results.records import Gold
 
 BENCHMARKS = {
     "GeoQA", "MathVerse", "MathVision", "MathVista", "WeMath", "MMMU", "MMMU-Pro", "EMMA", "MEGA-Bench", "ChartQAPro",
@@ -47,7 +47,7 @@ def another(gold: Gold) -> Gold:
 
 def assert_grades_its_own_gold(problems) -> None:
     for problem in problems:
-        gold = to_gold(problem)
+        gold = problem.gold
         response = f"Some steps first. The answer is \\boxed{{{gold.answer}}}."
         assert grade(response, gold).state == "correct", problem
         assert grade(response, another(gold)).points == 0, problem
@@ -129,9 +129,9 @@ def test_the_real_geoqa_questions_grade_their_own_gold() -> None:
 @needs_real_rows
 def test_all_real_wemath_options_are_told_apart() -> None:
     for problem in problems_of("wemath_testmini", REAL):
-        assert 4 <= len(problem.choices) <= 5
-        assert problem.choices[-1] == "No correct answer"
-        assert problem.question.count("\n(") == len(problem.choices)
+        assert 4 <= len(problem.gold.choices) <= 5
+        assert problem.gold.choices[-1] == "No correct answer"
+        assert problem.question.count("\n(") == len(problem.gold.choices)
 
 
 def test_mathverse_letters_its_options_and_falls_back_where_the_question_is_in_the_image() -> None:

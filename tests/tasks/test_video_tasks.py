@@ -11,10 +11,10 @@ import pytest
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, MEDIA_ROOT_VARIABLE
-from atrl_bench.evaluation.tasks import expand, find_task, load_rows, to_gold, to_problem, without_images
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.evaluation.tasks import expand, find_task, load_rows, to_problem, without_images
+from atrl_bench.grading.grade import grade
 from atrl_bench.grading.scorers.numbers import mra, read_number
-from atrl_bench.results.store import Problem
+from atrl_bench.results.records import Gold, Problem
 
 TASKS = ("vsi_bench", "video_mmmu_perception", "video_mmmu_comprehension", "video_mmmu_adaptation", "mmvu_val")
 
@@ -43,7 +43,7 @@ def test_a_synthetic_benchmark_s_rows_are_named_once_have_their_video_and_grade_
         assert Path(path).is_file()
         assert len(pictures) == (name == "video_mmmu_adaptation")
         assert info.module.question(row) == problem.question  # the same without its picture at hand
-        gold = to_gold(problem)
+        gold = problem.gold
         assert points(f"Some steps. The answer is \\boxed{{{gold.answer}}}.", gold) == 1
         if gold.kind == "choice":
             other = "ABCDEFGHIJKLMN"[("ABCDEFGHIJKLMN".index(gold.answer) + 1) % len(gold.choices)]
@@ -171,7 +171,7 @@ def test_of_two_numbers_in_a_sentence_the_final_answer_counts() -> None:
 
 
 def problem(number: int, question_type: str) -> Problem:
-    return Problem(str(number), "scene", "", "", (), {"question_type": question_type})
+    return Problem(str(number), "scene", "", Gold(""), {"question_type": question_type})
 
 
 def test_the_number_of_vsi_bench_is_the_mean_of_eight_categories_with_directions_merged_first() -> None:

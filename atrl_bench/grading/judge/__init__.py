@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from atrl_bench.digests import spec_key
-from atrl_bench.grading.grade import Gold, State, Verdict
 from atrl_bench.grading.judge.prompt import (
     JUDGE_PROMPT_VERSION,
     Candidate,
@@ -29,6 +28,7 @@ from atrl_bench.grading.judge.prompt import (
     question_digest,
 )
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig, UselessReplyError
+from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.results.store import Judgement, Store
 
 __all__ = ["Candidate", "Decision", "Judge", "JudgeConfig", "is_in_scope"]

@@ -12,12 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from atrl_bench.evaluation.tasks import to_gold
-from atrl_bench.grading.grade import State, Verdict
 from atrl_bench.grading.judge import Scope, is_in_scope
-from atrl_bench.results.store import Grade, Sample
+from atrl_bench.results.records import Sample, Verdict
 
 ONE_IN = 20
 MAX_OPINIONS = 50  # a cell
@@ -127,19 +125,19 @@ def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:
     table: Counter[tuple[str, str]] = Counter()
     disagreements, proven = [], 0
     for sample in samples:
-        grade = sample.grade
-        if grade is None:
+        verdict = sample.verdict
+        if verdict is None:
             continue
-        rule, judge = _opinions(grade)
-        proven += rule == "correct" and is_in_scope(_verdict(grade), to_gold(sample.problem), scope)
+        rule, judge = verdict.opinions
+        proven += rule == "correct" and is_in_scope(verdict, sample.problem.gold, scope)
         table[rule, judge] += 1
         if {rule, judge} == {"correct", "wrong"}:
             disagreements.append(
                 Disagreement(
                     sample.problem.problem_id,
                     sample.response.repeat,
-                    sample.problem.gold,
-                    grade.extracted,
+                    sample.problem.gold.answer,
+                    verdict.extracted,
                     rule,
                     judge,
                 )
@@ -157,14 +155,3 @@ def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:
         undecided_wrong=undecided["wrong"],
         disagreements=tuple(disagreements),
     )
-
-
-def _opinions(grade: Grade) -> tuple[str, str]:
-    """Return what the rules and what the judge said about an answer, "" for who was not heard."""
-    if grade.grader == "judge":
-        return str(grade.details.get("rule", "")), grade.state
-    return grade.state, str(grade.details.get("judge", ""))
-
-
-def _verdict(grade: Grade) -> Verdict:
-    return Verdict(cast(State, grade.state), grade.extracted, grade.grader, grade.why)

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.grade import Gold
 from atrl_bench.grading.judge import Judge
 from atrl_bench.grading.judge.prompt import Candidate, judge_messages, question_digest
+from atrl_bench.results.records import Gold
 from atrl_bench.results.store import Judgement, Store
 
 Kind = Literal["right", "wrong", "injection"]

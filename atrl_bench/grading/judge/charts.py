@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.grade import Gold, Verdict
 from atrl_bench.grading.judge import JudgeConfig
 from atrl_bench.grading.scorers.charts import draw_many
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.models.chat_client import ChatClient, UselessReplyError
+from atrl_bench.results.records import Gold, Verdict
 
 CRITERIA: Mapping[str, int] = {"types": 20, "layout": 10, "text": 20, "data": 20, "style": 20, "clarity": 10}
 

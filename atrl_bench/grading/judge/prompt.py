@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from atrl_bench.grading.extraction import LETTERS
-from atrl_bench.grading.grade import Gold
+from atrl_bench.results.records import Gold
 
 JUDGE_PROMPT_VERSION = "3"  # changes with any word of the question and with the reading of the reply
 MAX_CANDIDATE_CHARS = 2000

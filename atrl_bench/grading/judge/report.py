@@ -22,7 +22,7 @@ def judge_summary(store: Store, key: str) -> dict[str, Any] | None:
     if identity is None:
         return None
     samples = store.samples(key)
-    grades = [sample.grade for sample in samples if sample.grade is not None]
+    grades = [sample.verdict for sample in samples if sample.verdict is not None]
     calls = [int(grade.details["calls"]) for grade in grades if "calls" in grade.details]
     reasons = Counter(grade.why for grade in grades if grade.state == "judge failed")
     calibration_set = calibration_report(store, identity)

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.grading.extraction import extract_answer
-from atrl_bench.grading.grade import MAX_ANSWER_CHARS, Gold, Question, State, Verdict
+from atrl_bench.grading.grade import MAX_ANSWER_CHARS, Question
+from atrl_bench.results.records import Gold, State, Verdict
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -7,8 +7,8 @@ import re
 
 from atrl_bench.grading.answer_parser import Quantity, UnreadableError, read
 from atrl_bench.grading.extraction import sole_number
-from atrl_bench.grading.grade import Gold
 from atrl_bench.grading.scorers import Scored
+from atrl_bench.results.records import Gold
 
 # fmt: off
 _UNITS = [

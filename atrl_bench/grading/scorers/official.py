@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atrl_bench.grading.grade import Gold
 from atrl_bench.grading.scorers import Scored
+from atrl_bench.results.records import Gold
 
 
 def math_verify(answer: str, gold: Gold) -> Scored:

@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from atrl_bench.grading.grade import Gold
 from atrl_bench.grading.scorers import Scored
+from atrl_bench.results.records import Gold
 
 THRESHOLD = 0.5  # of the similarity: below it an answer is another one, not a misspelled one
 RELATIVE_ERROR = Fraction(5, 100)  # read off a chart

@@ -1,6 +1,6 @@
-"""Generated twins of the benchmarks, each in the columns, types and option formats of the real one.
+"""Synthetic benchmarks, each in the columns, types and option formats of the real one.
 
-The same task file, prompt, grader and metric run on a benchmark and on its twin. Twins use test scans only.
+The same task file, prompt, grader and metric run on a benchmark and on its synthetic version. They use test scans only.
 """
 
 from __future__ import annotations

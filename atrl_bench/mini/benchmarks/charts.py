@@ -1,4 +1,4 @@
-"""The twin of ChartMimic: charts of how often digits were counted, and the programs that draw them."""
+"""A synthetic ChartMimic: charts of how often digits were counted, and the programs that draw them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Counts(NamedTuple):
     counts: list[int]
 
 
-def _style(place: int, rng: np.random.Generator) -> Style:
-    return Style(KINDS[place % len(KINDS)], str(rng.choice(COLOURS)), f"Digits of page {place + 1}")
+def _style(index: int, rng: np.random.Generator) -> Style:
+    return Style(KINDS[index % len(KINDS)], str(rng.choice(COLOURS)), f"Digits of page {index + 1}")
 
 
 def _counts(rng: np.random.Generator) -> Counts:
@@ -80,10 +80,10 @@ def picture(style: Style, data: Counts) -> bytes:
 
 def _rows(count: int, rng: np.random.Generator, *, customized: bool) -> list[Row]:
     rows = []
-    for place in range(count):
-        style, shown = _style(place, rng), _counts(rng)
-        wanted = _counts(rng) if customized else shown
-        name = f"{style.kind}_{place + 1}"
+    for index in range(count):
+        style, original = _style(index, rng), _counts(rng)
+        wanted = _counts(rng) if customized else original
+        name = f"{style.kind}_{index + 1}"
         rows.append(
             {
                 "id": name,
@@ -91,7 +91,7 @@ def _rows(count: int, rng: np.random.Generator, *, customized: bool) -> list[Row
                 "instruction": f"Draw these counts in the style of the image.\n{written(wanted)}" if customized else "",
                 "width": SIZE[0],
                 "height": SIZE[1],
-                "figure": {"bytes": picture(style, shown), "path": f"{name}.png"},
+                "figure": {"bytes": picture(style, original), "path": f"{name}.png"},
                 "code": program(style, wanted, name),
             }
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -37,7 +37,7 @@ class Dataset:
         return self.label or self.folder
 
 
-def embedded(problem: Problem, name: str, *, with_glyph: bool = False) -> dict[str, Any]:
+def embedded(problem: DigitProblem, name: str, *, with_glyph: bool = False) -> dict[str, Any]:
     """Return the problem's picture as the `datasets` Image feature stores it."""
     return encoded(draw(problem, with_glyph=with_glyph), name)
 
@@ -49,9 +49,9 @@ def encoded(picture: Image, name: str) -> dict[str, Any]:
     return {"bytes": buffer.getvalue(), "path": name}
 
 
-def drawn(names: Sequence[str], place: int, rng: np.random.Generator) -> Problem:
+def drawn(names: Sequence[str], index: int, rng: np.random.Generator) -> DigitProblem:
     """Return a test problem of the kind whose turn it is: every kind comes equally often."""
-    return draw_problem(KINDS[names[place % len(names)]], "test", rng)
+    return draw_problem(KINDS[names[index % len(names)]], "test", rng)
 
 
 def columns(**kinds: Any) -> Features:

@@ -1,4 +1,4 @@
-"""The twins of the benchmarks about charts and documents: ChartQAPro, TextVQA and InfoVQA."""
+"""Synthetic versions of the benchmarks about charts and documents: ChartQAPro, TextVQA and InfoVQA."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, Problem
+from atrl_bench.mini.problems import KINDS, DigitProblem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -34,8 +34,8 @@ TURNS = ("first_sum", "last_sum", "sum")
 
 def _chartqapro(count: int, rng: np.random.Generator) -> list[Row]:
     rows: list[Row] = []
-    for place in range(count):
-        kind = ORDER[place % len(ORDER)]
+    for index in range(count):
+        kind = ORDER[index % len(ORDER)]
         problem = drawn(ASKED[kind], sum(row["Question Type"] == kind for row in rows), rng)
         questions, answers = [problem.question], [problem.answer]
         if kind == "Multi Choice":
@@ -68,16 +68,16 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def _textvqa(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        problem = drawn(READINGS, place, rng)
+    for index in range(count):
+        problem = drawn(READINGS, index, rng)
         picture = draw(problem)
         rows.append(
             {
-                "image_id": f"{place:016x}",
-                "question_id": 34602 + place,
+                "image_id": f"{index:016x}",
+                "question_id": 34602 + index,
                 "question": problem.question,
                 "question_tokens": problem.question.lower().rstrip("?.").split(),
-                "image": embedded(problem, f"{place:016x}.jpg"),
+                "image": embedded(problem, f"{index:016x}.jpg"),
                 "image_width": picture.width,
                 "image_height": picture.height,
                 "flickr_original_url": "",
@@ -91,11 +91,11 @@ def _textvqa(count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-def _annotators(problem: Problem, rng: np.random.Generator) -> list[str]:
+def _annotators(problem: DigitProblem, rng: np.random.Generator) -> list[str]:
     agree = int(rng.integers(5, 11))
     spelled = WORDS[int(problem.answer)] if problem.answer in map(str, range(11)) else f"{problem.answer}."
     wrong = [f"not {problem.answer}", "unanswerable", problem.transcription]
-    answers = [problem.answer] * (agree - 1) + [spelled] + [wrong[place % 3] for place in range(10 - agree)]
+    answers = [problem.answer] * (agree - 1) + [spelled] + [wrong[index % 3] for index in range(10 - agree)]
     return [str(answer) for answer in rng.permutation(answers)]
 
 
@@ -104,17 +104,17 @@ def _annotators(problem: Problem, rng: np.random.Generator) -> list[str]:
 
 def _infovqa(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        problem = drawn(("rectangle_perimeter", "sum", "third_angle", "mean", "largest_place"), place, rng)
+    for index in range(count):
+        problem = drawn(("rectangle_perimeter", "sum", "third_angle", "mean", "largest_place"), index, rng)
         unit = problem.kind.unit
         rows.append(
             {
-                "questionId": str(98313 + place),
+                "questionId": str(98313 + index),
                 "question": problem.question,
                 "answers": [problem.answer, *([f"{problem.answer} {unit}"] if unit else [])],
                 "answer_type": ["non-extractive"] if problem.kind.name != "largest_place" else ["single span"],
-                "image": embedded(problem, f"{place}.jpeg"),
-                "image_url": f"{place}.jpeg",
+                "image": embedded(problem, f"{index}.jpeg"),
+                "image_url": f"{index}.jpeg",
                 "operation/reasoning": ["arithmetic"],
                 "ocr": problem.transcription,
                 "data_split": "val",

@@ -1,4 +1,4 @@
-"""The twins of the five benchmarks of `main_7b`: GeoQA, MathVerse, MathVision, MathVista and WeMath."""
+"""Synthetic versions of the five benchmarks of `main_7b`: GeoQA, MathVerse, MathVision, MathVista and WeMath."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from atrl_bench.mini.corpus import (
     with_placeholder,
 )
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, Problem, draw_problem
+from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -30,10 +30,10 @@ GEOMETRY_KINDS = ("rectangle_area", "rectangle_perimeter", "triangle_perimeter",
 
 def _geoqa(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        problem = drawn(GEOMETRY_KINDS, place, rng)
+    for index in range(count):
+        problem = drawn(GEOMETRY_KINDS, index, rng)
         unit = problem.kind.unit if problem.kind.unit == "°" or rng.random() < 0.5 else ""
-        image = embedded(problem, f"{place}.png")
+        image = embedded(problem, f"{index}.png")
         rows.append({"question": problem.question, "ground_truth": f"{problem.answer}{unit}", "image": image})
     return rows
 
@@ -51,17 +51,17 @@ def _verse_text(stem: str, options: Sequence[str]) -> str:
 
 def _mathverse(count: int, rng: np.random.Generator) -> list[Row]:
     rows: list[Row] = []
-    for place in range(max(1, count // len(VERSIONS))):
+    for index in range(max(1, count // len(VERSIONS))):
         # 436 of the 788 problems are multiple choice.
-        posed = pose(drawn(SIGN_KINDS, place, rng), "four" if rng.random() < 436 / 788 else "open", rng)
+        posed = pose(drawn(SIGN_KINDS, index, rng), "four" if rng.random() < 436 / 788 else "open", rng)
         full, short = posed.problem.kind.wordings
         for version in VERSIONS:
             words = {"Text Dominant": described(posed), "Text Lite": full, "Vision Intensive": short}
             stem = words.get(version, ASK_THE_PICTURE if version == "Vision Dominant" else "")
             sign = version in ("Vision Dominant", "Vision Only")
-            name = f"image_{place + 1}_{version}.png"
+            name = f"image_{index + 1}_{version}.png"
             text = _verse_text(stem, posed.options)
-            row = _verse_row(posed, place, version, text, embedded(posed.problem, name, with_glyph=sign))
+            row = _verse_row(posed, index, version, text, embedded(posed.problem, name, with_glyph=sign))
             rows.append({"sample_index": str(len(rows) + 1), **row})
     return rows
 
@@ -69,18 +69,18 @@ def _mathverse(count: int, rng: np.random.Generator) -> list[Row]:
 def _mathverse_text_only(count: int, rng: np.random.Generator) -> list[Row]:
     """Return problems whose digits are in the words; the column of the image is an empty text."""
     rows = []
-    for place in range(count):
-        posed = pose(drawn(SIGN_KINDS, place, rng), "four" if rng.random() < 436 / 788 else "open", rng)
+    for index in range(count):
+        posed = pose(drawn(SIGN_KINDS, index, rng), "four" if rng.random() < 436 / 788 else "open", rng)
         stem = f"{READING_PREFIX} {posed.problem.transcription}. {posed.stem}"
-        row = _verse_row(posed, place, "Text Only", _verse_text(stem, posed.options), "")
-        rows.append({"sample_index": str(place + 1), **row})
+        row = _verse_row(posed, index, "Text Only", _verse_text(stem, posed.options), "")
+        rows.append({"sample_index": str(index + 1), **row})
     return rows
 
 
-def _verse_row(posed: Posed, place: int, version: str, text: str, image: dict[str, Any] | str) -> Row:
+def _verse_row(posed: Posed, index: int, version: str, text: str, image: dict[str, Any] | str) -> Row:
     wanted = "correct option letter, e.g., A, B, C, D" if posed.options else "final value, e.g., 1, 2.5, 300"
     return {
-        "problem_index": str(place + 1),
+        "problem_index": str(index + 1),
         "problem_version": version,
         "question": text,
         "image": image,
@@ -104,11 +104,11 @@ def _verse_row(posed: Posed, place: int, version: str, text: str, image: dict[st
 
 def _mathvision(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place, (form, posed, is_explained) in enumerate(posed_mathvision(count, rng)):
-        name = f"{place + 1}.png"
+    for index, (form, posed, is_explained) in enumerate(posed_mathvision(count, rng)):
+        name = f"{index + 1}.png"
         rows.append(
             {
-                "id": str(place + 1),
+                "id": str(index + 1),
                 "question": with_placeholder(posed),
                 "options": list(posed.options),
                 "image": f"images/{name}",
@@ -124,14 +124,14 @@ def _mathvision(count: int, rng: np.random.Generator) -> list[Row]:
 
 def posed_mathvision(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Posed, bool]]:
     """Yield what each row is made from: the form of its answer, its problem, and whether its solution is told."""
-    for place in range(count):
+    for index in range(count):
         form = str(rng.choice(["letters", "five", "open"], p=[73 / 304, 117 / 304, 114 / 304]))
         names = {
             "letters": ("largest_place", "smallest_place"),
             "five": ("number_plus", "sum", "extremes", "range"),
             "open": ("number_plus", "sum", "extremes", "product"),
         }[form]
-        posed = pose(drawn(names, place, rng), form, rng)
+        posed = pose(drawn(names, index, rng), form, rng)
         yield form, posed, bool(rng.random() >= 2258 / 3040)
 
 
@@ -149,7 +149,7 @@ _HINTS = {
 
 def _mathvista(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
+    for index in range(count):
         # The real shares are 54, 42, 4 and 0.2 %; here floats and lists are common enough to be seen in every profile.
         form = str(rng.choice(["text", "integer", "float", "list"], p=[0.5, 0.25, 0.125, 0.125]))
         names = {
@@ -158,14 +158,14 @@ def _mathvista(count: int, rng: np.random.Generator) -> list[Row]:
             "float": ("mean", "quarter"),
             "list": ("ends",),
         }[form]
-        problem = drawn(names, place, rng)
+        problem = drawn(names, index, rng)
         posed = pose(problem, "four" if form == "text" else "open", rng)
         picture = draw(problem)
         rows.append(
             {
-                "pid": str(place + 1),
+                "pid": str(index + 1),
                 "question": problem.question,
-                "image": f"images/{place + 1}.png",
+                "image": f"images/{index + 1}.png",
                 "choices": list(posed.options) or None,
                 "unit": problem.kind.unit or None,
                 "precision": float(len(problem.answer.split(".")[1])) if form == "float" else None,
@@ -185,7 +185,7 @@ def _mathvista(count: int, rng: np.random.Generator) -> list[Row]:
                     "task": "math word problem",
                 },
                 "query": f"Hint: {_HINTS[form]}\nQuestion: {posed.question}",
-                "decoded_image": embedded(problem, f"{place + 1}.png"),
+                "decoded_image": embedded(problem, f"{index + 1}.png"),
             }
         )
     return rows
@@ -224,7 +224,7 @@ def _wemath(count: int, rng: np.random.Generator) -> list[Row]:
         for step, name in enumerate(names, start=1):
             kind = KINDS[name]
             steps, answer = kind.solve(whole.readings)
-            posed: Posed = pose(Problem(kind, whole.scans, whole.readings, 0, steps, answer), "wemath", rng)
+            posed: Posed = pose(DigitProblem(kind, whole.scans, whole.readings, 0, steps, answer), "wemath", rng)
             rows.append(
                 {
                     "ID": f"{length}_{composite}",

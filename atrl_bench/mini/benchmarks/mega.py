@@ -1,4 +1,4 @@
-"""The twin of MEGA-Bench: a task for every metric that needs nothing else than this machine, about handwritten digits.
+"""A synthetic MEGA-Bench: a task for every metric that needs nothing else than this machine, about handwritten digits.
 
 As in the real files, all columns are text: media paths, answers, metrics and contexts are Python literals in strings,
 and the pictures and videos lie beside the table. Every second row asks for one number in a form the mini model knows.
@@ -17,7 +17,7 @@ import numpy as np
 
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, strings
 from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, Problem
+from atrl_bench.mini.problems import KINDS, DigitProblem
 from atrl_bench.mini.videos import Scene, ask, draw_scene
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CITIES = ("Oslo", "Bergen", "Trondheim", "Stavanger", "Drammen", "Skien", "Moss"
 
 
 @dataclass(frozen=True)
-class Task:
+class MegaTask:
     """One task: how its answer fields are scored, what it asks, and the answer that follows from the digits."""
 
     metrics: dict[str, str]
@@ -48,12 +48,12 @@ class Task:
     context: Callable[[Digits], dict[str, Any]] = field(default=lambda digits: {})
 
 
-def _single(metric: str, query: str, answer: Callable[[Digits], str], parser: str = "answer_string") -> Task:
-    return Task({ANSWER: metric}, query, lambda digits: {ANSWER: answer(digits)}, parser)
+def _single(metric: str, query: str, answer: Callable[[Digits], str], parser: str = "answer_string") -> MegaTask:
+    return MegaTask({ANSWER: metric}, query, lambda digits: {ANSWER: answer(digits)}, parser)
 
 
-def _entries(metric: str, query: str, answer: Callable[[Digits], Any]) -> Task:
-    return Task({"parts": metric}, query, lambda digits: {"parts": answer(digits)}, "json")
+def _entries(metric: str, query: str, answer: Callable[[Digits], Any]) -> MegaTask:
+    return MegaTask({"parts": metric}, query, lambda digits: {"parts": answer(digits)}, "json")
 
 
 def _names(digits: Digits) -> list[str]:
@@ -100,7 +100,7 @@ def _story(digits: Digits) -> str:
     return f"A child writes {first}. Then the child writes {last}. The page is full of digits now."
 
 
-TASKS: dict[str, Task] = {
+TASKS: dict[str, MegaTask] = {
     # Texts.
     "digit_string": _single("exact_str_match", "Write the digits without blanks.", lambda d: "".join(map(str, d))),
     "sum_parity": _single(
@@ -117,7 +117,7 @@ TASKS: dict[str, Task] = {
     "digit_rows": _single(
         "code_result_exact_str_match",
         "Print each digit on its own line, behind as many blanks as digits before it.",
-        lambda d: "```\n" + "\n".join(" " * place + str(digit) for place, digit in enumerate(d)) + "\n```",
+        lambda d: "```\n" + "\n".join(" " * index + str(digit) for index, digit in enumerate(d)) + "\n```",
         "verbatim_answer_string",
     ),
     # Lists and sets.
@@ -160,7 +160,7 @@ TASKS: dict[str, Task] = {
     "box_dict": _entries(
         "dict_nbbox_iou_tuple_agg_jaccard", "Give the bar of the first digit.", lambda d: {"first": [_box(d[0])]}
     ),
-    "birthplace": Task(
+    "birthplace": MegaTask(
         {"location": "geo_proximity_location_dict"},
         f"The first digit is the number of a city: {', '.join(CITIES)}. Where is it?",
         lambda d: {
@@ -168,7 +168,7 @@ TASKS: dict[str, Task] = {
         },
         "json",
     ),
-    "two_fields": Task(
+    "two_fields": MegaTask(
         {"sum": "general_single_numerical_match", "largest": "exact_str_match"},
         "Give the sum and the largest digit.",
         lambda d: {"sum": str(sum(d)), "largest": str(max(d))},
@@ -197,7 +197,7 @@ TASKS: dict[str, Task] = {
     "bar_sequence": _single("nbbox_iou_sequence", "Give the bars in order.", lambda d: str([_box(x) for x in d])),
     "tagged_bar": _single("xml_nbbox_iou_single", "Give the first bar.", lambda d: _tag("box", _box(d[0]))),
     "tagged_point": _single("xml_norm_point_distance", "Give the first point.", lambda d: _tag("point", _point(d[0]))),
-    "tap_the_bar": Task(
+    "tap_the_bar": MegaTask(
         {ANSWER: "xml_norm_point_in_bbox"},
         "Tap on the bar of the first digit.",
         lambda d: {ANSWER: _tag("point", [_box(d[0])[2] / 2, 0.5])},
@@ -211,13 +211,13 @@ TASKS: dict[str, Task] = {
     "describe_chinese": _single(
         "gleu_cn", "Describe the digits in Chinese.", lambda d: f"图中的数字是{'、'.join(CHINESE[x] for x in d)}。"
     ),
-    "plan_a_walk": Task(
+    "plan_a_walk": MegaTask(
         {"plan": "symbolic_planning_test"},
         "You are in the room of the first digit. Walk through two doors.",
         lambda d: {"plan": _walk(d)},
         context=_rooms,
     ),
-    "write_a_story": Task(
+    "write_a_story": MegaTask(
         {"##output": "constrained_generation"},
         "Write a story about a child with the first digit in its first sentence. Name no other digit there.",
         lambda d: {"##output": _story(d)},
@@ -242,7 +242,7 @@ class Query:
     """One row before it is written down; `<image>` and `<video>` stand in its texts where the media belong."""
 
     name: str
-    task: Task
+    task: MegaTask
     digits: Digits
     query: str
     media: str
@@ -252,18 +252,18 @@ class Query:
 
 
 def _core(count: int, rng: np.random.Generator) -> list[Row]:
-    return [_row(place, _core_query(place, rng)) for place in range(count)]
+    return [_row(index, _core_query(index, rng)) for index in range(count)]
 
 
-def _core_query(place: int, rng: np.random.Generator) -> Query:
-    if place % CLIP_EVERY == CLIP_EVERY - 2:
+def _core_query(index: int, rng: np.random.Generator) -> Query:
+    if index % CLIP_EVERY == CLIP_EVERY - 2:
         return _clip(rng)
-    return _formatted(place // 2, rng, with_example=place % 4 == 1) if place % 2 else _plain(place // 2, rng)
+    return _formatted(index // 2, rng, with_example=index % 4 == 1) if index % 2 else _plain(index // 2, rng)
 
 
 def _single_image(count: int, rng: np.random.Generator) -> list[Row]:
     makers = (_plain, _formatted)
-    return [_row(place, makers[place % 2](place // 2, rng)) for place in range(count)]
+    return [_row(index, makers[index % 2](index // 2, rng)) for index in range(count)]
 
 
 def _plain(turn: int, rng: np.random.Generator) -> Query:
@@ -295,7 +295,7 @@ def _formatted(turn: int, rng: np.random.Generator, *, with_example: bool = Fals
     return replace(query, example=f"Example: <image>\nAnswer: {answer}", example_media=(_path(name, other),))
 
 
-def _row(place: int, query: Query) -> Row:
+def _row(index: int, query: Query) -> Row:
     task, is_plain = query.task, query.name.startswith("digits_")
     info = {
         "field_score_function": task.metrics,
@@ -303,7 +303,7 @@ def _row(place: int, query: Query) -> Row:
         "response_parse_function": task.parser,
     }
     return {
-        "id": str(place + 1),
+        "id": str(index + 1),
         "task_name": query.name,
         "task_description": query.description,
         "global_media": "[]",
@@ -321,7 +321,7 @@ def _row(place: int, query: Query) -> Row:
     }
 
 
-def _path(name: str, problem: Problem) -> str:
+def _path(name: str, problem: DigitProblem) -> str:
     """Return a path that says what is in the picture: its kind and its scans."""
     return f"data/{name}/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png"
 
@@ -336,7 +336,7 @@ def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
 def _picture(name: str) -> bytes:
     kind, *scans = name.split("-")
     buffer = io.BytesIO()
-    draw(Problem(KINDS[kind], tuple(map(int, scans)), (), 0, "", "")).save(buffer, format="PNG")
+    draw(DigitProblem(KINDS[kind], tuple(map(int, scans)), (), 0, "", "")).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

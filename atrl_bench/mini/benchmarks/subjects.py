@@ -1,4 +1,4 @@
-"""The twins of the benchmarks of many subjects: MMMU, both forms of MMMU-Pro, EMMA and EMMA-mini.
+"""Synthetic versions of the benchmarks of many subjects: MMMU, both forms of MMMU-Pro, EMMA and EMMA-mini.
 
 As in the real files, the text names its images, a question may have several of them, options may be images, and a list
 may be kept as a string.
@@ -19,7 +19,7 @@ from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, emb
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
-from atrl_bench.mini.problems import KINDS, Problem, numeric_options
+from atrl_bench.mini.problems import KINDS, DigitProblem, numeric_options
 from atrl_bench.models.prompts import LETTERS
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ MMMU_IMAGES, EMMA_IMAGES = 7, 5
 WIDEST = 9  # how far an option may be from the answer, where there are ten
 
 
-def _parts(problem: Problem) -> list[Problem]:
+def _parts(problem: DigitProblem) -> list[DigitProblem]:
     """Return the problem's digits, each as a picture of its own."""
     parts = zip(problem.scans, problem.readings, strict=True)
     return [replace(problem, kind=KINDS["sum"], scans=(scan,), readings=(digit,)) for scan, digit in parts]
 
 
-def _image_columns(pictures: Sequence[Problem], count: int, name: str) -> dict[str, Any]:
+def _image_columns(pictures: Sequence[DigitProblem], count: int, name: str) -> dict[str, Any]:
     filled = {f"image_{n}": embedded(picture, f"{name}_{n}.png") for n, picture in enumerate(pictures, start=1)}
     return {f"image_{n}": filled.get(f"image_{n}") for n in range(1, count + 1)}
 
@@ -57,9 +57,9 @@ _SUBJECTS = {"mean": "Statistics", "quarter": "Statistics", "rectangle_area": "G
 
 def _mmmu(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
+    for index in range(count):
         form = str(rng.choice(list(_MMMU_KINDS), p=[0.55, 0.15, 0.1, 0.2]))
-        problem = drawn(_MMMU_KINDS[form], place, rng)
+        problem = drawn(_MMMU_KINDS[form], index, rng)
         pictures = [problem] if form in ("choice", "open") else _parts(problem)
         marks = _names("<image {}>", len(pictures))
         options: Sequence[str] = ()
@@ -67,11 +67,11 @@ def _mmmu(count: int, rng: np.random.Generator) -> list[Row]:
         if form == "image_options":
             question, options = problem.question, marks
         elif form == "open":
-            answer = _accepted(problem.answer) if place % 2 else problem.answer
+            answer = _accepted(problem.answer) if index % 2 else problem.answer
         else:
             options = numeric_options(problem.answer, 4, rng)
             answer = LETTERS[options.index(problem.answer)]
-        name = f"validation_{_SUBJECTS.get(problem.kind.name, 'Math')}_{place + 1}"
+        name = f"validation_{_SUBJECTS.get(problem.kind.name, 'Math')}_{index + 1}"
         rows.append(
             {
                 "id": name,
@@ -100,16 +100,16 @@ _PRO_KINDS = ("sum", "product", "range", "extremes")
 _PRO_SEED = 20  # one for both forms, which hold the same problems under the same ids
 
 
-def _pro_problems(count: int) -> Iterator[tuple[str, Problem, tuple[str, ...]]]:
+def _pro_problems(count: int) -> Iterator[tuple[str, DigitProblem, tuple[str, ...]]]:
     rng = np.random.default_rng(_PRO_SEED)
-    for place in range(count):
-        problem = drawn(_PRO_KINDS, place, rng)
+    for index in range(count):
+        problem = drawn(_PRO_KINDS, index, rng)
         value = int(problem.answer)
         near = [other for other in range(max(0, value - WIDEST), value + WIDEST + 1) if other != value]
         # A few questions have fewer than ten options in the real file too.
-        wrong = rng.choice(near, size=min(len(near), 9 if place % 8 else 6), replace=False)
+        wrong = rng.choice(near, size=min(len(near), 9 if index % 8 else 6), replace=False)
         options = tuple(str(option) for option in rng.permutation([value, *wrong]))
-        yield f"test_{_SUBJECTS.get(problem.kind.name, 'Math')}_{place + 1}", problem, options
+        yield f"test_{_SUBJECTS.get(problem.kind.name, 'Math')}_{index + 1}", problem, options
 
 
 def _pro_standard(count: int, rng: np.random.Generator) -> list[Row]:
@@ -142,15 +142,15 @@ def _pro_vision(count: int, rng: np.random.Generator) -> list[Row]:
     ]
 
 
-def _page(problem: Problem, options: Sequence[str]) -> Image.Image:
+def _page(problem: DigitProblem, options: Sequence[str]) -> Image.Image:
     """Return the digits with the sign of what is asked, and below them the options in two lines."""
     picture = draw(problem, with_glyph=True)
     page = Image.new("RGB", (picture.width, picture.height + CELL // 2), (PAPER, PAPER, PAPER))
     page.paste(picture)
     pen = ImageDraw.Draw(page)
     per_line = 5
-    for place, (letter, option) in enumerate(zip(LETTERS, options, strict=False)):
-        left, line = place % per_line * (page.width // per_line), place // per_line
+    for index, (letter, option) in enumerate(zip(LETTERS, options, strict=False)):
+        left, line = index % per_line * (page.width // per_line), index // per_line
         pen.text((left + 3, picture.height + 1 + 13 * line), f"{letter} {option}", fill=(INK, INK, INK))
     return page
 
@@ -167,9 +167,9 @@ _EMMA_KINDS = {
 
 def _emma(count: int, rng: np.random.Generator, *, name: str) -> list[Row]:
     rows = []
-    for place in range(count):
-        subject = list(_EMMA_KINDS)[place % len(_EMMA_KINDS)]
-        problem = drawn(_EMMA_KINDS[subject], place // len(_EMMA_KINDS), rng)
+    for index in range(count):
+        subject = list(_EMMA_KINDS)[index % len(_EMMA_KINDS)]
+        problem = drawn(_EMMA_KINDS[subject], index // len(_EMMA_KINDS), rng)
         several = subject == "Coding" and rng.random() < 0.5
         pictures = _parts(problem) if several else [problem]
         options, answer = problem.kind.options, problem.answer
@@ -178,7 +178,7 @@ def _emma(count: int, rng: np.random.Generator, *, name: str) -> list[Row]:
             answer = LETTERS[options.index(problem.answer)]
         marks = " ".join(_names("<image_{}>", len(pictures)))
         kind = str(rng.choice(["Multiple Choice", "Multiple choice"])) if options else "Open-ended"
-        pid = f"{name}_{place + 1}"
+        pid = f"{name}_{index + 1}"
         rows.append(
             {
                 "pid": pid,
@@ -192,7 +192,7 @@ def _emma(count: int, rng: np.random.Generator, *, name: str) -> list[Row]:
                 "category": problem.kind.name,
                 "source": "handwritten digits",
                 "type": kind,
-                "context": DESCRIPTION if place % 5 == 0 else None,
+                "context": DESCRIPTION if index % 5 == 0 else None,
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""The twins of the video benchmarks: VSI-Bench, the three tracks of VideoMMMU, and MMVU, with real MP4 files."""
+"""Synthetic video benchmarks: VSI-Bench, the three tracks of VideoMMMU, and MMVU, with real MP4 files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, encoded, strings
 from atrl_bench.mini.digits import draw_scan, scans_of
-from atrl_bench.mini.problems import Problem
+from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _mp4s(scenes: dict[str, Scene]) -> Iterator[tuple[str, bytes]]:
     yield from ((path, scene.mp4()) for path, scene in scenes.items())
 
 
-def draw_options(problem: Problem, count: int, rng: np.random.Generator) -> list[str]:
+def draw_options(problem: DigitProblem, count: int, rng: np.random.Generator) -> list[str]:
     """Return `count` different answers, the right one among them, in random order."""
     answer = problem.answer
     if "," in answer:
@@ -69,15 +69,15 @@ def _vsi_scene(name: str) -> Scene:
 
 def _vsi_bench(count: int, rng: np.random.Generator) -> list[Row]:
     rows: list[Row] = []
-    for place in range(count):
-        style, question_type, kind, num_options = _QUESTIONS[place % len(_QUESTIONS)]
-        number = 2 * (place // len(_QUESTIONS)) + (style == "lingering")
+    for index in range(count):
+        style, question_type, kind, num_options = _QUESTIONS[index % len(_QUESTIONS)]
+        number = 2 * (index // len(_QUESTIONS)) + (style == "lingering")
         name = f"scene{number:04d}"
         problem = ask(_vsi_scene(name), kind, rng)
         options = draw_options(problem, num_options, rng) if num_options else []
         rows.append(
             {
-                "id": place,
+                "id": index,
                 "dataset": _DATASETS[number % 3],
                 "scene_name": name,
                 "question_type": question_type,
@@ -117,17 +117,17 @@ def _lecture(row_id: str) -> Scene:
     return _scene(2, int(row_id.rpartition("_")[2]), "passing")
 
 
-def _lecture_id(place: int) -> str:
-    return f"dev_{_SUBJECTS[place % len(_SUBJECTS)][1]}_{place + 1}"
+def _lecture_id(index: int) -> str:
+    return f"dev_{_SUBJECTS[index % len(_SUBJECTS)][1]}_{index + 1}"
 
 
 def _video_mmmu(kinds: Sequence[str]) -> Callable[[int, np.random.Generator], list[Row]]:
     def rows(count: int, rng: np.random.Generator) -> list[Row]:
         made = []
-        for place in range(count):
-            name = _lecture_id(place)
-            problem = ask(_lecture(name), kinds[place % len(kinds)], rng)
-            options = draw_options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
+        for index in range(count):
+            name = _lecture_id(index)
+            problem = ask(_lecture(name), kinds[index % len(kinds)], rng)
+            options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
             letter = LETTERS[options.index(problem.answer)]
             made.append(_lecture_row(name, problem.question, options, letter))
         return made
@@ -142,24 +142,24 @@ def _lecture_row(name: str, question: str, options: list[str], answer: str) -> R
 
 def _adaptation(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        name = _lecture_id(place)
-        wanted, words = ((0, "first"), (-1, "last"))[place % 2]
+    for index in range(count):
+        name = _lecture_id(index)
+        wanted, words = ((0, "first"), (-1, "last"))[index % 2]
         digit, scene = int(rng.integers(10)), _lecture(name)
         answer = str(scene.readings[wanted] + digit)
         question = f"<image 1> What is the sum of the digit in the picture and the {words} digit in the video?"
         problem = replace(ask(scene, "both_ends", rng), answer=answer)
         # 20 of 300 rows are open, one of them with a list whose last quote is missing; one row has no type.
-        form = "open" if place % 15 == 7 else "multiple-choice"
+        form = "open" if index % 15 == 7 else "multiple-choice"
         if form == "open":
-            accepted = f"['{answer}', '{answer}.0]" if place % 2 else answer
+            accepted = f"['{answer}', '{answer}.0]" if index % 2 else answer
             row = _lecture_row(name, question, [], accepted)
         else:
-            options = draw_options(problem, _NUM_OPTIONS[place % len(_NUM_OPTIONS)], rng)
+            options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
             row = _lecture_row(name, question, options, LETTERS[options.index(answer)])
         picture = draw_scan(int(rng.choice(scans_of(digit, "test"))), rng).convert("RGB")
         image = encoded(picture, f"{name}.png")
-        rows.append(row | {"question_type": None if place == 11 else form, "image": image})
+        rows.append(row | {"question_type": None if index == 11 else form, "image": image})
     return rows
 
 
@@ -195,16 +195,16 @@ def _mmvu_path(number: int) -> str:
 
 def _mmvu(count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
-    for place in range(count):
-        kind, path = _MMVU[place % len(_MMVU)], _mmvu_path(place // 2)
-        problem = ask(_scene(3, place // 2, "passing"), kind, rng)
-        is_choice = kind == "order" or place % 8 not in (1, 4, 6)
+    for index in range(count):
+        kind, path = _MMVU[index % len(_MMVU)], _mmvu_path(index // 2)
+        problem = ask(_scene(3, index // 2, "passing"), kind, rng)
+        is_choice = kind == "order" or index % 8 not in (1, 4, 6)
         options = draw_options(problem, 5, rng) if is_choice else []
         rows.append(
             {
-                "id": f"validation_{place}",
+                "id": f"validation_{index}",
                 "video": _MMVU_VIDEOS + path,
-                "youtube_url": f"https://www.youtube.com/watch?v={place // 2}",
+                "youtube_url": f"https://www.youtube.com/watch?v={index // 2}",
                 "question_type": "multiple-choice" if options else "open-ended",
                 "metadata": {"subject": "Mathematics", "textbook": "", "knowledge": [], "rationale": problem.steps},
                 "question": problem.question,

@@ -24,7 +24,7 @@ from atrl_bench.report.figures.drawing import (
     sheet,
 )
 from atrl_bench.report.figures.sources import Source, cell_labels, done_cells, published
-from atrl_bench.results.store import Sample
+from atrl_bench.results.records import Sample
 
 UNTYPED = "not classified"  # the judge named no kind
 MATHVISION = "mathvision_testmini"

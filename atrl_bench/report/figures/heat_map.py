@@ -43,7 +43,7 @@ def make(source: Source) -> Picture:
     with source.open_store() as store:
         prompt = prompts_of_cell(store, read.cell.key, source.run_dir, {problem_id})[problem_id]
     sample = read.samples[problem_id, repeat]
-    verdict = sample.grade.state if sample.grade else "not graded"
+    verdict = sample.verdict.state if sample.verdict else "not graded"
     label = f"{read.label}, problem {problem_id}, repeat {repeat}, {verdict}"
     return picture(read.credit[problem_id, repeat], label, sample.problem.question, prompt.images[:1])
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
 from atrl_bench.report.figures.drawing import token_text
 from atrl_bench.report.figures.sources import Source, chosen_cell
-from atrl_bench.results.store import Cell, Sample
+from atrl_bench.results.records import Sample
+from atrl_bench.results.store import Cell
 
 ANCHOR_FRACTION = 0.15  # of the tokens: the paper's threshold
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from atrl_bench.results.store import Problem
+from atrl_bench.results.records import Problem
 
 # (scores_P, weights_P) -> the number, NaN when nothing has weight. A problem that has no score comes with weight 0.
 Statistic = Callable[[np.ndarray, np.ndarray], float]

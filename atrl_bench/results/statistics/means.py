@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.results.store import Sample
+from atrl_bench.results.records import Sample
 
 
 @dataclass(frozen=True)

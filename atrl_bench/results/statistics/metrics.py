@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.statistics.bootstrap import NUM_RESAMPLES, SEED, Weighted, bootstrap
 from atrl_bench.results.statistics.composite import Maker, plain_mean
 from atrl_bench.results.statistics.means import (
@@ -31,7 +32,6 @@ from atrl_bench.results.statistics.means import (
     problem_scores,
     unanimous_or,
 )
-from atrl_bench.results.store import Problem, Sample
 
 
 @dataclass(frozen=True)

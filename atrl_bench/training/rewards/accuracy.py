@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 from atrl_bench.training.arguments import overlong_cache
 
 Reward = Callable[..., list[float]]

@@ -21,7 +21,8 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
 
 from atrl_bench.grading.extraction import extract_answer, sole_number
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 
 IN_WORDS = ("OCR", "free-form")  # the sorts whose answer may be a short last line
 CENT = Decimal("0.01")

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.grading.grade import Verdict
 from atrl_bench.grading.judge.agreement import Agreement, Disagreement, agreement, combined, opinion_places
-from atrl_bench.results.store import Grade, Problem, Response, Sample
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 OPINIONS = {
     "both": ("correct", "correct"),
@@ -32,11 +31,9 @@ def samples(*names: str, gold: dict | None = None) -> list[Sample]:
         rule = Verdict(rule_state, extracted, "fast" if name != "not read" else "symbolic", "by rule")
         opinion = Verdict(judge_state, extracted, "judge", "it says so", details={"calls": 1}) if judge_state else None
         verdict = combined(rule, opinion) if opinion else rule
-        problem = Problem(f"p{place}", "g", "How long?", "5", meta={"gold": gold or {}})
+        problem = Problem(f"p{place}", "g", "How long?", Gold("5", **(gold or {})))
         response = Response(problem.problem_id, 0, "hash", "text", 1, 0.1, False)
-        grade = Grade(
-            problem.problem_id, 0, verdict.extracted, verdict.state, verdict.grader, verdict.why, None, verdict.details
-        )
+        grade = Verdict(verdict.state, verdict.extracted, verdict.grader, verdict.why, None, verdict.details)
         made.append(Sample(problem, response, grade))
     return made
 

@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.grade import Gold, Verdict
 from atrl_bench.grading.judge import JudgeConfig, charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
 from atrl_bench.grading.scorers.charts import Drawing
+from atrl_bench.results.records import Gold, Verdict
 
 FULL = dict(CRITERIA)
 HALF = {name: most // 2 for name, most in CRITERIA.items()}

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.grading.grade import Gold, Verdict
 from atrl_bench.grading.judge import Candidate, JudgeConfig, is_in_scope
 from atrl_bench.grading.judge.prompt import judge_messages, neutralised, parse_verdict, question_digest
+from atrl_bench.results.records import Gold, Verdict
 from atrl_bench.results.store import Store
 
 CANDIDATE = Candidate("How long is AB?", Gold("5 cm"), "5")

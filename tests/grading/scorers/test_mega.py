@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.grading.grade import Gold, GradingPool
+from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE, UNAVAILABLE, mega, pack_rules
 from atrl_bench.grading.scorers.mega.literals import (
     UnreadableLiteralError,
@@ -19,6 +19,7 @@ from atrl_bench.grading.scorers.mega.literals import (
 )
 from atrl_bench.grading.scorers.mega.places import great_circle_km
 from atrl_bench.grading.scorers.mega.strings import damerau_levenshtein
+from atrl_bench.results.records import Gold
 
 SLOW = {"latex_expr_equality", "text_with_latex_expr_equality"}  # ask sympy
 PROGRAM = {"program_judge"}  # runs the answer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.grading.grade import Gold, grade
+from atrl_bench.grading.grade import grade
 from atrl_bench.grading.scorers.text import (
     anls,
     edit_distance,
@@ -20,6 +20,7 @@ from atrl_bench.grading.scorers.text import (
     similarity,
     vqa,
 )
+from atrl_bench.results.records import Gold
 
 TEXT = st.text("abcdeé 12.,'-/()", max_size=20)
 

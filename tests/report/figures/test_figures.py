@@ -24,7 +24,7 @@ from atrl_bench.report.figures import (
 from atrl_bench.report.figures.curves import bands, smoothed
 from atrl_bench.report.figures.drawing import DARK, csv_text, token_text
 from atrl_bench.report.figures.sources import Training, published, published_score
-from atrl_bench.results.store import Grade, Problem, Response, Sample
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 HOSTILE = "</text><script>alert(1)</script>$\\frac{1}{0}$\x00\x1b[31m\u202e=cmd()"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -333,8 +333,8 @@ def test_the_settings_of_a_credit_stand_in_the_order_of_their_score(drawn):
 
 
 def sample(text, *, state="wrong", extracted="9"):
-    problem = Problem("1", "1", "Find the sum of the digits.", "12")
-    grade = Grade("1", 0, extracted, state, "fast", "")
+    problem = Problem("1", "1", "Find the sum of the digits.", Gold("12"))
+    grade = Verdict(state, extracted, "fast", "")
     return Sample(problem, Response("1", 0, "", text, 1, 0.0, False), grade)
 
 

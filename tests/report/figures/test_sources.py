@@ -18,7 +18,8 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import FIGURES, draw, draw_all, figure, json_text, list_figures, summary
 from atrl_bench.report.figures.scale import TASKS
 from atrl_bench.report.figures.sources import UNTRAINED, Source, cell_labels, finished_cells, representative, run_labels
-from atrl_bench.results.store import Grade, Problem, Response, Sample, Store
+from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
 
 
@@ -165,10 +166,10 @@ def add_answers(store, model, digest, *, num_right, judge=None):
     for task in TASKS:
         spec = {"kind": "evaluation", "task": task, "limit": None, "judge": judge}
         key = store.add_cell({**spec, "model_name": model, "model_digest": digest})
-        store.add_problems(key, [Problem(f"{i}", f"{i}", "1+1?", "2") for i in range(4)])
+        store.add_problems(key, [Problem(f"{i}", f"{i}", "1+1?", Gold("2")) for i in range(4)])
         store.add_responses(key, [Response(f"{i}", 0, "", "2", 1, 0.0, False) for i in range(4)])
         states = ["correct"] * num_right + ["wrong"] * (4 - num_right)
-        store.add_grades(key, [Grade(f"{i}", 0, "2", state, "fast", "") for i, state in enumerate(states)])
+        store.add_verdicts(key, {(f"{i}", 0): Verdict(state, "2", "fast", "") for i, state in enumerate(states)})
         store.finish_cell(key, expected=4)
 
 
@@ -214,7 +215,8 @@ def test_the_ground_truth_is_of_the_rows_that_were_written(run_dir):
     for problem_id, problem in problems.items():
         asked = stored[problem_id]
         assert problem.question in asked.question
-        answer = asked.choices["ABCDE".index(asked.gold)] if asked.choices else asked.gold
+        gold = asked.gold
+        answer = gold.choices["ABCDE".index(gold.answer)] if gold.choices else gold.answer
         assert answer == problem.answer
 
 
@@ -251,8 +253,8 @@ def judge():
 
 
 def wrong(text):
-    grade = Grade("1", 0, "9", "wrong", "fast", "")
-    return Sample(Problem("1", "1", "Find the sum.", "12"), Response("1", 0, "", text, 1, 0.0, False), grade)
+    grade = Verdict("wrong", "9", "fast", "")
+    return Sample(Problem("1", "1", "Find the sum.", Gold("12")), Response("1", 0, "", text, 1, 0.0, False), grade)
 
 
 def test_a_judge_is_asked_once_about_each_error_and_kept(judge, tmp_path):

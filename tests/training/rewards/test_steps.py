@@ -146,7 +146,8 @@ def chains(tmp_path_factory):
 
 
 def test_every_chain_of_the_mini_set_earns_all_three_rewards_and_fits_a_response(chains, mini_processor):
-    from atrl_bench.grading.grade import Gold, grade
+    from atrl_bench.grading.grade import grade
+    from atrl_bench.results.records import Gold
 
     data = load_training_data("r1_vl", chains)
     assert not data.left_out

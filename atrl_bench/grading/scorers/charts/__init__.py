@@ -27,11 +27,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.grade import Gold, Verdict
 from atrl_bench.grading.scorers import Scored
 from atrl_bench.grading.scorers.charts.description import Description, InvalidDescriptionError, read_description
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
+from atrl_bench.results.records import Gold, Verdict
 from atrl_bench.sandbox import Limits, require_isolation, run_program
 
 HARNESS = Path(__file__).with_name("harness.py")

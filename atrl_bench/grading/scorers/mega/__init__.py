@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from atrl_bench.grading.grade import Gold
 from atrl_bench.grading.scorers import Scored
 from atrl_bench.grading.scorers.mega import (
     geometry,
@@ -44,6 +43,7 @@ from atrl_bench.grading.scorers.mega import (
 from atrl_bench.grading.scorers.mega.literals import UnreadableLiteralError, read_literal, unquoted
 from atrl_bench.grading.scorers.mega.responses import PARSERS, SINGLE_FIELD_PARSERS, parse_fields, raw_answer
 from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.results.records import Gold
 
 FieldMetric = Callable[[Any, Any], float | None]  # (answer, gold) -> score, or None for a field that does not count
 
