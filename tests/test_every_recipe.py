@@ -32,17 +32,16 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, tmp_path):
-    result = train_recipe(
-        name, overrides, profile=SMOKE, model=None, seed=0, workspace=folder, data_dir=None, quiet=True
-    )
-    checkpoint = Path(result["checkpoint"])
+    run_dir = RunDir.at(folder, SMOKE)
+    result = train_recipe(name, overrides, run_dir, quiet=True)
+    checkpoint = Path(result.checkpoint)
     lines = [json.loads(line) for line in (checkpoint / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     assert len(lines) >= 2
-    assert result["summary"]["num_updates"] == len(lines)
+    assert result.summary["num_updates"] == len(lines)
     assert load_recipe(checkpoint / "recipe.yaml") == load_recipe(name, **overrides)
 
-    data = RunDir.at(folder, SMOKE).provide("geoqa")
+    data = run_dir.provide("geoqa")
     texts = []
     for store_path in (tmp_path / "one.sqlite", tmp_path / "two.sqlite"):  # loaded back twice: the same numbers
         with Store.open(store_path) as store:
@@ -51,7 +50,4 @@ def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, t
             texts.append([(s.response.text, s.score) for s in store.samples(key)])
     assert texts[0] == texts[1]
     assert len(texts[0]) == 6 * SMOKE.evaluation.num_repeats
-    assert (
-        train_recipe(name, overrides, profile=SMOKE, model=None, seed=0, workspace=folder, data_dir=None, quiet=True)
-        == result
-    )
+    assert train_recipe(name, overrides, run_dir, quiet=True) == result

@@ -110,7 +110,7 @@ def compare_models(
     defaults to all that the two cells can be scored by.
     """
     differences: list[ModelDifference] = []
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         pairs = {info.name: _find_pair(store, a, b, info.name, run_dir) for info in expand(tasks)}
         for pair in pairs.values():
             differences += compare(store, pair[0].key, pair[1].key, metrics).differences

@@ -5,138 +5,125 @@ A task's line says more: its split and size, how it is scored, what it needs, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from atrl_bench.errors import UnknownNameError
-
-Entries = dict[str, Any]
-
-
-def _tables() -> Entries:
-    return _of_kind("table")
-
-
-def _ablations() -> Entries:
-    return _of_kind("ablation")
-
-
-def _figures() -> Entries:
-    from atrl_bench.report.figures import list_figures
-
-    return list_figures()
+from atrl_bench.evaluation.data import is_here
+from atrl_bench.evaluation.tasks import list_suites, list_tasks
+from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.sweep import list_sweeps, load_sweep
+from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.profiles import list_profiles, load_profile
+from atrl_bench.records import Block, Record, Rows
+from atrl_bench.report.figures import list_figures
+from atrl_bench.training.recipe import list_recipes, load_recipe
 
 
-def _of_kind(kind: str) -> Entries:
-    from atrl_bench.experiments.definition import list_tables, load_table
+@dataclass(frozen=True)
+class TaskEntry:
+    """One benchmark; `here` if this machine has its rows, `twin` if it can be generated."""
 
+    title: str
+    split: str
+    rows: int
+    metric: str
+    media: str
+    needs: list[str]
+    hub: str | None
+    here: bool
+    twin: bool
+
+
+@dataclass(frozen=True)
+class SuiteEntry:
+    """Benchmarks that are quoted by the mean of their numbers."""
+
+    title: str
+    mean_of: list[str]
+
+
+Entry = str | TaskEntry | SuiteEntry
+
+
+@dataclass(frozen=True)
+class Catalogue(Record):
+    """The names of each kind, each with what is to be said of it."""
+
+    kinds: dict[str, dict[str, Entry]]
+
+    def document(self) -> dict[str, object]:
+        """Return what `--json` prints."""
+        return dict(super().document()["kinds"])
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the kinds one below the other, a line a name."""
+        for number, (kind, entries) in enumerate(self.kinds.items()):
+            yield from ("", kind) if number else (kind,)
+            if kind == "tasks":
+                head = ("", "split", "rows", "here", "scored by; needs")
+                yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
+                yield Rows([("All run on a generated twin of the same form with --profile mini.",)])
+            else:
+                yield Rows([_row(name, entry) for name, entry in entries.items()], cut=True)
+
+
+def _row(name: str, entry: Entry) -> tuple[str, ...]:
+    if isinstance(entry, TaskEntry):
+        here = "yes" if entry.here else "no"
+        return name, entry.split, str(entry.rows), here, "; ".join([entry.metric, *entry.needs])
+    if isinstance(entry, SuiteEntry):
+        return name, f"the mean of {', '.join(part.removeprefix(f'{name}_') for part in entry.mean_of)}"
+    return name, entry
+
+
+def _tables(kind: str) -> dict[str, Entry]:
     tables = [load_table(name) for name in list_tables()]
     return {table.id: table.title for table in tables if table.kind == kind}
 
 
-def _recipes() -> Entries:
-    from atrl_bench.training.recipe import list_recipes, load_recipe
-
-    return {name: load_recipe(name).title for name in list_recipes()}
-
-
-def _sweeps() -> Entries:
-    from atrl_bench.experiments.sweep import list_sweeps, load_sweep
-
-    return {name: load_sweep(name).title for name in list_sweeps()}
-
-
-def _tasks(data_dir: Path | None = None) -> Entries:
-    from atrl_bench.evaluation.data import is_here
-    from atrl_bench.evaluation.tasks import list_suites, list_tasks
-    from atrl_bench.mini import SYNTHETIC_BENCHMARKS
-
-    benchmarks = {benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()}
-    tasks: Entries = {
-        info.name: {
-            "title": info.title,
-            "split": info.split,
-            "rows": info.num_rows,
-            "metric": info.metric,
-            "media": info.media,
-            "needs": list(info.needs),
-            "hub": info.hub_id,
-            "here": is_here(info, data_dir),
-            "twin": info.folder in benchmarks,
-        }
-        for info in list_tasks()
+def _tasks(data_dir: Path | None) -> dict[str, Entry]:
+    generated = {benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()}
+    entries: dict[str, Entry] = {
+        task.name: TaskEntry(
+            title=task.title,
+            split=task.split,
+            rows=task.num_rows,
+            metric=task.metric,
+            media=task.media,
+            needs=list(task.needs),
+            hub=task.hub_id,
+            here=is_here(task, data_dir),
+            twin=task.folder in generated,
+        )
+        for task in list_tasks()
     }
-    suites = {suite.name: {"title": suite.title, "mean_of": list(suite.tasks)} for suite in list_suites()}
-    return dict(sorted({**tasks, **suites}.items()))
+    entries |= {suite.name: SuiteEntry(suite.title, list(suite.tasks)) for suite in list_suites()}
+    return dict(sorted(entries.items()))
 
 
-def _credit() -> Entries:
-    from atrl_bench.credit import RULES
+def _credit_rules() -> dict[str, Entry]:
+    from atrl_bench.credit.rules import RULES
 
     return {name: (rule.__doc__ or "").strip().splitlines()[0] for name, rule in RULES.items()}
 
 
-def _profiles() -> Entries:
-    from atrl_bench.profiles import list_profiles, load_profile
-
-    return {name: load_profile(name).title for name in list_profiles()}
-
-
-KINDS: dict[str, Callable[[], Entries]] = {
-    "tables": _tables,
-    "ablations": _ablations,
-    "figures": _figures,
-    "recipes": _recipes,
-    "sweeps": _sweeps,
-    "tasks": _tasks,
-    "credit": _credit,
-    "profiles": _profiles,
-}
-
-
-def read(kind: str | None = None, data_dir: Path | None = None) -> dict[str, Entries]:
-    """Return the known names of `kind`, or of every kind, each with what is to be said of it.
+def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
+    """Return the names of `kind`, or of every kind, each with what is to be said of it.
 
     With `data_dir`, a task's rows are looked for there instead of among the hub's downloads.
     """
-    if kind is not None and kind not in KINDS:
-        raise UnknownNameError("kind of thing to list", kind, KINDS)
-    kinds = {name: entries for name, entries in KINDS.items() if kind in (None, name)}
-    return {name: _tasks(data_dir) if name == "tasks" else entries() for name, entries in kinds.items()}
-
-
-def text(known: dict[str, Entries]) -> str:
-    """Return the names as a person reads them, eighty columns wide."""
-    blocks = []
-    for kind, entries in known.items():
-        if kind == "tasks":
-            blocks.append(_tasks_text(entries))
-            continue
-        width = max(map(len, entries), default=0)
-        lines = [f"  {name:<{width}}  {_cut(line, 76 - width)}" for name, line in entries.items()]
-        blocks.append("\n".join([kind, *lines]))
-    return "\n\n".join(blocks)
-
-
-def _tasks_text(tasks: Entries) -> str:
-    width = max(map(len, tasks))
-    splits = max(len(task["split"]) for task in tasks.values() if "split" in task)
-    head = f"  {'':<{width}}  {'split':<{splits}} {'rows':>5}  {'here':<4}  "
-    lines = ["tasks", head + "scored by; needs"]
-    for name, task in tasks.items():
-        if "mean_of" in task:
-            others = ", ".join(part.removeprefix(f"{name}_") for part in task["mean_of"])
-            lines.append(f"  {name:<{width}}  the mean of {_cut(others, 63 - width)}")
-        else:
-            here = "yes" if task["here"] else "no"
-            said = "; ".join([task["metric"], *task["needs"]])
-            lines.append(
-                f"  {name:<{width}}  {task['split']:<{splits}} {task['rows']:>5}  {here:<4}  "
-                + _cut(said, 61 - width - splits)
-            )
-    return "\n".join([*lines, "  All run on a generated twin of the same form with --profile mini."])
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+    readers: dict[str, Callable[[], dict[str, Entry]]] = {
+        "tables": lambda: _tables("table"),
+        "ablations": lambda: _tables("ablation"),
+        "figures": lambda: dict(list_figures()),
+        "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
+        "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},
+        "tasks": lambda: _tasks(data_dir),
+        "credit": _credit_rules,
+        "profiles": lambda: {name: load_profile(name).title for name in list_profiles()},
+    }
+    if kind is not None and kind not in readers:
+        raise UnknownNameError("kind of thing to list", kind, readers)
+    return Catalogue({name: entries() for name, entries in readers.items() if kind in (None, name)})

@@ -13,19 +13,16 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.experiments.definition import RowDefinition, TableDefinition, list_ablations, load_table
+from atrl_bench.experiments.definition import RowDefinition, TableDefinition
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.training.recipe import CreditChoice
-
-if TYPE_CHECKING:
-    from atrl_bench.experiments.run import Plan
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
 SYMBOLS = {
@@ -64,39 +61,8 @@ CHOICE = ("rule", "preset")  # what a point may change beside the fields of Cred
 Setting = float | int | str | bool | None
 
 
-def ablate_plan(
-    name: str,
-    topk: str | float | None = None,
-    settings: Sequence[str] = (),
-    *,
-    profile: Profile,
-    workspace: Path | None = None,
-    rows: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    data_dir: Path | None = None,
-) -> Plan:
-    """Return the jobs of an ablation, or, with `topk` or `settings`, of these points and what they are set against.
-
-    `topk=0.15` is short for the setting `topk=0.15`, which keeps that share of the tokens by hard truncation. A setting
-    is `field=value` or `field=value,value,...`; several settings make every combination.
-    """
-    from atrl_bench.experiments.run import plan_definition, plan_table
-
-    if name not in list_ablations():
-        raise UnknownNameError("ablation", name, list_ablations(), next_step="atrl-bench list ablations")
-    given = [*([f"topk={topk}"] if topk is not None else []), *settings]
-    if not given:
-        options: dict[str, Any] = {"rows": rows, "columns": columns, "seeds": seeds, "data_dir": data_dir}
-        return plan_table(name, profile=profile, workspace=workspace, **options)
-    run_dir = RunDir.at(workspace, profile, data_dir)
-    definition, asked = with_points(with_saved_points(load_table(name), run_dir), given)
-    needed = {name for row in asked for name in (row.id, definition.baseline_of(row), row.compared_with) if name}
-    return plan_definition(definition.select(rows=rows, columns=columns), run_dir, seeds, frozenset(needed))
-
-
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
-    """Return the ablation with the points that these settings ask for, and the rows that those points are."""
+    """Return the ablation with the points that these settings make, and the rows that those points are."""
     values: dict[str, list[Setting]] = {}
     for assignment in assignments:
         name, of_name = _values(assignment)
@@ -105,13 +71,13 @@ def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tupl
                 f"{name} is set twice.", next_step=f"write --set {name}=value,value for several values"
             )
         values[name] = of_name
-    asked = []
+    points = []
     for combination in itertools.product(*values.values()):
         row = _point(definition, dict(zip(values, combination, strict=True)))
         if not any(_is_same(definition, other, row) for other in definition.rows):
             definition = definition.model_copy(update={"rows": _inserted(definition, row)})
-        asked.append(next(other for other in definition.rows if _is_same(definition, other, row)))
-    return definition, asked
+        points.append(next(other for other in definition.rows if _is_same(definition, other, row)))
+    return definition, points
 
 
 # Reading settings -----------------------------------------------------------------------------------------------------
@@ -119,16 +85,14 @@ def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tupl
 
 def _values(assignment: str) -> tuple[str, list[Setting]]:
     """Return the field's own name and its values."""
-    from atrl_bench.credit import CreditConfig
-
     name, equals, text = (part.strip() for part in assignment.partition("="))
     if not equals or not text:
         raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
     field = SYMBOLS.get(name, name)
-    known = [item.name for item in dataclasses.fields(CreditConfig)]
-    if field not in known and field not in CHOICE:
+    fields = [item.name for item in dataclasses.fields(CreditConfig)]
+    if field not in fields and field not in CHOICE:
         raise UnknownNameError(
-            "field of the credit", name, [*known, *CHOICE, *SYMBOLS], next_step="read docs/method.md"
+            "field of the credit", name, [*fields, *CHOICE, *SYMBOLS], next_step="read docs/method.md"
         )
     return field, [_value(part.strip()) for part in text.split(",")]
 
@@ -148,7 +112,7 @@ def _text(value: Setting) -> str:
 
 def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
     """Return the row that differs from the ablation's point in these fields."""
-    from atrl_bench.credit import RULES
+    from atrl_bench.credit.rules import RULES
 
     start = definition.row(definition.point or "")
     implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
@@ -160,9 +124,9 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
         _config(credit)
     except (ValueError, TypeError) as error:
-        shown = " ".join(f"{name}={_text(value)}" for name, value in changes.items())
+        settings = " ".join(f"{name}={_text(value)}" for name, value in changes.items())
         raise InvalidFileError(
-            f"--set {shown} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
+            f"--set {settings} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
         ) from None
     return RowDefinition(
         id="__".join(f"{name}_{_text(value)}" for name, value in changes.items()),
@@ -179,16 +143,14 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
 
 def _config(credit: CreditChoice) -> Any:
     """Return the settings as the credit computes with them: two choices of one config are one point."""
-    from atrl_bench.credit import CreditConfig
-
     return CreditConfig.preset(credit.preset).replace(**credit.settings)
 
 
 def _label(changes: Mapping[str, Setting]) -> str:
     if set(changes) == {"kept_fraction"}:
         return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
-    shown = [f"{PRINTED.get(name, name)}={_text(value)}" for name, value in changes.items()]
-    return ", ".join(shown if "rule" in changes else ["AT-RL", *shown])
+    settings = [f"{PRINTED.get(name, name)}={_text(value)}" for name, value in changes.items()]
+    return ", ".join(settings if "rule" in changes else ["AT-RL", *settings])
 
 
 # Placing rows ---------------------------------------------------------------------------------------------------------
@@ -216,19 +178,19 @@ def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefin
             if len(differing) == 1 and all(_is_number(of[differing[0]]) for of in (mine, theirs)):
                 of_field[differing[0]].append((theirs[differing[0]], other))
     start = definition.row(definition.point or "")
-    neighbour, run_dir = start, rows.index(start) + 1
+    neighbour, position = start, rows.index(start) + 1
     if of_field:
         field, curve = max(of_field.items(), key=lambda item: len(item[1]))
         below = [(value, other) for value, other in curve if value < mine[field]]
         if below:
             neighbour = max(below, key=lambda item: item[0])[1]
-            run_dir = rows.index(neighbour) + 1
+            position = rows.index(neighbour) + 1
         else:
             neighbour = min(curve, key=lambda item: item[0])[1]
-            run_dir = rows.index(neighbour)
+            position = rows.index(neighbour)
     other_row = neighbour.compared_with if neighbour is not start else start.id
     changes = {"group": neighbour.group, "compared_with": None if other_row == definition.baseline else other_row}
-    return (*rows[:run_dir], row.model_copy(update=changes), *rows[run_dir:])
+    return (*rows[:position], row.model_copy(update=changes), *rows[position:])
 
 
 def _is_number(value: Any) -> bool:
@@ -248,9 +210,9 @@ def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefi
 def save_points(definition: TableDefinition, run_dir: RunDir) -> None:
     """Write down which rows of the ablation are no rows of its file, so that later reports show them too."""
     added = [row.added_by.removeprefix("--set ").split(" --set ") for row in definition.rows if row.added_by]
-    known = _saved(definition, run_dir)
-    if any(point not in known for point in added):
-        content = known + [point for point in added if point not in known]
+    saved = _saved(definition, run_dir)
+    if new := [point for point in added if point not in saved]:
+        content = saved + new
         write_atomically(_path(definition, run_dir), (json.dumps(content, indent=1) + "\n").encode())
 
 

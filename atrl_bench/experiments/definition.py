@@ -28,11 +28,11 @@ NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations
 
 
-class _Settings(BaseModel):
+class _Definition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ColumnDefinition(_Settings):
+class ColumnDefinition(_Definition):
     """One benchmark under one metric; a video benchmark also at a number of frames."""
 
     id: str = Field(description="how the command line calls it")
@@ -53,7 +53,7 @@ class ColumnDefinition(_Settings):
         return f"{self.label}_{self.subscript}" if self.subscript else self.label
 
 
-class GroupDefinition(_Settings):
+class GroupDefinition(_Definition):
     """A heading over neighbouring rows, which may have a baseline of their own."""
 
     id: str
@@ -61,7 +61,7 @@ class GroupDefinition(_Settings):
     baseline: str | None = Field(None, description="the row that this group's differences are taken against")
 
 
-class RowDefinition(_Settings):
+class RowDefinition(_Definition):
     """One model of the table: the base model itself, the base model after one recipe, or a model behind an endpoint."""
 
     id: str = Field(description="how the command line calls it")
@@ -96,7 +96,7 @@ class RowDefinition(_Settings):
         return self
 
 
-class TableDefinition(_Settings):
+class TableDefinition(_Definition):
     """One table, complete."""
 
     id: str
@@ -172,8 +172,8 @@ class TableDefinition(_Settings):
             "schedule": row.schedule or self.schedule,
         }
         usual = {"credit": row.credit.rule == "uniform", "schedule": row.schedule is None}
-        known = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
-        return {name: value for name, value in fields.items() if name in known or not usual.get(name)}
+        of_recipe = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
+        return {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
         """Return the command that fills a row which only an endpoint can answer; one for each number of frames."""
@@ -255,10 +255,10 @@ def read_paper_scores(
     return scores
 
 
-def _check(path: Path, line: int, kind: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
+def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
         raise InvalidFileError(
-            f"{path}:{line}: {kind} {name!r} is not one of {', '.join(sorted(known))}.",
+            f"{path}:{line}: {kind} {name!r} is not one of {', '.join(sorted(names))}.",
             next_step=f"edit {path} at line {line}",
         )
 
@@ -281,8 +281,8 @@ def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | No
 def _pick(kind: str, items: tuple[ItemT, ...], names: Sequence[str] | None) -> tuple[ItemT, ...]:
     if names is None:
         return items
-    known = [item.id for item in items]
+    ids = [item.id for item in items]
     for name in names:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+        if name not in ids:
+            raise UnknownNameError(kind, name, ids)
     return tuple(item for item in items if item.id in names)

@@ -21,10 +21,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.escape import folded, next_lines
+from atrl_bench.evaluation.data import is_here
+from atrl_bench.evaluation.tasks import expand
+from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
+from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.results import schema
+from atrl_bench.sandbox.isolation import available_backend
+from atrl_bench.training.cost_estimate import model_shape
+from atrl_bench.training.data import describe
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import resolved_arguments
 
 State = Literal["ok", "missing", "note"]
 GB = 1e9
@@ -62,21 +76,45 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What doctor may be told beside the profile."""
+class Diagnosis(Record):
+    """What was looked at on this machine, in order, for a run folder and its profile."""
 
-    workspace: Path | None = None
-    data_dir: Path | None = None
-    judge_base_url: str | None = None
-    judge_model: str | None = None
-    judge_api_key_variable: str = "JUDGE_API_KEY"
-    online: bool = False
+    run_dir: RunDir
+    checks: tuple[Check, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the profile can run: the command ends with 1 where it cannot."""
+        return not any(check.state == "missing" for check in self.checks)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        checks = [asdict(check) for check in self.checks]
+        return {"profile": self.run_dir.profile.name, "healthy": self.is_healthy, "checks": checks}
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the checks, each with the command that mends it, and whether the profile can run."""
+        rows: list[tuple[str, ...]] = []
+        for check in self.checks:
+            rows.append(("MISSING" if check.state == "missing" else check.state, check.name, check.found))
+            rows += [("", f"-> {check.fix}")] if check.fix else []
+        yield Rows(rows, indent=0)
+        yield ""
+        name, missing = self.run_dir.profile.name, sum(check.state == "missing" for check in self.checks)
+        if missing:
+            yield f"Profile {name} lacks {missing} thing{'s' * (missing != 1)} here."
+        else:
+            yield f"Profile {name} can run here."
+            yield Command(f"atrl-bench run-table main_7b {self.run_dir.options}")
 
 
-def doctor(profile: Profile, options: Options = Options()) -> list[Check]:
-    """Return what was looked at, in order; a check that breaks is itself a finding."""
-    run_dir = RunDir.at(options.workspace, profile, options.data_dir)
-    checks: list[Check] = []
+def doctor(run_dir: RunDir, *, judge: JudgeConfig | None = None, online: bool = False) -> Diagnosis:
+    """Return what was looked at; a check that breaks is itself a finding.
+
+    Without `judge`, the run folder's is looked at; one without a model's name may serve any. With `online`, the hub is
+    asked whether it answers.
+    """
+    profile = run_dir.profile
     looks: dict[str, Callable[[], Iterator[Check]]] = {
         "Python": _python,
         "packages": _packages,
@@ -91,50 +129,15 @@ def doctor(profile: Profile, options: Options = Options()) -> list[Check]:
         "isolation of programs": _isolation,
         "base model": partial(_model, profile),
         "datasets": partial(_data, run_dir),
-        "hub": partial(_hub, profile, options.online),
-        "judge": partial(_judge, _judged_by(options, run_dir)),
+        "hub": partial(_hub, profile, online),
+        "judge": partial(_judge, judge or run_dir.judge),
         "optional tools": _tools,
     }
-    for name, look in looks.items():
-        checks += [replace(check, name=check.name or name) for check in _looked(look)]
-    return checks
+    checks = [replace(check, name=check.name or name) for name, look in looks.items() for check in _findings(look)]
+    return Diagnosis(run_dir, tuple(checks))
 
 
-def is_healthy(checks: Sequence[Check]) -> bool:
-    """Return whether the profile can run: the command ends with 1 where it cannot."""
-    return not any(check.state == "missing" for check in checks)
-
-
-def doctor_record(checks: Sequence[Check], profile: Profile) -> dict[str, Any]:
-    """Return the checks as plain values."""
-    return {
-        "profile": profile.name,
-        "healthy": is_healthy(checks),
-        "checks": [asdict(check) for check in checks],
-    }
-
-
-def doctor_text(checks: Sequence[Check], run_dir: RunDir) -> str:
-    """Return the checks as a person reads them, eighty columns wide, each with the command that mends it."""
-    profile = run_dir.profile
-    marks = {"ok": "ok", "missing": "MISSING", "note": "note"}
-    lines = []
-    for check in checks:
-        head = f"{marks[check.state]:<8}{check.name:<26} "
-        lines += folded(check.found, first=head, rest=" " * 35)
-        if check.fix:
-            lines += folded(check.fix, first=f"{'':<8}-> ", rest=" " * 11)
-    missing = sum(check.state == "missing" for check in checks)
-    lines.append("")
-    if missing:
-        lines.append(f"Profile {profile.name} lacks {missing} thing{'s' * (missing != 1)} here.")
-    else:
-        lines.append(f"Profile {profile.name} can run here.")
-        lines += next_lines(f"atrl-bench run-table main_7b {run_dir.options}")
-    return "\n".join(lines)
-
-
-def _looked(look: Callable[[], Iterator[Check]]) -> list[Check]:
+def _findings(look: Callable[[], Iterator[Check]]) -> list[Check]:
     try:
         return list(look())
     except (OSError, ValueError, subprocess.SubprocessError, AtrlBenchError) as error:
@@ -148,8 +151,6 @@ def _looked(look: Callable[[], Iterator[Check]]) -> list[Check]:
 def _python() -> Iterator[Check]:
     wanted = importlib.metadata.metadata("atrl-bench")["Requires-Python"]
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    from packaging.specifiers import SpecifierSet
-
     if platform.python_version() in SpecifierSet(wanted, prereleases=True):
         yield Check("", "ok", found)
     else:
@@ -158,8 +159,6 @@ def _python() -> Iterator[Check]:
 
 def _packages() -> Iterator[Check]:
     """Yield one check of all requirements of the package as it is installed, without its extras."""
-    from packaging.requirements import Requirement
-
     wrong, num_good = [], 0
     for line in importlib.metadata.requires("atrl-bench") or ():
         wanted = Requirement(line)
@@ -235,9 +234,9 @@ def _limits() -> Iterator[Check]:
         import resource
 
         files, processes = resource.getrlimit(resource.RLIMIT_NOFILE)[0], resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        said = [("open files", files, MIN_OPEN_FILES, "ulimit -n 4096")]
-        said += [("processes", processes, MIN_PROCESSES, "ulimit -u 4096")]
-        for name, limit, least, fix in said:
+        limits = [("open files", files, MIN_OPEN_FILES, "ulimit -n 4096")]
+        limits += [("processes", processes, MIN_PROCESSES, "ulimit -u 4096")]
+        for name, limit, least, fix in limits:
             unlimited = limit == resource.RLIM_INFINITY
             if not unlimited and limit < least:
                 yield Check(f"limit of {name}", "missing", f"{limit}; {least} are needed", fix)
@@ -264,14 +263,11 @@ def _folder(run_dir: RunDir) -> Iterator[Check]:
 
 
 def _store(run_dir: RunDir) -> Iterator[Check]:
-    from atrl_bench.results import schema
-    from atrl_bench.results.store import Store
-
     if not run_dir.store_path.is_file():
         yield Check("", "ok", f"none yet; version {schema.VERSION} will be written")
         return
     try:
-        with Store.open(run_dir.store_path, read_only=True) as store:
+        with run_dir.open_store(read_only=True) as store:
             cells, runs = store.cells(), store.runs()
     except AtrlBenchError as error:
         yield Check("", "missing", f"{error.what} {error.why}", error.next_step or "choose another with --out")
@@ -291,10 +287,6 @@ def _disk(run_dir: RunDir) -> Iterator[Check]:
 
 def _disk_gb(profile: Profile) -> tuple[float, str]:
     """Return the space a first training takes, with the download of the base model."""
-    from atrl_bench.training.cost_estimate import model_shape
-    from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import resolved_arguments
-
     if profile.generated_data:
         return MINI_DISK_GB, "a table with its checkpoints"
     needs = resolved_arguments(load_recipe("grpo"), profile)["needs"]
@@ -331,8 +323,6 @@ def _native(code: str, fix: str) -> Iterator[Check]:
 
 
 def _isolation() -> Iterator[Check]:
-    from atrl_bench.sandbox.isolation import available_backend
-
     try:
         backend = available_backend()
     except AtrlBenchError as error:
@@ -343,8 +333,6 @@ def _isolation() -> Iterator[Check]:
 
 
 def _model(profile: Profile) -> Iterator[Check]:
-    from atrl_bench.models.local import find_model
-
     try:
         yield Check("", "ok", f"{profile.model} in {find_model(profile.model).folder}")
     except MissingDataError as error:
@@ -360,10 +348,6 @@ def _data(run_dir: RunDir) -> Iterator[Check]:
     if run_dir.profile.generated_data and run_dir.given_data is None:
         yield Check("datasets", "ok", "generated on this machine when they are needed")
         return
-    from atrl_bench.evaluation.data import is_here
-    from atrl_bench.evaluation.tasks import expand
-    from atrl_bench.experiments.definition import list_tables, load_table
-
     tables = [load_table(name) for name in list_tables()]
     yield from _training_sets(dict.fromkeys(table.data for table in tables), run_dir)
     tasks = expand(list(dict.fromkeys(column.task for table in tables for column in table.columns)))
@@ -373,21 +357,19 @@ def _data(run_dir: RunDir) -> Iterator[Check]:
     if not absent:
         yield Check("datasets", "ok", found)
         return
-    by_hand = [info for info in absent if info.hub_id is None or info.shows_videos or run_dir.given_data is not None]
-    fetched = [info for info in absent if info not in by_hand]
+    manual = [info for info in absent if info.hub_id is None or info.shows_videos or run_dir.given_data is not None]
+    fetched = [info for info in absent if info not in manual]
     if fetched:
         words = f"{found}; fetched when they are needed: {', '.join(info.name for info in fetched)}"
         fix = f"hf download {fetched[0].hub_id} --repo-type dataset"
         yield Check("datasets", "missing" if _is_offline() else "note", words, fix)
-    if by_hand:
-        words = f"to be laid into --data-dir by hand: {', '.join(info.name for info in by_hand)}"
+    if manual:
+        words = f"to be laid into --data-dir by hand: {', '.join(info.name for info in manual)}"
         yield Check("datasets by hand", "note", words, "see docs/reproducing.md; then --data-dir DATA")
 
 
 def _training_sets(names: Iterable[str], run_dir: RunDir) -> Iterator[Check]:
     from huggingface_hub import constants
-
-    from atrl_bench.training.data import describe
 
     for name in names:
         described = describe(name)
@@ -400,8 +382,8 @@ def _training_sets(names: Iterable[str], run_dir: RunDir) -> Iterator[Check]:
         else:
             how = "to be laid into --data-dir by hand" if described.media else "fetched when it is needed"
             found = f"{described.hub_id} is not here" + ("" if run_dir.given_data else f"; {how}")
-            lacking: State = "missing" if run_dir.given_data or _is_offline() else "note"
-            yield Check(f"training set {name}", lacking, found, f"hf download {described.hub_id} --repo-type dataset")
+            state: State = "missing" if run_dir.given_data or _is_offline() else "note"
+            yield Check(f"training set {name}", state, found, f"hf download {described.hub_id} --repo-type dataset")
 
 
 def _is_offline() -> bool:
@@ -431,39 +413,26 @@ def _hub(profile: Profile, online: bool) -> Iterator[Check]:
         yield Check("", "note", f"{constants.ENDPOINT} answers {answer.status_code} for {url}", "hf auth login")
 
 
-def _judged_by(options: Options, run_dir: RunDir) -> Options:
-    """Return the options with the run folder's judge where they name none."""
-    judge = run_dir.judge
-    if options.judge_base_url is not None or judge is None:
-        return options
-    return replace(
-        options,
-        judge_base_url=judge.base_url,
-        judge_model=judge.model,
-        judge_api_key_variable=judge.api_key_variable,
-    )
-
-
-def _judge(options: Options) -> Iterator[Check]:
-    if options.judge_base_url is None:
+def _judge(judge: JudgeConfig | None) -> Iterator[Check]:
+    if judge is None:
         yield Check("", "ok", "none given: the rule grader alone decides, and reports say so")
         return
     import httpx
 
-    base = options.judge_base_url.rstrip("/").removesuffix("/chat/completions")
-    key = os.environ.get(options.judge_api_key_variable)
-    fix = f"start the server, or name another; its key is read from {options.judge_api_key_variable}"
+    base = judge.base_url.rstrip("/").removesuffix("/chat/completions")
+    key = os.environ.get(judge.api_key_variable)
+    fix = f"start the server, or name another; its key is read from {judge.api_key_variable}"
     try:
         answer = httpx.get(f"{base}/models", timeout=SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {})
         names = [str(item["id"]) for item in answer.raise_for_status().json()["data"]]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
         yield Check("", "missing", f"{base} does not list its models: {str(error) or type(error).__name__}", fix)
         return
-    if options.judge_model is None or options.judge_model in names:
+    if judge.model in ("", *names):
         yield Check("", "ok", f"{base} serves {', '.join(names[:5])}")
     else:
-        known = ", ".join(names[:5]) or "nothing"
-        yield Check("", "missing", f"{base} serves {known}, not {options.judge_model}", "correct --judge-model")
+        models = ", ".join(names[:5]) or "nothing"
+        yield Check("", "missing", f"{base} serves {models}, not {judge.model}", "correct --judge-model")
 
 
 def _tools() -> Iterator[Check]:

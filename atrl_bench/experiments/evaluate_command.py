@@ -1,66 +1,131 @@
-"""One model's evaluation outside any table: what `evaluate` does, and its scores as a record and as text."""
+"""One model's evaluation outside any table: what `evaluate` does, and its scores."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
+from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile
+from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
+from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
 
-if TYPE_CHECKING:
-    from atrl_bench.evaluation.tasks import Suite, Task
+MAX_NAME = 34  # columns of a terminal
+
+
+@dataclass(frozen=True)
+class ScoreInterval:
+    """A score with its error bar."""
+
+    mean: float
+    stderr: float
+    half_width_95: float
+    problems: int
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> ScoreInterval:
+        """Return an estimate's score and error bar."""
+        return cls(estimate.mean, estimate.stderr, estimate.half_width(), estimate.num_problems)
+
+    def row(self, name: str, metric: str) -> tuple[str, ...]:
+        """Return the cells of a line that says it."""
+        name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+        half_width = 100 * self.half_width_95
+        # Two groups of problems say nothing about a third.
+        interval = f"± {half_width:.2f} %" if half_width < 100 else f"%, n = {self.problems}"
+        return name, metric, f"{100 * self.mean:.2f}", interval
+
+
+@dataclass(frozen=True)
+class TaskScores(Record):
+    """Everything a cell says: its scores under every metric of its task, and what became of every row."""
+
+    task: str
+    title: str
+    metric: str
+    cell: str
+    problems: int
+    repeats: int
+    skipped: dict[str, str]
+    truncated: int
+    states: dict[str, int]
+    headline: str
+    scores: dict[str, ScoreInterval]
+    by: dict[str, dict[str, ScoreInterval]]
+    variants: dict[str, ScoreInterval]
+    judge: JudgeSummary | None
+
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """Yield the scores, their parts, and where every answer went."""
+        yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
+        for key, parts in self.by.items():
+            yield from (interval.row(f"  {key}: {value}", self.headline) for value, interval in parts.items())
+        yield from (interval.row(f"  {name}", self.headline) for name, interval in self.variants.items())
+        states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
+        yield (
+            f"  {self.problems} problems x {self.repeats}: {states}; {self.truncated} truncated; "
+            f"{len(self.skipped)} rows skipped",
+        )
+        if self.judge:
+            yield (f"  {self.judge.line}",)
+
+
+@dataclass(frozen=True)
+class SuiteScores(Record):
+    """The score of a suite: the mean of its tasks' own numbers."""
+
+    task: str
+    title: str
+    parts: list[str]
+    repeats: int
+    headline: str
+    scores: dict[str, ScoreInterval]
+
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """Yield the score and what it is the mean of."""
+        yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
+        yield (f"  the mean of {', '.join(self.parts)}",)
+
+
+@dataclass(frozen=True)
+class ModelScores(Record):
+    """The scores of one model: of each task, then of each suite."""
+
+    scores: tuple[TaskScores | SuiteScores, ...]
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what `--json` prints."""
+        return [asdict(scores) for scores in self.scores]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the scores, their intervals, and where every row went."""
+        yield Rows([row for scores in self.scores for row in scores.rows()], right=(2,), indent=0)
 
 
 def evaluate_model(
-    model: str,
-    names: Sequence[str],
-    options: EvaluationOptions,
-    *,
-    profile: Profile,
-    workspace: Path | None,
-    data_dir: Path | None,
-    quiet: bool,
-) -> list[dict[str, Any]]:
-    """Return a record for each task and each suite in `names`: scores with intervals, every row accounted for."""
-    from atrl_bench.evaluation.tasks import expand, list_suites
-    from atrl_bench.experiments.run import evaluate_into
-
-    tasks = expand(names)
-    run_dir = RunDir.at(workspace, profile, data_dir)
-    sizes = {"repeats": options.repeats, "limit": options.limit, "frames": options.frames}
-    keys: dict[str, str] = {}
-    with Store.open(run_dir.store_path) as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
-        for info in tasks:
-            keys[info.name] = evaluate_into(
-                store,
-                model,
-                info.name,
-                run_dir=run_dir,
-                run_seed=options.run_seed,
-                judge=options.judge,
-                endpoint=options.endpoint,
-                **sizes,
-            )
+    model: str, names: Sequence[str], options: EvaluationOptions, run_dir: RunDir, *, quiet: bool = False
+) -> ModelScores:
+    """Return the scores of each task and each suite in `names`, with intervals, every row accounted for."""
+    tasks, keys = expand(names), {}
+    with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
+        for task in tasks:
+            keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
             watch.num_done += 1
-        records = [task_scores(store, key, name) for name, key in keys.items()]
-        suites = [suite for suite in list_suites() if suite.name in names]
-        return records + [_suite_scores(store, suite, keys) for suite in suites]
+        of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
+        of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
+        return ModelScores((*of_tasks, *of_suites))
 
 
-def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
-    """Return everything a cell says: its scores under every metric of its task, and where each answer went."""
-    from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.grading.judge.report import judge_summary
-
+def task_scores(store: Store, key: str, task: str) -> TaskScores:
+    """Return everything a cell says."""
     info, samples = find_task(task), store.samples(key)
     statistics, by = info.code.statistics, info.code.breakdown
     num_repeats = _num_repeats(samples)
@@ -68,61 +133,52 @@ def task_scores(store: Store, key: str, task: str) -> dict[str, Any]:
     plain = ["acc@1", *([f"mean@{num_repeats}"] if num_repeats > 1 else [])]
     composite = [f"{name}@{num_repeats}" for name in statistics]
     metrics = list(dict.fromkeys([*([headline] if headline in composite else []), *plain, *composite]))
-    return {
-        "task": task,
-        "title": info.title,
-        "metric": info.metric,
-        "cell": key,
-        "problems": len({sample.problem.problem_id for sample in samples}),
-        "repeats": num_repeats,
-        "skipped": store.skipped(key),
-        "truncated": sum(sample.response.truncated for sample in samples),
-        "states": dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
-        "headline": headline,
-        "scores": {metric: _interval(score(ScoredSamples(samples, metric, statistics))) for metric in metrics},
-        "by": {by: _parts(samples, num_repeats, by)} if by else {},
-        "variants": {name: _variant(samples, num_repeats, name) for name in _given(info, samples)},
-        "judge": judge_summary(store, key),
-    }
+    return TaskScores(
+        task=task,
+        title=info.title,
+        metric=info.metric,
+        cell=key,
+        problems=len({sample.problem.problem_id for sample in samples}),
+        repeats=num_repeats,
+        skipped=store.skipped(key),
+        truncated=sum(sample.response.truncated for sample in samples),
+        states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
+        headline=headline,
+        scores={metric: ScoreInterval.of(score(ScoredSamples(samples, metric, statistics))) for metric in metrics},
+        by={by: _parts(samples, num_repeats, by)} if by else {},
+        variants={name: _variant(samples, num_repeats, name) for name in _variants(info, samples)},
+        judge=judge_summary(store, key),
+    )
 
 
-def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, dict[str, float]]:
-    return {
-        value: _interval(part) for value, part in breakdown(ScoredSamples(samples, f"mean@{num_repeats}"), by).items()
-    }
+def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, ScoreInterval]:
+    parts = breakdown(ScoredSamples(samples, f"mean@{num_repeats}"), by)
+    return {value: ScoreInterval.of(part) for value, part in parts.items()}
 
 
-def _given(info: Task, samples: Sequence[Sample]) -> list[str]:
+def _variants(info: Task, samples: Sequence[Sample]) -> list[str]:
     """Return which of the task's variants there are: some need a judge."""
     names = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
     return [name for name in info.code.variants if name in names]
 
 
-def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> dict[str, float]:
+def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:
     """Return the mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
     others = [
         replace(sample, verdict=sample.verdict._replace(score=float(sample.verdict.details.get(name, 0.0))))
         for sample in samples
         if sample.verdict is not None
     ]
-    return _interval(score(ScoredSamples(others, f"mean@{num_repeats}")))
+    return ScoreInterval.of(score(ScoredSamples(others, f"mean@{num_repeats}")))
 
 
-def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> dict[str, Any]:
-    from atrl_bench.evaluation.tasks import find_task
-
+def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteScores:
     parts = [(find_task(name), store.samples(keys[name])) for name in suite.tasks]
     num_repeats = min(_num_repeats(samples) for _, samples in parts)
     estimate = suite_score([headline_answers(info, samples, num_repeats) for info, samples in parts])
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
-    return {
-        "task": suite.name,
-        "title": suite.title,
-        "parts": list(suite.tasks),
-        "repeats": num_repeats,
-        "headline": metric,
-        "scores": {metric: _interval(estimate)},
-    }
+    scores = {metric: ScoreInterval.of(estimate)}
+    return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores)
 
 
 def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) -> ScoredSamples:
@@ -132,43 +188,3 @@ def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) ->
 
 def _num_repeats(samples: Sequence[Sample]) -> int:
     return max((sample.response.repeat for sample in samples), default=0) + 1
-
-
-def _interval(estimate: Estimate) -> dict[str, float]:
-    return {
-        "mean": estimate.mean,
-        "stderr": estimate.stderr,
-        "half_width_95": estimate.half_width(),
-        "problems": estimate.num_problems,
-    }
-
-
-# Text ---------------------------------------------------------------------------------------------------------------
-
-
-def scores_text(records: Sequence[dict[str, Any]]) -> str:
-    """Return evaluated tasks as a person reads them: the scores, their intervals, and where every row went."""
-    return "\n".join(line for record in records for line in _lines(record))
-
-
-def _lines(record: dict[str, Any]) -> list[str]:
-    lines = [_score_line(record["task"], metric, value) for metric, value in record["scores"].items()]
-    if "parts" in record:
-        return [*lines, f"  the mean of {', '.join(record['parts'])}"]
-    for key, parts in record["by"].items():
-        lines += [_score_line(f"  {key}: {value}", record["headline"], part) for value, part in parts.items()]
-    lines += [_score_line(f"  {name}", record["headline"], value) for name, value in record["variants"].items()]
-    states = ", ".join(f"{count} {state}" for state, count in sorted(record["states"].items()))
-    lines.append(
-        f"  {record['problems']} problems x {record['repeats']}: {states}; {record['truncated']} truncated; "
-        f"{len(record['skipped'])} rows skipped"
-    )
-    return [*lines, *([f"  {record['judge'].line}"] if record["judge"] else [])]
-
-
-def _score_line(name: str, metric: str, value: Mapping[str, float]) -> str:
-    name = name if len(name) <= 34 else name[:33] + "…"
-    half_width = 100 * value["half_width_95"]
-    # Two groups of problems say nothing about a third.
-    interval = f"± {half_width:.2f} %" if half_width < 100 else f"%, n = {value['problems']}"
-    return f"{name:<34} {metric:<26} {100 * value['mean']:6.2f} {interval}"

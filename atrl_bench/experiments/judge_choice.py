@@ -9,80 +9,79 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atrl_bench.digests import spec_key
-from atrl_bench.errors import InvalidFileError
-from atrl_bench.escape import folded
+from atrl_bench.evaluation.cell import GRADING_FIELDS
+from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
+from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig
+from atrl_bench.records import Block, Record
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.store import Cell, Store
+from atrl_bench.results.store import Cell
 
-if TYPE_CHECKING:
-    from atrl_bench.experiments.run_dir import RunDir
-    from atrl_bench.grading.judge.judge import JudgeConfig
-
-FILE = "judge.json"
 NOBODY = "none: the rule grader alone decides"
+KINDS = ("known right", "known wrong", "attempts to talk it round")
 
 
-def read_judge(root: Path) -> JudgeConfig | None:
-    """Return the judge that was chosen for this run folder, None where the rules alone decide."""
-    path = root / FILE
-    if not path.is_file():
-        return None
-    from pydantic import TypeAdapter
+@dataclass(frozen=True)
+class FolderJudge(Record):
+    """Who judges in a run folder, and how the judge did on its calibration set there; None where nobody asked it."""
 
-    from atrl_bench.grading.judge.judge import JudgeConfig
+    root: Path
+    judge: JudgeConfig | None = None
+    calibration: CalibrationReport | None = None
 
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        judge = TypeAdapter(JudgeConfig).validate_python(content)
-        if unknown := content.keys() - asdict(judge).keys():
-            raise ValueError(f"A judge has no field {', '.join(sorted(unknown))}.")
-    except ValueError as error:  # pydantic's are of this kind, too
-        reason = str(error).splitlines()
-        raise InvalidFileError(
-            f"{path} does not describe a judge.",
-            why=" ".join(reason[:3]),
-            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
-        ) from None
-    return judge
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {
+            "judge": asdict(self.judge) if self.judge else None,
+            "calibration": asdict(self.calibration) if self.calibration else None,
+        }
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what a person reads: who decides about what, and whether it was right where the verdict is known."""
+        if self.judge is None:
+            yield f"No judge in {self.root}: the rule grader alone decides."
+            return
+        scope = "every answer" if self.judge.scope == "all" else "every answer but option letters"
+        yield f"Judge in {self.root}: {self.judge.model} at {self.judge.base_url}"
+        yield f"It decides about {scope} that the rules cannot prove right; temperature {self.judge.temperature:g}."
+        if self.calibration is None:
+            yield "Its calibration questions have not been asked in this folder."
+            return
+        parts = (self.calibration.right, self.calibration.wrong, self.calibration.injection)
+        passed = [f"{text} {part.passed} of {part.total}" for text, part in zip(KINDS, parts, strict=True)]
+        yield f"Calibration questions passed: {', '.join(passed)}."
+        yield from (f"Objection: {text}" for text in self.calibration.objections)
 
 
-def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> dict[str, Any]:
-    """Return how this judge does on its calibration set, after writing down that it judges the folder from now on.
+def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> FolderJudge:
+    """Return what this judge said to its calibration questions, and write down that it judges the folder.
 
     Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
     """
-    from atrl_bench.grading.judge.calibration import check_calibration
-    from atrl_bench.grading.judge.judge import Judge
-
-    with Store.open(run_dir.store_path) as store:
-        report = check_calibration(Judge(judge, store), anew=True)
+    with run_dir.open_store() as store:
+        calibration = check_calibration(Judge(judge, store), anew=True)
     content = json.dumps(asdict(judge), indent=2, sort_keys=True) + "\n"
-    write_atomically(run_dir.root / FILE, content.encode())
-    return {"judge": asdict(judge), "calibration": asdict(report)}
+    write_atomically(run_dir.root / JUDGE_FILE, content.encode())
+    return FolderJudge(run_dir.root, judge, calibration)
 
 
-def drop_judge(run_dir: RunDir) -> dict[str, Any]:
+def drop_judge(run_dir: RunDir) -> FolderJudge:
     """Leave the verdicts of this folder to the rule grader alone from now on."""
-    (run_dir.root / FILE).unlink(missing_ok=True)
-    return {"judge": None, "calibration": None}
+    (run_dir.root / JUDGE_FILE).unlink(missing_ok=True)
+    return FolderJudge(run_dir.root)
 
 
-def judge_record(run_dir: RunDir) -> dict[str, Any]:
+def folder_judge(run_dir: RunDir) -> FolderJudge:
     """Return who judges in this folder, and what it said to its calibration questions here; asks nobody."""
-    from atrl_bench.grading.judge.calibration import calibration_report
-
-    if run_dir.judge is None:
-        return {"judge": None, "calibration": None}
-    report = None
-    if run_dir.store_path.is_file():
-        with Store.open(run_dir.store_path, read_only=True) as store:
-            report = calibration_report(store, run_dir.judge.identity)
-    return {"judge": asdict(run_dir.judge), "calibration": asdict(report) if report else None}
+    if run_dir.judge is None or not run_dir.store_path.is_file():
+        return FolderJudge(run_dir.root, run_dir.judge)
+    with run_dir.open_store(read_only=True) as store:
+        return FolderJudge(run_dir.root, run_dir.judge, calibration_report(store, run_dir.judge.identity))
 
 
 def judge_name(judge: JudgeConfig | None) -> str:
@@ -90,42 +89,15 @@ def judge_name(judge: JudgeConfig | None) -> str:
     return NOBODY if judge is None else f"{judge.model} at {judge.base_url}"
 
 
-def judge_text(record: dict[str, Any], run_dir: RunDir) -> str:
-    """Return who judges in this folder as a person reads it."""
-    judge, calibration_set = record["judge"], record["calibration"]
-    if judge is None:
-        return "\n".join(folded(f"No judge in {run_dir.root}: the rule grader alone decides.", rest="  "))
-    scope = "every answer" if judge["scope"] == "all" else "every answer but option letters"
-    said = [
-        f"Judge in {run_dir.root}: {judge['model']} at {judge['base_url']}",
-        f"It decides about {scope} that the rules cannot prove right; temperature {judge['temperature']:g}.",
-    ]
-    if calibration_set is None:
-        said.append("Its calibration questions have not been asked in this folder.")
-    else:
-        names = {"right": "known right", "wrong": "known wrong", "injection": "attempts to talk it round"}
-        passed = [
-            f"{text} {calibration_set[kind]['passed']} of {calibration_set[kind]['total']}"
-            for kind, text in names.items()
-        ]
-        said.append(f"Calibration questions passed: {', '.join(passed)}.")
-        said += [f"Objection: {text}" for text in calibration_set["objections"]]
-    return "\n".join(line for sentence in said for line in folded(sentence, rest="  "))
-
-
 def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None) -> list[Cell]:
     """Return the cells, and of those that grade the same answers the one of this judge, else the newest."""
-    from atrl_bench.evaluation.cell_spec import GRADING_FIELDS
+    identity = judge.identity if judge is not None else None
 
-    wanted = judge.identity if judge is not None else None
-    chosen: dict[str, Cell] = {}
+    def rank(cell: Cell) -> tuple[Any, ...]:
+        return cell.spec.get("judge") == identity, cell.created, cell.key
+
+    best: dict[str, Cell] = {}
     for cell in cells:
         answers = spec_key({name: value for name, value in cell.spec.items() if name not in GRADING_FIELDS})
-        other = chosen.get(answers)
-        if other is None or _rank(cell, wanted) > _rank(other, wanted):
-            chosen[answers] = cell
-    return list(chosen.values())
-
-
-def _rank(cell: Cell, judge: dict[str, Any] | None) -> tuple[Any, ...]:
-    return cell.spec.get("judge") == judge, cell.created, cell.key
+        best[answers] = max(best.get(answers, cell), cell, key=rank)
+    return list(best.values())

@@ -5,46 +5,75 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import Any, Self
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
-from atrl_bench.errors import MissingDataError
-from atrl_bench.escape import folded
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.store import Progress, Store
 
-EVERY_ON_TERMINAL, EVERY_ELSEWHERE = 1.0, 5.0  # seconds between two progress lines
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
+SECONDS_BETWEEN_LINES = 5.0
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
-def read_status(run_dir: RunDir) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ItemStatus:
+    """A training run or a cell: its state, and how far it is where it says so."""
+
+    kind: str
+    key: str
+    name: str
+    state: str
+    reason: str
+    done: int | None
+    total: int | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class FolderStatus(Record):
+    """Every training run and every cell of a run folder."""
+
+    folder: str
+    items: tuple[ItemStatus, ...]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield how many items are in which state, then what runs and what failed by name."""
+        counts = Counter(f"{item.kind}s {item.state}" for item in self.items)
+        yield f"{self.folder}: {', '.join(f'{n} {state}' for state, n in sorted(counts.items())) or 'empty'}"
+        rows = []
+        for item in self.items:
+            if item.state in ("running", "silent"):
+                rows.append((item.state, f"{item.name}: {item.done} of {item.total}{_left(item.seconds_left)}"))
+            elif item.state == "failed":
+                rows.append((item.state, f"{item.name}: {item.reason}"))
+        yield Rows(rows)
+
+
+def read_status(run_dir: RunDir) -> FolderStatus:
     """Return every training run and every cell of the folder with its state, how far it is and the time left."""
-    if not run_dir.store_path.is_file():
-        raise MissingDataError(
-            f"There is no result store in {run_dir.root}.", next_step=f"atrl-bench run-table main_7b {run_dir.options}"
-        )
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         items = [_item("run", run.key, run.spec, run.state, run.reason, beats) for run in store.runs()]
         items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats) for cell in store.cells()]
-    return {"folder": str(run_dir.root), "items": items}
+    return FolderStatus(str(run_dir.root), tuple(items))
 
 
 def _item(
     kind: str, key: str, spec: dict[str, Any], state: str, reason: str, beats: dict[tuple[str, str], Progress]
-) -> dict[str, Any]:
+) -> ItemStatus:
     beat = beats.get((kind, key))
     if state == "pending" and beat is not None:
         state = "running" if time.time() - beat.updated < SILENT_AFTER else "silent"
-    return {
-        "kind": kind,
-        "key": key,
-        "name": label(kind, spec),
-        "state": state,
-        "reason": reason,
-        "done": beat.done if beat else None,
-        "total": beat.total if beat else None,
-        "seconds_left": beat.seconds_left if beat and state == "running" else None,
-    }
+    done, total = (beat.done, beat.total) if beat else (None, None)
+    seconds_left = beat.seconds_left if beat and state == "running" else None
+    return ItemStatus(kind, key, label(kind, spec), state, reason, done, total, seconds_left)
 
 
 def label(kind: str, spec: dict[str, Any]) -> str:
@@ -79,24 +108,6 @@ def short_label(kind: str, spec: dict[str, Any]) -> str:
     return "+".join(words)
 
 
-def status_text(status: dict[str, Any]) -> str:
-    """Return the status as a person reads it: what runs and what failed by name, the rest as counts."""
-    items = status["items"]
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[f"{item['kind']}s {item['state']}"] = counts.get(f"{item['kind']}s {item['state']}", 0) + 1
-    said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "empty"
-    lines = folded(f"{status['folder']}: {said}", rest="  ")
-    for item in items:
-        if item["state"] in ("running", "silent"):
-            share = f"{item['done']} of {item['total']}"
-            said = f"{item['name']}: {share}{_left(item['seconds_left'])}"
-            lines += folded(said, first=f"  {item['state']:<8} ", rest=" " * 11)
-        elif item["state"] == "failed":
-            lines += folded(f"{item['name']}: {item['reason']}", first="  failed   ", rest=" " * 11)
-    return "\n".join(lines)
-
-
 def _left(seconds: float | None) -> str:
     return "" if seconds is None else f", about {duration(seconds)} left"
 
@@ -112,7 +123,7 @@ def duration(seconds: float) -> str:
 
 
 class Watch:
-    """Live progress of a running command: one line rewritten on a terminal, one line every few seconds elsewhere.
+    """Live progress of a running command: bars on a terminal, one line every few seconds elsewhere.
 
     A thread reads the heartbeats that the work writes to the store, in this process or in others.
     """
@@ -120,48 +131,75 @@ class Watch:
     def __init__(
         self, store: Store, num_jobs: int, num_workers: int = 1, *, noun: str = "rows", quiet: bool = False
     ) -> None:
-        self.store, self.num_jobs, self.num_workers, self.noun = store, num_jobs, num_workers, noun
+        self.store, self.num_jobs, self.num_workers, self.noun, self.quiet = store, num_jobs, num_workers, noun, quiet
         self.num_done = 0
-        self._live = sys.stderr.isatty()
         self._started = time.time()
-        self._stop = threading.Event()
-        self._thread = None if quiet else threading.Thread(target=self._show_until_stopped, daemon=True)
+        self._display = ExitStack()
 
     def __enter__(self) -> Self:
-        if self._thread:
-            self._thread.start()
+        if not self.quiet:
+            self._display.enter_context(self._live_bars() if sys.stderr.isatty() else self._lines())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join()
-            if self._live:
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._display.close()
 
-    def _show_until_stopped(self) -> None:
-        while not self._stop.wait(EVERY_ON_TERMINAL if self._live else EVERY_ELSEWHERE):
-            if self._live:
-                print(f"\r\033[K{self.line()[:79]}", end="", file=sys.stderr, flush=True)
-            else:
+    def _live_bars(self) -> AbstractContextManager[object]:
+        from rich.console import Console
+        from rich.live import Live
+
+        return Live(get_renderable=self.bars, console=Console(stderr=True), refresh_per_second=1, transient=True)
+
+    @contextmanager
+    def _lines(self) -> Iterator[None]:
+        stop = threading.Event()
+
+        def print_until_stopped() -> None:
+            while not stop.wait(SECONDS_BETWEEN_LINES):
                 print(self.line(), file=sys.stderr, flush=True)
+
+        thread = threading.Thread(target=print_until_stopped, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def line(self) -> str:
         """Return one line: rows done, what runs now and how far it is, the time left."""
-        recent = [beat for beat in self.store.progress() if beat.updated > self._started and beat.done < beat.total]
-        specs = {run.key: run.spec for run in self.store.runs()} | {cell.key: cell.spec for cell in self.store.cells()}
-        now = [
-            f"{short_label(beat.kind, specs[beat.key])} {beat.done}/{beat.total}"
-            for beat in recent[: self.num_workers]
-            if beat.key in specs
-        ]
-        trained = sum(beat.done / beat.total for beat in recent if beat.kind == "run")
-        return f"{self.num_done}/{self.num_jobs} {self.noun}{self._left(trained)} | {' | '.join(now) or 'starting'}"
+        beats = self._beats()
+        now = " | ".join(f"{name} {beat.done}/{beat.total}" for name, beat in self._running(beats))
+        return f"{self.num_done}/{self.num_jobs} {self.noun}{self._left(beats)} | {now or 'starting'}"
 
-    def _left(self, trained: float) -> str:
+    def bars(self) -> Grid:
+        """Return the same as bars, one for all and one for each piece of work that runs now."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        beats = self._beats()
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(
+            self.noun,
+            ProgressBar(self.num_jobs, self.num_done, width=30),
+            f"{self.num_done}/{self.num_jobs}{self._left(beats)}",
+        )
+        for name, beat in self._running(beats):
+            grid.add_row(name, ProgressBar(beat.total, beat.done, width=30), f"{beat.done}/{beat.total}")
+        return grid
+
+    def _beats(self) -> list[Progress]:
+        """Return how far everything is that has begun since this began, and is not finished."""
+        return [beat for beat in self.store.progress() if beat.updated > self._started and beat.done < beat.total]
+
+    def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
+        specs = {run.key: run.spec for run in self.store.runs()} | {cell.key: cell.spec for cell in self.store.cells()}
+        latest = beats[: self.num_workers]
+        return [(short_label(beat.kind, specs[beat.key]), beat) for beat in latest if beat.key in specs]
+
+    def _left(self, beats: Sequence[Progress]) -> str:
         # A row's time is its training's; evaluating it adds little.
-        finished = self.num_done + trained
+        finished = self.num_done + sum(beat.done / beat.total for beat in beats if beat.kind == "run")
         if not finished:
             return ""
-        seconds = (time.time() - self._started) / finished * (self.num_jobs - finished)
-        return f", about {duration(seconds)} left"
+        return _left((time.time() - self._started) / finished * (self.num_jobs - finished))

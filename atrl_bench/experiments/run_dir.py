@@ -1,4 +1,4 @@
-"""The run folder: one store, the checkpoints it speaks of, the data that was generated, the reports."""
+"""The run folder: one store, the checkpoints it speaks of, the data that was generated, the judge, the reports."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import importlib.metadata
 import json
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.judge_choice import read_judge
+from pydantic import TypeAdapter
+
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.mini import write_world
+from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
+from atrl_bench.results.store import Store
 
-if TYPE_CHECKING:
-    from atrl_bench.grading.judge.judge import JudgeConfig
-
+JUDGE_FILE = "judge.json"
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
@@ -42,15 +45,23 @@ class RunDir:
     @property
     def options(self) -> str:
         """The options that lead a command typed next to this folder; its default place needs no naming."""
-        given = f"--profile {self.profile.name}"
+        options = f"--profile {self.profile.name}"
         if self.root != Path("runs") / self.profile.name:
-            given += f" --out {self.root}"
-        return given if self.given_data is None else f"{given} --data-dir {self.given_data}"
+            options += f" --out {self.root}"
+        return options if self.given_data is None else f"{options} --data-dir {self.given_data}"
 
     @property
     def store_path(self) -> Path:
         """The result store."""
         return self.root / "store.sqlite"
+
+    def open_store(self, *, read_only: bool = False) -> Store:
+        """Return the opened result store, a new one where there is none; one that is only read has to be there."""
+        if read_only and not self.store_path.is_file():
+            raise MissingDataError(
+                f"There is no result store in {self.root}.", next_step=f"atrl-bench run-table main_7b {self.options}"
+            )
+        return Store.open(self.store_path, read_only=read_only)
 
     @property
     def checkpoints(self) -> Path:
@@ -71,8 +82,6 @@ class RunDir:
         """Write these datasets of the mini world, unless they are there or the data is not generated at all."""
         if self.given_data is not None or not self.profile.generated_data:
             return self.given_data
-        from atrl_bench.mini import write_world
-
         return write_world(self.root / "data", self.profile, folders)
 
     def with_model(self, model: str | None) -> RunDir:
@@ -84,8 +93,6 @@ class RunDir:
     @property
     def base_model(self) -> Path | str:
         """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
-        from atrl_bench.models.local import find_model
-
         try:
             return find_model(self.profile.model).folder
         except MissingDataError:
@@ -103,6 +110,26 @@ class RunDir:
     def environment(self) -> dict[str, str]:
         """Return what the numbers of this folder were last made with."""
         return {name: str(value) for name, value in recalled(self.root / "environment.json").items()}
+
+
+def read_judge(root: Path) -> JudgeConfig | None:
+    """Return the judge that was chosen for the run folder at `root`, None where the rules alone decide."""
+    path = root / JUDGE_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        judge = TypeAdapter(JudgeConfig).validate_python(content)
+        if unknown := content.keys() - asdict(judge).keys():
+            raise ValueError(f"A judge has no field {', '.join(sorted(unknown))}.")
+    except ValueError as error:  # pydantic's are of this kind, too
+        reason = str(error).splitlines()
+        raise InvalidFileError(
+            f"{path} does not describe a judge.",
+            why=" ".join(reason[:3]),
+            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
+        ) from None
+    return judge
 
 
 def recalled(path: Path) -> dict[str, Any]:

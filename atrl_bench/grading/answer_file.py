@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
+from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000
@@ -42,22 +43,22 @@ class FileSummary:
 
 
 @dataclass(frozen=True)
-class GradedFile:
+class GradedFile(Record):
     """The verdicts on a file of answers."""
 
     summary: FileSummary
     answers: tuple[GradedLine, ...]
 
-    @property
-    def text(self) -> str:
-        """The verdicts as a person reads them: a line each, the counts at the end."""
-        lines = [
-            f"{line.line:>6}  {line.state:<11}  {_short(line.extracted, 24):<24}  {_short(line.why, 31)}"
-            for line in self.answers
-        ]
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line for each answer, and the counts."""
+        yield Rows(
+            [(str(line.line), line.state, _short(line.extracted, 24), line.why) for line in self.answers],
+            right=(0,),
+            cut=True,
+        )
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.summary.states.items()))
         mean = "" if self.summary.mean is None else f", mean {100 * self.summary.mean:.2f} %"
-        return "\n".join([*lines, f"{self.summary.lines} answers: {states}{mean}"])
+        yield f"{self.summary.lines} answers: {states}{mean}"
 
 
 def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:

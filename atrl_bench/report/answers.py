@@ -7,7 +7,6 @@ a `#` and a name; the style sheet hides the rest, so a filter can be bookmarked 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from collections import Counter
@@ -17,8 +16,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.answer_credit import credit_of_cell, remembered_credit
+from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
@@ -364,18 +362,6 @@ def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
         for item in filters
         if item.count
     )
-
-
-SHADED_PROBLEMS = 2  # of a cell: each shade takes the model another forward pass
-
-
-def shade_some(store: Store, key: str, run_dir: RunDir) -> None:
-    """Compute and remember the credit of a cell's first answers, where its model and its data are here.
-
-    It is done beside the evaluation, so that a report needs no model.
-    """
-    with contextlib.suppress(MissingDataError):
-        credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
 
 
 def remembered_shades(run_dir: RunDir) -> CreditOf:

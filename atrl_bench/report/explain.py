@@ -15,11 +15,12 @@ from typing import Any
 from atrl_bench.analysis.flatten import flat
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition
+from atrl_bench.experiments.plan import Plan, cell_keys, seeds_options
 from atrl_bench.experiments.progress import duration
-from atrl_bench.experiments.run import Plan, cell_keys, read_table, seeds_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.report.table_model import Table, TableCell
+from atrl_bench.report.table_run import read_table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store
@@ -202,7 +203,7 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
     columns = [item.id for item in definition.columns]
     _check(plan, row, column)
     names = columns if column == AVERAGE else [column]
-    with Store.open(plan.run_dir.store_path) as store:
+    with plan.run_dir.open_store() as store:
         table, keys = read_table(plan, store), cell_keys(plan, store)
         run_keys = [job.run_key for job in plan.jobs if job.row.id == row and job.run_key]
         runs = [run for key in run_keys if (run := store.run(key)) is not None]

@@ -92,7 +92,7 @@ def _export(run_dir: RunDir, form: Format, target: Path) -> list[Path]:
         return [write_manifest(run_dir.root)]
     if form == "scores":
         return _write_scores(run_dir, target)
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
         path = target / f"samples.{form}"

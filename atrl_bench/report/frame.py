@@ -13,7 +13,7 @@ from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition, list_tables, load_table
-from atrl_bench.experiments.run import cell_keys, plan_definition
+from atrl_bench.experiments.plan import cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
@@ -37,7 +37,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
     import pandas as pd
 
     folder = run_dir if isinstance(run_dir, RunDir) else _run_dir(Path(run_dir))
-    with Store.open(folder.store_path, read_only=True) as store:
+    with folder.open_store(read_only=True) as store:
         names = [name for name in rendered_tables(folder.reports) if name in list_tables()]
         lines = [line for name in names for line in _lines(with_saved_points(load_table(name), folder), folder, store)]
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64"})

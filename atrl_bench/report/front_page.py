@@ -26,7 +26,7 @@ from atrl_bench.report.page import render_page
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Run
 
 OTHER_FORMS = {".md": "Markdown", ".csv": "CSV", ".tex": "LaTeX", "_document.tex": "LaTeX document", ".json": "JSON"}
 
@@ -208,7 +208,7 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
     """
     if not run_dir.store_path.is_file():
         return [], {}, 0
-    with Store.open(run_dir.store_path, read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store:
         cells = of_one_judge(store.cells(), run_dir.judge)
         runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
     states = Counter(cell.state for cell in cells)

@@ -8,12 +8,14 @@ import pytest
 
 from atrl_bench.cli import all_tables
 from atrl_bench.cli.all_tables import report_all, run_all
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.definition import list_tables
-from atrl_bench.experiments.run import Outcome
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.table_run import TableRun
 
-SMOKE = load_profile("smoke")
+SMOKE = RunDir.at(None, load_profile("smoke"))
 
 
 @pytest.fixture
@@ -28,9 +30,9 @@ def faked(monkeypatch, table, tmp_path):
             if plan in failing:
                 raise failing[plan]
             renamed = dataclasses.replace(table, id=plan)
-            return Outcome(renamed, (tmp_path / f"{plan}.html", tmp_path / f"{plan}.tex"), 1, failures)
+            return TableRun(renamed, (tmp_path / f"{plan}.html", tmp_path / f"{plan}.tex"), 1, failures)
 
-        monkeypatch.setattr(all_tables, "plan_table", lambda name, **_: name)
+        monkeypatch.setattr(all_tables, "plan_table", lambda name, run_dir, **_: name)
         monkeypatch.setattr(all_tables, "run_table", run_table)
         return asked
 
@@ -40,30 +42,31 @@ def faked(monkeypatch, table, tmp_path):
 def test_every_table_is_run_the_main_one_first(faked):
     asked = faked({}, {})
     seen = []
-    result = run_all(profile=SMOKE, on_table=lambda number, total, name: seen.append((number, total, name)))
+    result = run_all(SMOKE, on_table=lambda number, total, name: seen.append((number, total, name)))
     assert asked == ["main_7b", *(name for name in list_tables() if name != "main_7b")]
     assert seen[0] == (1, len(list_tables()), "main_7b")
     assert not result.has_failures
-    assert list(result.outcomes) == asked
+    assert [table.name for table in result.tables] == asked
 
 
 def test_a_table_that_fails_does_not_stop_the_others_and_is_named(faked):
     faked({"main_7b": MissingDataError("No GeoQA here.", next_step="fetch it"), "video": ValueError("odd")}, {})
-    result = run_all(profile=SMOKE)
-    assert set(result.outcomes) == set(list_tables()) - {"main_7b", "video"}
-    assert result.errors == {"main_7b": "No GeoQA here.", "video": "ValueError: odd"}
-    text = result.summary()
+    result = run_all(SMOKE)
+    assert {table.name for table in result.tables} == set(list_tables())
+    errors = {table.name: table.error for table in result.tables if table.rendered is None}
+    assert errors == {"main_7b": "No GeoQA here.", "video": "ValueError: odd"}
+    text = text_of(result)
     assert "Failed: main_7b: No GeoQA here." in text
     assert "The same command again does what is missing." in text
 
 
 def test_the_summary_counts_the_cells_of_each_table_and_says_where_the_pages_are(faked, tmp_path):
     faked({}, {"grpo seed 0": "out of memory"})
-    result = run_all(profile=SMOKE, tables=["grouping"])
+    result = run_all(SMOKE, tables=["grouping"])
     # Thirteen rows of five columns, of which two rows of the synthetic table cannot be measured.
-    assert result.records()[0]["cells"] == {"measured": 55, "not measured": 10}
-    assert result.records()[0]["report"] == str(tmp_path / "grouping.html")
-    lines = result.summary().splitlines()
+    assert result.document()[0]["cells"] == {"measured": 55, "not measured": 10}
+    assert result.document()[0]["report"] == str(tmp_path / "grouping.html")
+    lines = text_of(result).splitlines()
     assert lines[0].startswith("grouping ")
     assert lines[0].endswith("55 measured, 10 not measured")
     assert "Failed: grouping: grpo seed 0: out of memory" in lines
@@ -76,15 +79,15 @@ def test_a_report_of_everything_keeps_the_seeds_of_each_table(make_report, tmp_p
     run_dir = make_report(tmp_path, seeds=2, rows=("zero_shot",), columns=("geoqa_test",))
     asked = {}
 
-    def plan_table(name, *, seeds, **_):
+    def plan_table(name, run_dir, *, seeds):
         asked[name] = seeds
         raise MissingDataError("Enough is known.")
 
     monkeypatch.setattr(all_tables, "list_tables", lambda: ["main_7b"])
     monkeypatch.setattr(all_tables, "plan_table", plan_table)
     with pytest.raises(MissingDataError, match="Enough"):
-        report_all(profile=run_dir.profile, workspace=tmp_path)
+        report_all(run_dir)
     monkeypatch.setattr(all_tables, "list_tables", lambda: ["video"])
     with pytest.raises(MissingDataError, match="Enough"):
-        report_all(profile=run_dir.profile, workspace=tmp_path)
+        report_all(run_dir)
     assert asked == {"main_7b": [0, 1], "video": None}

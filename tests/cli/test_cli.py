@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from atrl_bench import __version__, cli
+from atrl_bench.cli import options
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
@@ -88,21 +89,21 @@ def test_wrong_usage_ends_with_exit_code_2_and_no_traceback(arguments, tmp_path)
 
 @pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("2,0,1", [2, 0, 1]), (" 3 , 4", [3, 4]), (None, None)])
 def test_seeds_are_different_whole_numbers(text, numbers):
-    assert cli._seeds(text) == numbers
+    assert options.seeds_of(text) == numbers
 
 
 @pytest.mark.parametrize("text", ["0,0", "-1", "1,-1", "", ",", "0,,1", "1.5"])
 def test_seeds_that_would_count_answers_twice_or_are_none_are_refused(text):
     with pytest.raises(typer.BadParameter, match="Write whole numbers, each once: 0,1,2"):
-        cli._seeds(text)
+        options.seeds_of(text)
 
 
 @pytest.mark.parametrize("text", ["", ",", " , "])
 def test_a_list_of_names_has_a_name_in_it(text):
-    assert cli._names(None) is None
-    assert cli._names("grpo, dapo,") == ["grpo", "dapo"]
+    assert options.names_of(None) is None
+    assert options.names_of("grpo, dapo,") == ["grpo", "dapo"]
     with pytest.raises(typer.BadParameter, match="names nothing"):
-        cli._names(text)
+        options.names_of(text)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_what_is_printed_fits_eighty_columns_and_breaks_no_name(arguments, tmp_p
 
 def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(monkeypatch):
     monkeypatch.setenv(PERMISSION, "0")
-    cli._allow_code(False)
+    options.allow_code(False)
     assert not is_permitted()
-    cli._allow_code(True)
+    options.allow_code(True)
     assert is_permitted()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.experiments.ablation import ablate_plan, save_points, with_points, with_saved_points
+from atrl_bench.experiments.ablation import save_points, with_points, with_saved_points
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.run import plan_table
+from atrl_bench.experiments.plan import plan_ablation, plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
@@ -108,20 +108,20 @@ def test_one_field_has_one_list_of_values():
 
 
 def test_one_point_needs_itself_and_what_it_is_set_against(tmp_path, mini_world):
-    plan = ablate_plan("hard_truncation", 0.15, profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+    plan = plan_ablation("hard_truncation", RunDir.at(tmp_path, SMOKE, mini_world), ["topk=0.15"])
     assert [job.name for job in plan.due] == ["zero_shot", "grpo seed 0", "top_15 seed 0"]
     assert len(plan.definition.rows) == 13  # the table shows all, measured or not
 
 
 def test_without_options_the_whole_ablation_is_due(tmp_path, mini_world):
-    plan = ablate_plan("bias_correction", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+    plan = plan_ablation("bias_correction", RunDir.at(tmp_path, SMOKE, mini_world))
     assert [job.row.id for job in plan.due] == ["zero_shot", "grpo", "without", "atrl"]
 
 
 def test_a_table_is_no_ablation_and_an_unknown_one_names_the_nearest():
     for name, near in [("main_7b", "Known: bias_correction"), ("hard_truncaton", "Did you mean hard_truncation")]:
         with pytest.raises(UnknownNameError, match=near):
-            ablate_plan(name, profile=SMOKE)
+            plan_ablation(name, RunDir.at(None, SMOKE))
 
 
 def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
@@ -131,7 +131,7 @@ def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
     saved = [row.label for row in with_saved_points(load_table("hard_truncation"), run_dir).rows if row.added_by]
     assert saved == ["Hard truncation (top 35%)", "AT-RL, max_neighbours=null"]
     assert with_saved_points(load_table("main_7b"), run_dir) is load_table("main_7b")
-    rows = plan_table("hard_truncation", profile=SMOKE, workspace=tmp_path, data_dir=mini_world).definition.rows
+    rows = plan_table("hard_truncation", run_dir).definition.rows
     assert len(rows) == 13 + 2
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini
     path.parent.mkdir()
     path.write_text(content)
     with pytest.raises(InvalidFileError, match=r"points.hard_truncation\.json does not list"):
-        plan_table("hard_truncation", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+        plan_table("hard_truncation", RunDir.at(tmp_path, SMOKE, mini_world))
     assert path.read_text() == content
 
 

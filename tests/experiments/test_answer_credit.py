@@ -8,7 +8,7 @@ from PIL import Image
 from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import credit_of_cell, credit_of_responses, remembered_credit
-from atrl_bench.experiments.run import evaluate_into
+from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models import local
 from atrl_bench.models.prompt import Prompt

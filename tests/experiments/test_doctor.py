@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.experiments import doctor as module
-from atrl_bench.experiments.doctor import Options, doctor, doctor_record, doctor_text, is_healthy
+from atrl_bench.experiments.doctor import Diagnosis, doctor
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 
@@ -26,26 +27,27 @@ def by_name(checks):
 def here(tmp_path_factory):
     """The checks of a healthy smoke profile, and the seconds they took."""
     started = time.monotonic()
-    checks = doctor(SMOKE, Options(workspace=tmp_path_factory.mktemp("run")))
-    return checks, time.monotonic() - started
+    diagnosis = doctor(RunDir.at(tmp_path_factory.mktemp("run"), SMOKE))
+    return diagnosis, time.monotonic() - started
 
 
 def test_a_machine_that_passes_these_tests_can_run_the_smoke_profile(here):
-    checks, seconds = here
-    assert is_healthy(checks), doctor_text(checks, RunDir.at(None, SMOKE))
-    assert by_name(checks)["METIS partitions a graph"].state == "ok"
-    assert by_name(checks)["decord decodes an MP4"].state == "ok"
+    diagnosis, seconds = here
+    assert diagnosis.is_healthy, text_of(diagnosis)
+    assert by_name(diagnosis.checks)["METIS partitions a graph"].state == "ok"
+    assert by_name(diagnosis.checks)["decord decodes an MP4"].state == "ok"
     assert seconds < 20  # five on a machine that has nothing else to do
 
 
 def test_the_text_is_eighty_columns_wide_and_ends_with_the_next_command(here):
-    text = doctor_text(here[0], RunDir.at(None, SMOKE))
+    checks = here[0].checks
+    text = text_of(Diagnosis(RunDir.at(None, SMOKE), checks))
     # A path is not broken, however long it is.
     assert all(len(line) <= 80 or len(line.split()[-1]) > 45 for line in text.splitlines())
     assert text.endswith("Next: atrl-bench run-table main_7b --profile smoke")
-    elsewhere = doctor_text(here[0], RunDir.at(Path("elsewhere"), SMOKE))
+    elsewhere = text_of(Diagnosis(RunDir.at(Path("elsewhere"), SMOKE), checks))
     assert elsewhere.endswith("\nNext: atrl-bench run-table main_7b --profile smoke --out elsewhere")
-    record = json.loads(json.dumps(doctor_record(here[0], SMOKE)))
+    record = json.loads(json.dumps(here[0].document()))
     assert record["healthy"] is True
     assert {check["state"] for check in record["checks"]} <= {"ok", "note", "missing"}
 
@@ -86,7 +88,7 @@ def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tm
 
 def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(tmp_path):
     run_dir = module.RunDir.at(tmp_path, SMOKE)
-    with Store.open(run_dir.store_path) as store:
+    with run_dir.open_store() as store:
         store.add_cell({"task": "a"})
     (check,) = module._store(run_dir)
     assert check.found.startswith("1 cells, 0 trainings")
@@ -112,7 +114,7 @@ def test_a_data_folder_without_the_benchmarks_names_them(tmp_path):
 
 
 def test_no_check_asks_a_network_unless_told_to(monkeypatch, here):
-    assert by_name(here[0])["hub"].found == "not asked (--online asks it)"
+    assert by_name(here[0].checks)["hub"].found == "not asked (--online asks it)"
 
 
 class Models(BaseHTTPRequestHandler):
@@ -130,12 +132,12 @@ def test_a_judge_is_asked_for_its_models():
     with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        (served,) = module._judge(Options(judge_base_url=url, judge_model="a-judge"))
-        (other,) = module._judge(Options(judge_base_url=url, judge_model="another"))
+        (served,) = module._judge(JudgeConfig(url, "a-judge"))
+        (other,) = module._judge(JudgeConfig(url, "another"))
         server.shutdown()
     assert (served.state, other.state) == ("ok", "missing")
     assert "serves a-judge, not another" in other.found
-    (down,) = module._judge(Options(judge_base_url=url, judge_model="a-judge"))
+    (down,) = module._judge(JudgeConfig(url, "a-judge"))
     assert down.state == "missing"
     assert "JUDGE_API_KEY" in down.fix
 
@@ -147,6 +149,6 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_
 
     monkeypatch.setattr(module, "_cpu", broken)
     monkeypatch.setattr(module, "_native", lambda code, fix: iter(()))
-    checks = by_name(doctor(SMOKE, Options(workspace=tmp_path)))
+    checks = by_name(doctor(RunDir.at(tmp_path, SMOKE)).checks)
     assert checks["CPU"].found == "could not be looked at: no such device"
     assert checks["base model"].state == "ok"

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.experiments import judge_choice
-from atrl_bench.experiments.cost_estimate import describe_plan, needs_text
+from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
-from atrl_bench.experiments.run import evaluation_keys, plan_table, run_table
-from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.plan import evaluation_keys, plan_table
+from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures.sources import Source, done_cells
-from atrl_bench.results.store import Store
+from atrl_bench.report.table_run import run_table
 
 SMOKE = load_profile("smoke")
 
@@ -27,26 +28,26 @@ def generous(messages):
     return "Correct"
 
 
-def run_dir(folder):
-    return RunDir.at(folder, SMOKE)
+def run_dir(folder, world=None):
+    return RunDir.at(folder, SMOKE, world)
 
 
 def said(folder):
-    text = judge_choice.judge_text(judge_choice.judge_record(run_dir(folder)), run_dir(folder))
+    text = text_of(judge_choice.folder_judge(run_dir(folder)))
     assert max(len(line) for line in text.splitlines() if str(folder) not in line) <= 80
     return " ".join(text.split())
 
 
 def keys(folder, world):
-    planned = plan_table("main_7b", profile=SMOKE, workspace=folder, rows=["zero_shot"], data_dir=world)
-    with Store.open(planned.run_dir.store_path) as store:
+    planned = plan_table("main_7b", run_dir(folder, world), rows=["zero_shot"])
+    with planned.run_dir.open_store() as store:
         return set(evaluation_keys(planned.jobs[0], planned, store).values())
 
 
 def test_a_folder_has_no_judge_until_one_is_chosen_and_none_after_it_is_dropped(serve, fit, tmp_path):
     assert run_dir(tmp_path).judge is None
     config = serve(answer=fit(generous)).config(scope="open")
-    record = judge_choice.choose_judge(run_dir(tmp_path), config)
+    record = judge_choice.choose_judge(run_dir(tmp_path), config).document()
     assert (record["calibration"]["right"], record["calibration"]["objections"]) == ({"passed": 15, "total": 15}, [])
     assert run_dir(tmp_path).judge == config
     text = said(tmp_path)
@@ -104,7 +105,7 @@ def test_a_judge_that_is_chosen_is_asked_at_its_address_though_one_of_its_name_a
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, why):
-    (tmp_path / judge_choice.FILE).write_text(content)
+    (tmp_path / JUDGE_FILE).write_text(content)
     with pytest.raises(InvalidFileError, match=rf"judge\.json(.|\n)*{why}(.|\n)*atrl-bench judge URL --out {tmp_path}"):
         run_dir(tmp_path)
 
@@ -113,9 +114,9 @@ def test_who_judges_changes_the_keys_of_a_tables_cells_and_where_it_is_served_do
     config = JudgeConfig("http://one/v1", "qwen")
     found = [keys(tmp_path, mini_world)]
     for judge in (config, replace(config, base_url="http://two/v1"), replace(config, model="other")):
-        (tmp_path / judge_choice.FILE).write_text(json.dumps({"base_url": judge.base_url, "model": judge.model}))
+        (tmp_path / JUDGE_FILE).write_text(json.dumps({"base_url": judge.base_url, "model": judge.model}))
         found.append(keys(tmp_path, mini_world))
-    (tmp_path / judge_choice.FILE).unlink()
+    (tmp_path / JUDGE_FILE).unlink()
     assert keys(tmp_path, mini_world) == found[0]
     assert found[1] == found[2]
     assert not found[0] & found[1]
@@ -124,11 +125,11 @@ def test_who_judges_changes_the_keys_of_a_tables_cells_and_where_it_is_served_do
 
 def test_a_plan_says_who_judges(tmp_path, mini_world):
     def line():
-        planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, rows=["grpo"], data_dir=mini_world)
-        return next(line for line in needs_text(describe_plan(planned)).splitlines() if "judge: " in line)
+        planned = plan_table("main_7b", run_dir(tmp_path, mini_world), rows=["grpo"])
+        return next(line for line in text_of(estimate_cost(planned)).splitlines() if "judge: " in line)
 
     assert line() == "  judge: none: the rule grader alone decides"
-    (tmp_path / judge_choice.FILE).write_text('{"base_url": "http://x/v1", "model": "qwen"}')
+    (tmp_path / JUDGE_FILE).write_text('{"base_url": "http://x/v1", "model": "qwen"}')
     assert line() == "  judge: qwen at http://x/v1"
 
 
@@ -142,11 +143,9 @@ def judged_endpoint(serve, fit, tmp_path):
             "seven",
             ["geoqa_test"],
             EvaluationOptions(repeats=1, limit=8, endpoint=EndpointConfig(model.url, "seven")),
-            profile=SMOKE,
-            workspace=tmp_path,
-            data_dir=None,
+            run_dir(tmp_path),
             quiet=True,
-        )[0]
+        ).scores[0]
 
     return ask, model, judge
 
@@ -158,18 +157,18 @@ def test_an_evaluation_asks_the_folders_judge_and_takes_its_own_answers_over(jud
     judge_choice.choose_judge(run_dir(tmp_path), judge.config())
     judged = ask()
     assert len(model.requests) == num_answers  # no answer is generated twice
-    assert by_rules["scores"]["acc@1"]["mean"] < 1 == judged["scores"]["acc@1"]["mean"]
-    assert judged["judge"].asked > 0
+    assert by_rules.scores["acc@1"].mean < 1 == judged.scores["acc@1"].mean
+    assert judged.judge.asked > 0
     judge_choice.drop_judge(run_dir(tmp_path))
     assert ask() == by_rules
 
 
 def test_figures_and_exports_count_answers_that_were_graded_twice_once(judged_endpoint, tmp_path):
     ask, _, judge = judged_endpoint
-    by_rules = ask()["cell"]
+    by_rules = ask().cell
     judge_choice.choose_judge(run_dir(tmp_path), judge.config())
-    judged = ask()["cell"]
-    with Store.open(run_dir(tmp_path).store_path) as store:
+    judged = ask().cell
+    with run_dir(tmp_path).open_store() as store:
         cells = store.cells(kind="evaluation", state="done")
         assert {cell.key for cell in cells} == {by_rules, judged}
         drawn = done_cells(Source(run_dir(tmp_path), task="geoqa_test"), store)
@@ -186,16 +185,16 @@ def test_figures_and_exports_count_answers_that_were_graded_twice_once(judged_en
 def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_without_work(
     serve, fit, tmp_path, mini_world
 ):
-    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"], "data_dir": mini_world}
+    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
 
     def table():
-        return run_table(plan_table("main_7b", profile=SMOKE, workspace=tmp_path, **selection), quiet=True)
+        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), quiet=True)
 
     def score(outcome):
         return outcome.table.rows[0].cells[0].estimate.mean
 
     def answers():
-        with Store.open(run_dir(tmp_path).store_path) as store:
+        with run_dir(tmp_path).open_store() as store:
             return [[sample.response.text for sample in store.samples(cell.key)] for cell in store.cells()]
 
     by_rules = table()
@@ -221,12 +220,16 @@ def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_witho
 
 @pytest.mark.slow
 def test_a_judge_that_went_away_fails_the_rows_and_costs_no_answer(serve, fit, tmp_path, mini_world):
-    planned = {"profile": SMOKE, "workspace": tmp_path, "rows": ["zero_shot"], "columns": ["geoqa_test"]}
-    run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True)
+    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
+
+    def table():
+        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), quiet=True)
+
+    table()
     server = serve(answer=fit(generous))
     judge_choice.choose_judge(run_dir(tmp_path), server.config(num_attempts=2, first_wait=0.01))
     server.close()
-    gone = run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True)
+    gone = table()
     assert list(gone.failures) == ["zero_shot"]
     judge_choice.drop_judge(run_dir(tmp_path))
-    assert run_table(plan_table("main_7b", data_dir=mini_world, **planned), quiet=True).num_done_now == 0
+    assert table().num_done_now == 0

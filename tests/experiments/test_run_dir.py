@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments import run, train_command
+from atrl_bench.experiments import train_command
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import errors
 from atrl_bench.report.figures.sources import Source
-from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
 
 
@@ -30,6 +29,18 @@ def test_the_options_name_what_is_not_the_default(tmp_path, monkeypatch, root, d
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     assert RunDir.at(root, load_profile("smoke"), data and Path(data)).options == options
+
+
+def test_a_store_that_is_only_read_has_to_be_there(tmp_path):
+    run_dir = RunDir.at(tmp_path / "new", load_profile("smoke"))
+    with pytest.raises(MissingDataError, match="no result store in") as caught:
+        run_dir.open_store(read_only=True)
+    assert caught.value.next_step == f"atrl-bench run-table main_7b --profile smoke --out {tmp_path}/new"
+    assert not run_dir.root.exists()
+    with run_dir.open_store() as store:
+        assert store.cells() == []
+    with run_dir.open_store(read_only=True) as store:
+        assert store.cells() == []
 
 
 @pytest.mark.parametrize("content", ["", '{"torch": ', "[1, 2]", "7", "\udcff"])
@@ -54,9 +65,9 @@ def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(t
 
 def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, monkeypatch):
     run_dir = RunDir.at(tmp_path, load_profile("smoke"))
-    monkeypatch.setattr(run, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
-    with Store.open(run_dir.store_path) as store:
-        found = train_command._trained(store, load_recipe("grpo"), run_dir, 0)
-    assert found["next"] == (
+    monkeypatch.setattr(train_command, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
+    with run_dir.open_store() as store:
+        trained = train_command._trained(store, load_recipe("grpo"), run_dir, 0)
+    assert trained.next == (
         f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
     )

@@ -8,7 +8,8 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.experiments.run import plan_table
+from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain
@@ -24,10 +25,8 @@ RIGHT = {"zero_shot": 4, "grpo": 9, "grpo_atrl": 10}
 def plan(tmp_path_factory, mini_world):
     """A plan of three rows and two columns whose store is filled: twelve problems, so many of them right."""
     run_dir = tmp_path_factory.mktemp("run")
-    made = plan_table(
-        "main_7b", profile=SMOKE, workspace=run_dir, rows=list(RIGHT), columns=COLUMNS, data_dir=mini_world
-    )
-    with Store.open(made.run_dir.store_path) as store:
+    made = plan_table("main_7b", RunDir.at(run_dir, SMOKE, mini_world), rows=list(RIGHT), columns=COLUMNS)
+    with made.run_dir.open_store() as store:
         for job in made.jobs:
             model = "mini"
             if job.run_spec is not None:
@@ -109,13 +108,13 @@ def test_an_average_is_explained_by_its_columns(plan):
 
 
 def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_that_fills_it(mini_world, tmp_path):
-    planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world)
+    planned = plan_table("main_7b", RunDir.at(tmp_path, SMOKE, mini_world))
     record = explain(planned, "sapo_atrl", "geoqa_test").document()
     assert record["number"]["state"] == "missing"
     assert record["row_settings"]["recipe"] == "sapo"
     command = f"atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test {planned.run_dir.options}"
     assert record["commands"] == [command]
-    seeds = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[1, 2])
+    seeds = plan_table("main_7b", RunDir.at(tmp_path, SMOKE, mini_world), seeds=[1, 2])
     command = command.replace(" --profile", " --seeds 1,2 --profile")
     explanation = explain(seeds, "sapo_atrl", "geoqa_test")
     assert explanation.commands == [command]
@@ -135,8 +134,8 @@ def test_the_text_is_eighty_columns_wide_and_its_commands_can_be_pasted(plan):
 
 
 def test_hostile_text_in_the_store_cannot_move_the_cursor(mini_world, tmp_path):
-    planned = plan_table("main_7b", profile=SMOKE, workspace=tmp_path, rows=["zero_shot", "grpo"], data_dir=mini_world)
-    with Store.open(planned.run_dir.store_path) as store:
+    planned = plan_table("main_7b", RunDir.at(tmp_path, SMOKE, mini_world), rows=["zero_shot", "grpo"])
+    with planned.run_dir.open_store() as store:
         store.fail_run(store.add_run(planned.jobs[1].run_spec), "\x1b[2Jgone")
     explanation = explain(planned, "grpo", "geoqa_test")
     assert explanation.document()["number"]["reason"] == "\x1b[2Jgone"

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem, without_images
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.experiments.evaluate_command import scores_text, task_scores
+from atrl_bench.experiments.evaluate_command import ModelScores, task_scores
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Response
 from atrl_bench.results.store import Store
@@ -163,11 +164,11 @@ def test_the_official_variant_is_reported_beside_the_score_and_each_type_by_itse
         verdicts = [grade(answer, CHART.gold(row)) for row, answer in zip(rows, answers, strict=True)]
         store.add_verdicts(key, {(str(n), 0): verdict for n, verdict in enumerate(verdicts)})
         record = task_scores(store, key, info.name)
-    assert record["scores"]["acc@1"]["mean"] == pytest.approx(1 / 3)
-    assert record["variants"]["official"]["mean"] == pytest.approx((0.75 + 1) / 3)
-    by_type = record["by"]["Question Type"]
-    assert {name: part["mean"] for name, part in by_type.items()} == {"Fact Checking": 0, "Factoid": 0.5}
-    assert "official" in scores_text([record])
+    assert record.scores["acc@1"].mean == pytest.approx(1 / 3)
+    assert record.variants["official"].mean == pytest.approx((0.75 + 1) / 3)
+    by_type = record.by["Question Type"]
+    assert {name: part.mean for name, part in by_type.items()} == {"Fact Checking": 0, "Factoid": 0.5}
+    assert "official" in text_of(ModelScores((record,)))
 
 
 # TextVQA and InfoVQA ----------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from atrl_bench.report.figures.drawing import (
 )
 from atrl_bench.report.figures.sources import Source, cell_labels, done_cells, published
 from atrl_bench.results.records import Sample
-from atrl_bench.results.store import Store
 
 UNTYPED = "not classified"  # the judge named no kind
 MATHVISION = "mathvision_testmini"
@@ -70,7 +69,7 @@ def breakdown(method: str, samples: Sequence[Sample], types: Mapping[int, str]) 
 def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], str]:
     """Return the kind of each error by its identity, and who says so."""
     if source.judge is not None:
-        with Store.open(source.run_dir.store_path) as store:
+        with source.run_dir.open_store() as store:
             named = types_by_judge(errors, source.judge, store)
         return {id(e): name or UNTYPED for e, name in zip(errors, named, strict=True)}, source.judge.model
     if source.task != MATHVISION or source.run_dir.given_data or not source.run_dir.profile.generated_data:

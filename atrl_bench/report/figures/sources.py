@@ -50,9 +50,7 @@ class Source:
 
     def open_store(self) -> Store:
         """Return the run folder's store, to be read."""
-        if not self.run_dir.store_path.is_file():
-            raise self.missing(f"There is no result store in {self.run_dir.root}.")
-        return Store.open(self.run_dir.store_path, read_only=True)
+        return self.run_dir.open_store(read_only=True)
 
 
 @dataclass(frozen=True)

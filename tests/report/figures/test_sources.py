@@ -11,7 +11,7 @@ import pytest
 from atrl_bench.analysis.error_types import error_messages, types_by_judge
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.experiments.run import evaluate_into
+from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini.ground_truth import mathvision_problems

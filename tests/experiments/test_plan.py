@@ -6,23 +6,41 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
-from atrl_bench.experiments import run
-from atrl_bench.experiments.cost_estimate import all_text, describe_all, describe_plan, needs_text
+from atrl_bench.experiments import jobs, run
+from atrl_bench.experiments.cost_estimate import estimate_all, estimate_cost
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
-from atrl_bench.experiments.run import Evaluation, cell_keys, evaluation_keys, job_cells, plan_table, run_table
+from atrl_bench.experiments.plan import (
+    Evaluation,
+    cell_keys,
+    evaluation_keys,
+    job_cells,
+    obstacle,
+    plan_ablation,
+    plan_table,
+)
+from atrl_bench.experiments.run import run_plan
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
+from atrl_bench.report.table_run import read_table
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 ROWS = ["zero_shot", "grpo", "grpo_atrl"]
 
 
-def plan(tmp_path, world, **options):
-    options = {"rows": ROWS, "profile": SMOKE, "data_dir": world, **options}
-    return plan_table("main_7b", workspace=tmp_path, **options)
+def smoke(folder, world=None):
+    return RunDir.at(folder, SMOKE, world)
+
+
+def paper(folder):
+    return RunDir.at(folder, PAPER)
+
+
+def plan(tmp_path, world, profile=SMOKE, **options):
+    return plan_table("main_7b", RunDir.at(tmp_path, profile, world), **{"rows": ROWS, **options})
 
 
 def test_the_base_model_is_evaluated_once_and_every_recipe_trained_once_a_seed(tmp_path, mini_world):
@@ -31,9 +49,7 @@ def test_the_base_model_is_evaluated_once_and_every_recipe_trained_once_a_seed(t
 
 
 def test_rows_that_cannot_be_measured_have_no_job(tmp_path, mini_world):
-    planned = plan_table(
-        "scale_32b", profile=PAPER, workspace=tmp_path, data_dir=mini_world, rows=["instruct", "gpt_4o"]
-    )
+    planned = plan_table("scale_32b", RunDir.at(tmp_path, PAPER, mini_world), rows=["instruct", "gpt_4o"])
     assert [job.name for job in planned.jobs] == ["instruct"]
 
 
@@ -51,7 +67,7 @@ def test_credit_seed_and_profile_each_change_the_key_of_a_training(tmp_path, min
 
 def test_only_cells_whose_checkpoint_exists_have_a_key(tmp_path, mini_world):
     planned = plan(tmp_path, mini_world)
-    with Store.open(planned.run_dir.store_path) as store:
+    with planned.run_dir.open_store() as store:
         assert {row for row, _ in cell_keys(planned, store)} == {"zero_shot"}
 
 
@@ -68,12 +84,12 @@ def test_a_data_folder_that_is_not_there_is_an_error_before_anything_runs(tmp_pa
 
 
 def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
-    needs = describe_plan(plan_table("main_7b", profile=PAPER, workspace=tmp_path))
-    assert len(needs["jobs"]) == 13
-    assert len(needs["cells"]) == 65
+    cost = estimate_cost(plan_table("main_7b", paper(tmp_path)))
+    assert len(cost.jobs) == 13
+    assert len(cost.cells) == 65
     # MathVerse: 3,940 rows, eight answers each.
-    assert {cell["samples"] for cell in needs["cells"] if cell["column"] == "mathverse_testmini"} == {31_520}
-    text = needs_text(needs)
+    assert {cell.samples for cell in cost.cells if cell.column == "mathverse_testmini"} == {31_520}
+    text = text_of(cost)
     assert "GPUs of" in text
     assert max(map(len, text.split("Evaluations")[0].splitlines()[1:])) <= 80
 
@@ -91,15 +107,15 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     ],
 )
 def test_the_next_command_of_a_plan_is_about_the_same_rows_columns_and_seeds(table, chosen, options, tmp_path):
-    planned = plan_table(table, profile=PAPER, workspace=tmp_path, **chosen)
+    planned = plan_table(table, paper(tmp_path), **chosen)
     command = f"atrl-bench run-table {table} {options}--profile paper --out {tmp_path}"
-    assert describe_plan(planned)["next"] == command
+    assert estimate_cost(planned).next == command
 
 
 def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path):
     def following(seeds):
-        plans = [plan_table(name, profile=PAPER, workspace=tmp_path, seeds=seeds) for name in ("main_7b", "grouping")]
-        return describe_all(plans)["next"]
+        plans = [plan_table(name, paper(tmp_path), seeds=seeds) for name in ("main_7b", "grouping")]
+        return estimate_all(plans).next
 
     assert following(None) == f"atrl-bench run-table all --profile paper --out {tmp_path}"
     assert following([0]) == f"atrl-bench run-table all --seeds 0 --profile paper --out {tmp_path}"
@@ -108,23 +124,23 @@ def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path)
 
 def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
     planned = plan(tmp_path, mini_world, rows=["grpo"])
-    with Store.open(planned.run_dir.store_path) as store:
+    with planned.run_dir.open_store() as store:
         store.add_run(planned.jobs[0].run_spec)
         store.finish_run(planned.jobs[0].run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})
-    needs = describe_plan(planned)
-    assert needs["jobs"][0]["training"] == "done"
-    assert {cell["state"] for cell in needs["cells"]} == {"to do"}
+    cost = estimate_cost(planned)
+    assert cost.jobs[0].training == "done"
+    assert {cell.state for cell in cost.cells} == {"to do"}
 
 
 def test_what_two_tables_share_is_planned_once(tmp_path):
     """Bias correction trains three rows on GeoQA-8K; a second look at the same table finds nothing new to do."""
-    once, again = (plan_table("bias_correction", profile=PAPER, workspace=tmp_path) for _ in range(2))
-    needs = describe_all([once, again])
-    assert [(table["trainings"], table["cells"]) for table in needs["tables"]] == [(3, 4), (0, 0)]
+    once, again = (plan_table("bias_correction", paper(tmp_path)) for _ in range(2))
+    cost = estimate_all([once, again])
+    assert [(table.trainings, table.cells) for table in cost.tables] == [(3, 4), (0, 0)]
     # 3,940 rows of MathVerse, eight answers each, for four rows of the table.
-    assert needs["together"]["answers"] == 4 * 31_520
-    assert needs["together"]["gpu_hours"] > 0
-    lines = all_text(needs).splitlines()
+    assert cost.together["answers"] == 4 * 31_520
+    assert cost.together["gpu_hours"] > 0
+    lines = text_of(cost).splitlines()
     assert [line.split()[:3] for line in lines if line.startswith("bias")] == [
         ["bias_correction", "3", "4"],
         ["bias_correction", "0", "0"],
@@ -144,25 +160,29 @@ def test_a_failure_without_a_text_is_reported_by_its_type():
 def counted(monkeypatch):
     """Carry jobs out in this process, by writing down what they are and nothing else."""
     done = []
-    monkeypatch.setattr(run, "_carry_out_all", lambda pending, *_, **__: done.extend(pending) or {})
-    monkeypatch.setattr(run, "_look_for_overlap", lambda plan: None)
+
+    def write_down(_, pending, num_workers):
+        done.extend(pending)
+        return [(job, None) for job in pending]
+
+    monkeypatch.setattr(run, "side_by_side", write_down)
     return done
 
 
 def test_a_suite_is_answered_task_by_task_and_a_video_at_each_number_of_frames(tmp_path):
-    plan_of_scale = plan_table("scale_32b", profile=PAPER, workspace=tmp_path, columns=["mmmu_pro"], rows=["instruct"])
+    plan_of_scale = plan_table("scale_32b", paper(tmp_path), columns=["mmmu_pro"], rows=["instruct"])
     assert plan_of_scale.jobs[0].evaluations == (
         Evaluation("mmmu_pro_standard", None),
         Evaluation("mmmu_pro_vision", None),
     )
-    plan_of_video = plan_table("video", profile=PAPER, workspace=tmp_path, columns=["vsi_16", "vsi_64"])
+    plan_of_video = plan_table("video", paper(tmp_path), columns=["vsi_16", "vsi_64"])
     assert plan_of_video.jobs[0].evaluations == (Evaluation("vsi_bench", 16), Evaluation("vsi_bench", 64))
 
 
 def test_a_suites_column_has_the_keys_of_all_its_parts_and_frames_change_a_key(tmp_path):
-    planned = plan_table("scale_32b", profile=SMOKE, workspace=tmp_path, columns=["mmmu_pro"], rows=["instruct"])
-    videos = plan_table("video", profile=SMOKE, workspace=tmp_path, columns=["mmvu_16", "mmvu_32"])
-    with Store.open(planned.run_dir.store_path) as store:
+    planned = plan_table("scale_32b", smoke(tmp_path), columns=["mmmu_pro"], rows=["instruct"])
+    videos = plan_table("video", smoke(tmp_path), columns=["mmvu_16", "mmvu_32"])
+    with planned.run_dir.open_store() as store:
         job = planned.jobs[0]
         assert job_cells(job, planned, store) == {"mmmu_pro": tuple(evaluation_keys(job, planned, store).values())}
         assert len(set(evaluation_keys(job, planned, store).values())) == 2
@@ -171,31 +191,29 @@ def test_a_suites_column_has_the_keys_of_all_its_parts_and_frames_change_a_key(t
 
 def test_a_row_has_its_own_base_model_and_the_mini_model_stands_for_every_one(tmp_path, mini_world):
     rows = ["zero_shot_7b", "zero_shot_3b", "grpo_7b", "grpo_3b"]
-    models = [job.model for job in plan_table("cross_dataset", profile=PAPER, workspace=tmp_path, rows=rows).jobs]
+    models = [job.model for job in plan_table("cross_dataset", paper(tmp_path), rows=rows).jobs]
     assert models == ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct"] * 2
-    jobs = plan_table("cross_dataset", profile=SMOKE, workspace=tmp_path, rows=rows, data_dir=mini_world).jobs
+    jobs = plan_table("cross_dataset", smoke(tmp_path, mini_world), rows=rows).jobs
     assert [job.model for job in jobs] == ["mini"] * 4
     assert jobs[2].run_key != jobs[3].run_key  # trained on other data
 
 
 def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, mini_world, counted):
     rows = ["zero_shot_7b", "zero_shot_3b"]
-    planned = plan_table("cross_dataset", profile=SMOKE, workspace=tmp_path, rows=rows, data_dir=mini_world)
-    run_table(planned)
+    planned = plan_table("cross_dataset", smoke(tmp_path, mini_world), rows=rows)
+    run_plan(planned)
     assert [job.row.id for job in counted] == ["zero_shot_7b"]
 
 
 def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
-    from atrl_bench.experiments.ablation import ablate_plan
-
-    run_table(ablate_plan("hard_truncation", 0.35, profile=SMOKE, workspace=tmp_path, data_dir=mini_world))
+    run_plan(plan_ablation("hard_truncation", smoke(tmp_path, mini_world), ["topk=0.35"]))
     assert [job.row.label for job in counted] == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
     assert (tmp_path / "points" / "hard_truncation.json").is_file()
 
 
 def test_a_table_says_how_often_its_rows_are_trained_unless_the_command_does(tmp_path, mini_world):
     def seeds(**options):
-        return plan_table("grouping", profile=SMOKE, workspace=tmp_path, data_dir=mini_world, **options).seeds
+        return plan_table("grouping", smoke(tmp_path, mini_world), **options).seeds
 
     assert seeds() == (0, 1, 2)
     assert seeds(seeds=[5]) == (5,)
@@ -203,7 +221,7 @@ def test_a_table_says_how_often_its_rows_are_trained_unless_the_command_does(tmp
 
 def test_tables_share_the_trainings_they_have_in_common(tmp_path, mini_world):
     def trainings(name: str) -> set[str]:
-        jobs = plan_table(name, profile=SMOKE, workspace=tmp_path, data_dir=mini_world, seeds=[0]).jobs
+        jobs = plan_table(name, smoke(tmp_path, mini_world), seeds=[0]).jobs
         return {job.run_key for job in jobs if job.run_key}
 
     assert len(trainings("kl_free") & trainings("hard_truncation") & trainings("grouping")) == 1  # GRPO + AT-RL
@@ -220,24 +238,24 @@ def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_answered(tmp
         if task == "geoqa_test":
             raise MissingDataError("no GeoQA")
 
-    monkeypatch.setattr(run, "evaluate_into", evaluate_into)
+    monkeypatch.setattr(jobs, "evaluate_into", evaluate_into)
     planned = plan(tmp_path, mini_world, rows=["zero_shot"])
     with pytest.raises(MissingDataError, match="no GeoQA"):
-        run.carry_out(planned.jobs[0], planned.run_dir)
+        jobs.carry_out(planned.jobs[0], planned.run_dir)
     assert asked == [column.task for column in load_table("main_7b").columns]
 
 
 def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failure(tmp_path, monkeypatch):
     monkeypatch.delenv("ATRL_BENCH_ALLOW_CODE", raising=False)
-    run.lacking.cache_clear()
-    monkeypatch.setattr(run, "evaluate_into", lambda *_, **__: pytest.fail("it was asked"))
+    obstacle.cache_clear()
+    monkeypatch.setattr(jobs, "evaluate_into", lambda *_, **__: pytest.fail("it was asked"))
     columns = ["chartmimic"]
-    planned = plan_table("scale_32b", profile=SMOKE, workspace=tmp_path, rows=["instruct"], columns=columns)
-    run.carry_out(planned.jobs[0], planned.run_dir)
-    with Store.open(planned.run_dir.store_path) as store:
-        assert run._is_done(planned.jobs[0], planned, store)
-        cell = run.read_table(planned, store).rows[0].cells[0]
-    run.lacking.cache_clear()
+    planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct"], columns=columns)
+    jobs.carry_out(planned.jobs[0], planned.run_dir)
+    with planned.run_dir.open_store() as store:
+        assert run.is_done(planned.jobs[0], planned, store)
+        cell = read_table(planned, store).rows[0].cells[0]
+    obstacle.cache_clear()
     assert cell.state == "not measured"
     assert cell.reason == (
         "Programs written by models are not allowed to run. Give run-table, ablate or evaluate --allow-code, or set "
@@ -272,14 +290,12 @@ def served():
 
 
 def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(tmp_path, served):
-    planned = plan_table(
-        "scale_32b", profile=SMOKE, workspace=tmp_path, rows=["instruct", "gpt_4o"], columns=["textvqa", "infovqa"]
-    )
+    planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct", "gpt_4o"], columns=["textvqa", "infovqa"])
     assert [job.row.id for job in planned.jobs] == ["instruct"]  # no table asks an endpoint
 
     def cells():
-        with Store.open(planned.run_dir.store_path) as store:
-            return run.read_table(planned, store).rows[1].cells
+        with planned.run_dir.open_store() as store:
+            return read_table(planned, store).rows[1].cells
 
     assert [cell.state for cell in cells()] == ["not measured"] * 2
     command = cells()[0].command
@@ -291,9 +307,7 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(t
         name,
         ["textvqa_val"],
         EvaluationOptions(endpoint=EndpointConfig(served, name)),
-        profile=SMOKE,
-        workspace=tmp_path,
-        data_dir=None,
+        smoke(tmp_path),
         quiet=True,
     )
     textvqa, infovqa = cells()
@@ -303,8 +317,8 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(t
 
 
 def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
-    needs = describe_plan(plan_table("scale_32b", profile=PAPER, workspace=tmp_path, columns=["mmmu_pro"]))
-    assert {cell["samples"] for cell in needs["cells"]} == {2 * 1_730 * 8}
-    assert {job["row"] for job in needs["jobs"]} == {"instruct", "vppo", "ours", "instruct_72b"}
-    assert set(needs["served"]) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
-    assert "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks mmmu_pro" in needs_text(needs)
+    cost = estimate_cost(plan_table("scale_32b", paper(tmp_path), columns=["mmmu_pro"]))
+    assert {cell.samples for cell in cost.cells} == {2 * 1_730 * 8}
+    assert {job.row for job in cost.jobs} == {"instruct", "vppo", "ours", "instruct_72b"}
+    assert set(cost.served) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
+    assert "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks mmmu_pro" in text_of(cost)

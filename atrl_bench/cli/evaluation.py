@@ -1,0 +1,156 @@
+"""The verbs that evaluate and grade, choose a judge, compare models and look for contamination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from atrl_bench.cli.options import PAPERS_JUDGE, Options, allow_code, names_of, shared
+from atrl_bench.cli.printing import show
+
+SCOPES = "all, or open: option letters are the rules' alone"
+Scope = Literal["all", "open"]
+
+
+@shared("profile", "out", "as_json")
+def judge(
+    options: Options,
+    base_url: Annotated[
+        str | None, typer.Argument(help="OpenAI-compatible URL of an LLM judge; without one, say who judges here")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="model name at that URL")] = PAPERS_JUDGE,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the judge's key")
+    ] = "JUDGE_API_KEY",
+    scope: Annotated[Scope, typer.Option("--scope", help=SCOPES)] = "all",
+    strict: Annotated[
+        bool, typer.Option("--strict/--no-strict", help="refuse a judge that fails its calibration")
+    ] = True,
+    rules: Annotated[bool, typer.Option("--none", help="from now on the rule grader alone decides")] = False,
+) -> None:
+    """Choose who judges the answers of a run folder.
+
+    Every table and evaluation there asks this judge about what the rules cannot prove right. It is put to the test
+    first; answers that are stored already are only graded again.
+    """
+    from atrl_bench.experiments import judge_choice
+    from atrl_bench.grading.judge.judge import JudgeConfig
+
+    if rules and base_url:
+        raise typer.BadParameter("give a URL or --none, not both")
+    run_dir = options.run_dir(quiet=True)
+    if rules:
+        record = judge_choice.drop_judge(run_dir)
+    elif base_url:
+        config = JudgeConfig(base_url, model, api_key_variable=api_key_variable, scope=scope, strict=strict)
+        record = judge_choice.choose_judge(run_dir, config)
+    else:
+        record = judge_choice.folder_judge(run_dir)
+    show(record, options.as_json)
+
+
+@shared("profile", "seed", "out", "data_dir", "as_json", seed="seed of prompts and samples")
+def evaluate(
+    options: Options,
+    model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
+    tasks: Annotated[str, typer.Option("--tasks", help="tasks of `atrl-bench list tasks`, separated by commas")],
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="N of Mean@N; default: the profile's")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems of each task")] = None,
+    frames: Annotated[
+        int | None, typer.Option("--frames", min=2, help="frames of a video; the paper: 16, 32, 64")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible URL that serves MODEL")] = None,
+    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time to a URL")] = 8,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the key of --base-url")
+    ] = "OPENAI_API_KEY",
+    judge_base_url: Annotated[
+        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of an LLM judge")
+    ] = None,
+    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
+    judge_api_key_variable: Annotated[
+        str, typer.Option("--judge-api-key-variable", help="environment variable with the judge's key")
+    ] = "JUDGE_API_KEY",
+    judge_scope: Annotated[Scope, typer.Option("--judge-scope", help=SCOPES)] = "all",
+    judge_strict: Annotated[
+        bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its calibration")
+    ] = True,
+    code: Annotated[
+        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
+    ] = False,
+) -> None:
+    """Evaluate one model and print its scores.
+
+    The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
+    """
+    from atrl_bench.evaluation.processes import launched
+    from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
+    from atrl_bench.grading.judge.judge import JudgeConfig
+    from atrl_bench.models.chat_client import EndpointConfig
+
+    allow_code(code)
+    config = endpoint = None
+    if judge_base_url:
+        config = JudgeConfig(
+            judge_base_url,
+            judge_model,
+            api_key_variable=judge_api_key_variable,
+            scope=judge_scope,
+            strict=judge_strict,
+        )
+    if base_url:
+        endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+    quiet = options.as_json or not launched().is_main
+    choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
+    scores = evaluate_model(model, names_of(tasks) or [], choice, options.run_dir(quiet=quiet), quiet=quiet)
+    if launched().is_main:
+        show(scores, options.as_json)
+
+
+@shared("as_json")
+def grade(
+    options: Options,
+    file: Annotated[Path, typer.Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `kind`, ...")],
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="score all lines by this metric: equal, anls, mra, ...")
+    ] = None,
+) -> None:
+    """Grade a file of answers and say why for each."""
+    from atrl_bench.grading import answer_file
+
+    show(answer_file.grade_file(file, metric=metric), options.as_json)
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def compare(
+    options: Options,
+    a: Annotated[str, typer.Argument(help="a model, as `evaluate` takes it, or the key of a cell")],
+    b: Annotated[str, typer.Argument(help="the model it is compared with")],
+    task: Annotated[str, typer.Option("--task", help="tasks both were evaluated on, separated by commas")],
+    metric: Annotated[str | None, typer.Option("--metric", help="such as acc@1,mean@8; default: all stored")] = None,
+) -> None:
+    """Compare two evaluated models, problem by problem.
+
+    Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
+    """
+    from atrl_bench.analysis.compare import compare_models
+
+    tasks, metrics = names_of(task) or [], names_of(metric)
+    show(compare_models(a, b, tasks, options.run_dir(), metrics=metrics), options.as_json)
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def overlap(
+    options: Options,
+    train: Annotated[str, typer.Argument(help="a training set, or a task")],
+    tests: Annotated[str, typer.Argument(help="tasks of `atrl-bench list tasks`, separated by commas")],
+) -> None:
+    """Find test problems in training data.
+
+    By normalised text and by picture; tables of the run folder show the count.
+    """
+    from atrl_bench.analysis.contamination import overlap as find_overlap
+
+    show(find_overlap(train, names_of(tests) or [], options.run_dir()), options.as_json)

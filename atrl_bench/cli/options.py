@@ -1,0 +1,158 @@
+"""The options that several verbs share: declared once, and handed to a verb as one `Options`.
+
+@shared("profile", "out", "as_json")
+def status(options: Options) -> None: ...
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from atrl_bench.experiments.plan import Plan
+    from atrl_bench.experiments.run_dir import RunDir
+    from atrl_bench.profiles import Profile
+
+PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
+
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="mini, smoke or paper; default: mini without a GPU, paper with one")
+    ] = None
+    rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
+    columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="training seeds, separated by commas; default: the table's own, or 0")
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", min=0, help="training seed")] = 0
+    out: Annotated[Path | None, typer.Option("--out", help="run folder; default: runs/<profile>")] = None
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
+    ] = None
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
+    ] = None
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")] = False
+
+    def load_profile(self, *, quiet: bool = False) -> Profile:
+        """Return the profile, by default the one that suits this machine, which is said unless `quiet`."""
+        from atrl_bench.profiles import default_profile, load_profile
+
+        name = self.profile or default_profile()
+        if self.profile is None and name == "mini" and not (quiet or self.as_json):
+            typer.echo("No GPU here: profile mini, a tiny model on generated benchmarks.")
+            typer.echo("The paper's own sizes: --profile paper")
+        return load_profile(name)
+
+    def run_dir(self, *, model: str | None = None, quiet: bool = False) -> RunDir:
+        """Return the run folder; `model` replaces the profile's base model."""
+        from atrl_bench.experiments.run_dir import RunDir
+
+        profile = self.load_profile(quiet=quiet)
+        return RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+
+    def selection(self) -> dict[str, Any]:
+        """Return which rows, columns and seeds of a table are meant, as planning takes them."""
+        return {
+            "rows": names_of(self.rows),
+            "columns": names_of(self.columns),
+            "seeds": seeds_of(self.seeds),
+        }
+
+    def plan(self, table: str) -> Plan:
+        """Return the plan of a table in the run folder."""
+        from atrl_bench.experiments.plan import plan_table
+
+        return plan_table(table, self.run_dir(), **self.selection())
+
+
+SHARED = inspect.signature(Options).parameters
+HINTS = get_type_hints(Options, include_extras=True)
+
+
+def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a verb these options and passes them to it as `options`.
+
+    `helps` replace the usual help of an option for this verb.
+    """
+    if unknown := {*names, *helps} - SHARED.keys():
+        raise ValueError(f"no shared options: {unknown}")
+    added = [
+        SHARED[name].replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_annotation(name, helps))
+        for name in SHARED
+        if name in names
+    ]
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(verb, eval_str=True)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
+
+        @wraps(verb)
+        def command(**arguments: Any) -> None:
+            verb(options=Options(**{name: arguments.pop(name) for name in names}), **arguments)
+
+        parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *added]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return decorate
+
+
+def _annotation(name: str, helps: dict[str, str]) -> Any:
+    if name not in helps:
+        return HINTS[name]
+    option = copy.copy(HINTS[name].__metadata__[0])
+    option.help = helps[name]
+    return Annotated[HINTS[name].__origin__, option]
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Return the names in a list separated by commas, None for no list."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:  # a table of no rows would overwrite the one that is there
+        raise typer.BadParameter(f"{text!r} names nothing.\nWrite one name or several, separated by commas.")
+    return names
+
+
+def seeds_of(text: str | None) -> list[int] | None:
+    """Return the training seeds in a list separated by commas, None for no list."""
+    if text is None:
+        return None
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        seeds = []
+    # A seed given twice would count its answers twice.
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise typer.BadParameter(
+            f"{text!r} is no list of training seeds.\nWrite whole numbers, each once: 0,1,2", param_hint="--seeds"
+        )
+    return seeds
+
+
+def allow_code(allowed: bool) -> None:
+    """Let the processes of this command run programs that models write."""
+    from atrl_bench.sandbox.isolation import PERMISSION
+
+    if allowed:
+        os.environ[PERMISSION] = "1"

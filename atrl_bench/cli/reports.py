@@ -1,0 +1,85 @@
+"""The verbs that write figures, the audit and exports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from atrl_bench.cli.options import PAPERS_JUDGE, Options, names_of, shared
+from atrl_bench.cli.printing import show, show_text
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def figure(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="a figure of `atrl-bench list figures`, or all")],
+    task: Annotated[str | None, typer.Option("--task", help="only answers to this task")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="only answers of this model")] = None,
+    problems: Annotated[int | None, typer.Option("--problems", min=1, help="of how many problems")] = None,
+    judge_base_url: Annotated[
+        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of a model that names error types")
+    ] = None,
+    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
+) -> None:
+    """Draw a figure from a run folder, as SVG with its data as CSV."""
+    from atrl_bench.report.figures import draw as figures
+    from atrl_bench.report.front_page import write_index
+
+    run_dir = options.run_dir()
+    choice: dict[str, Any] = {"task": task, "model": model, "num_problems": problems}
+    if judge_base_url:
+        from atrl_bench.grading.judge.judge import JudgeConfig
+
+        choice["judge"] = JudgeConfig(judge_base_url, judge_model)
+    if name == "all":
+        drawn = figures.draw_all(run_dir, **choice)
+    else:
+        drawn = figures.DrawnFigures((figures.figure(name, run_dir, **choice),), {})
+    write_index(run_dir)  # the front page shows the figures
+    show(drawn, options.as_json)
+
+
+@shared("profile", "out", "as_json")
+def audit(
+    options: Options,
+    tables: Annotated[str | None, typer.Option("--tables", help="only these tables, separated by commas")] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="print what is in order, too")] = False,
+) -> None:
+    """Check the paper's printed numbers against each other.
+
+    Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
+    """
+    from atrl_bench.analysis import audit as auditing
+    from atrl_bench.report import audit_page
+
+    sections = auditing.audit(names_of(tables))
+    pages = audit_page.write_audit(sections, options.run_dir(quiet=True).reports)
+    text = audit_page.audit_text(sections, everything=everything)
+    show_text(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", options.as_json)
+
+
+@shared("profile", "out", "as_json")
+def export(
+    options: Options,
+    form: Annotated[
+        Literal["parquet", "jsonl", "scores", "eval-results", "manifest"],
+        typer.Argument(help="samples as parquet or jsonl, scores as tables or .eval_results YAML, file digests"),
+    ],
+    to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
+    check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
+) -> None:
+    """Write what a run folder holds for other programs."""
+    from atrl_bench.report import exports
+
+    run_dir = options.run_dir(quiet=True)
+    if check:
+        if form != "manifest":
+            raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
+        manifest = exports.check_manifest(run_dir.root)
+        show(manifest, options.as_json)
+        if manifest.differences:
+            raise typer.Exit(1)
+        return
+    show(exports.export(run_dir, form, out=to), options.as_json)

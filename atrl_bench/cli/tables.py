@@ -1,0 +1,165 @@
+"""The verbs that plan, run, render and explain tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
+from atrl_bench.cli.printing import show, show_text
+
+if TYPE_CHECKING:
+    from atrl_bench.experiments.plan import Plan
+    from atrl_bench.report.table_run import TableRun
+
+TABLE = ("profile", "rows", "columns", "seeds", "out", "data_dir", "as_json")
+RUN = (*TABLE, "jobs", "allow_code", "dry_run")
+TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
+
+
+@shared(*RUN)
+def run_table(options: Options, table: TableArgument) -> None:
+    """Train the rows, evaluate the columns, write the report.
+
+    The same command again resumes: whatever is in the store is not done twice.
+    """
+    allow_code(options.allow_code)
+    if table == "all":
+        _refuse_selection(options.rows, options.columns)
+        _show_costs(options) if options.dry_run else _run_all(options)
+    else:
+        _run(options.plan(table), options)
+
+
+@shared(*RUN)
+def ablate(
+    options: Options,
+    ablation: Annotated[str, typer.Argument(help="an ablation of `atrl-bench list ablations`")],
+    topk: Annotated[
+        str | None, typer.Option("--topk", help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="field=value[,value...] of the credit; repeatable")
+    ] = None,
+) -> None:
+    """Run an ablation, or single points of it.
+
+    A point becomes a row of the ablation's table; what it is compared with is run too.
+    """
+    from atrl_bench.experiments.plan import plan_ablation
+
+    allow_code(options.allow_code)
+    settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
+    _run(plan_ablation(ablation, options.run_dir(), settings, **options.selection()), options)
+
+
+@shared(*TABLE)
+def plan(options: Options, table: TableArgument) -> None:
+    """Say what every cell needs, and what is stored already.
+
+    Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network. `all` counts what is left to do.
+    """
+    if table == "all":
+        _refuse_selection(options.rows, options.columns)
+        _show_costs(options)
+    else:
+        _show_cost(options.plan(table), options)
+
+
+@shared(*TABLE)
+def report(
+    options: Options,
+    table: TableArgument,
+    problems: Annotated[
+        int | None,
+        typer.Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
+    ] = None,
+) -> None:
+    """Render a table from the store, without running anything.
+
+    `all` renders every table that something is stored of, every figure that can be drawn, the audit and the front page.
+    """
+    if table == "all":
+        from atrl_bench.cli.all_tables import report_all
+
+        _refuse_selection(options.rows, options.columns, options.seeds)
+        pages = report_all(options.run_dir(), max_problems=problems)
+        show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
+    else:
+        from atrl_bench.report.table_run import render
+
+        _show_table(render(options.plan(table), max_problems=problems), options)
+
+
+@shared("profile", "seeds", "out", "data_dir", "as_json")
+def explain(
+    options: Options,
+    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
+    row: Annotated[str, typer.Argument(help="a row of it")],
+    column: Annotated[str, typer.Argument(help="a column of it, or average")],
+) -> None:
+    """Say where one number comes from.
+
+    Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
+    """
+    from atrl_bench.report import explain as explanation
+
+    show(explanation.explain(options.plan(table), row, column), options.as_json)
+
+
+def _run(planned: Plan, options: Options) -> None:
+    """Run a plan and print its table, or what it costs; what failed shows in the exit code."""
+    if options.dry_run:
+        _show_cost(planned, options)
+        return
+    from atrl_bench.report import table_run
+
+    result = table_run.run_table(planned, jobs=options.jobs, quiet=options.as_json)
+    _show_table(result, options)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _run_all(options: Options) -> None:
+    from atrl_bench.cli.all_tables import run_all
+
+    def announce(number: int, total: int, name: str) -> None:
+        if not options.as_json:
+            typer.echo(f"Table {number} of {total}: {name}")
+
+    run_dir, seeds = options.run_dir(), seeds_of(options.seeds)
+    result = run_all(run_dir, seeds=seeds, jobs=options.jobs, quiet=options.as_json, on_table=announce)
+    show(result, options.as_json)
+    if result.has_failures:
+        raise typer.Exit(1)
+
+
+def _show_table(result: TableRun, options: Options) -> None:
+    from atrl_bench.report.text import print_table, render_json
+
+    if options.as_json:
+        typer.echo(render_json(result.table))
+    else:
+        print_table(result.table)
+        show(result, as_json=False)
+
+
+def _show_cost(planned: Plan, options: Options) -> None:
+    from atrl_bench.experiments.cost_estimate import estimate_cost
+
+    show(estimate_cost(planned), options.as_json)
+
+
+def _show_costs(options: Options) -> None:
+    from atrl_bench.experiments.cost_estimate import estimate_all
+    from atrl_bench.experiments.definition import list_tables
+    from atrl_bench.experiments.plan import plan_table
+
+    run_dir, seeds = options.run_dir(quiet=True), seeds_of(options.seeds)
+    show(estimate_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()]), options.as_json)
+
+
+def _refuse_selection(*options: str | None) -> None:
+    if any(option is not None for option in options):
+        raise typer.BadParameter("all tables at once take no --rows or --columns,\nand their report no --seeds")

@@ -1,0 +1,86 @@
+"""The verbs that train outside any table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.printing import show, show_text, yaml_text
+
+
+@shared("profile", "seed", "out", "data_dir", "dry_run", "as_json")
+def train(
+    options: Options,
+    recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
+    credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list credit`")] = None,
+    schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="mini, a folder or a hub id; default: the profile's")
+    ] = None,
+) -> None:
+    """Train one recipe and print its checkpoint's folder.
+
+    The same command again resumes.
+    """
+    from atrl_bench.experiments import train_command
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import resolved_arguments
+
+    run_dir = options.run_dir(model=model)
+    overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
+    if options.dry_run:
+        arguments = resolved_arguments(load_recipe(recipe, **overrides), run_dir.profile)
+        show_text(arguments, yaml_text(arguments), options.as_json)
+    elif recipe == "mini_base":
+        folder = train_command.rebuild_mini_base(options.out or Path("runs/mini_base"), quiet=options.as_json)
+        show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
+    else:
+        result = train_command.train_recipe(recipe, overrides, run_dir, seed=options.seed, quiet=options.as_json)
+        show(result, options.as_json)
+
+
+@shared("profile", "seed", "out", "data_dir", "as_json")
+def sweep(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of every point; repeatable")] = None,
+) -> None:
+    """Train every point of a sweep over a recipe's fields.
+
+    The same command again resumes; points that are trained already are not trained twice.
+    """
+    from atrl_bench.experiments import train_command
+
+    overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
+    result = train_command.train_sweep(name, overrides, options.run_dir(), seed=options.seed, quiet=options.as_json)
+    show(result, options.as_json)
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def key_steps(
+    options: Options,
+    data: Annotated[str, typer.Argument(help="a training set, such as virl39k")],
+    model: Annotated[str, typer.Option("--model", help="the name under which the model is served")],
+    base_url: Annotated[str, typer.Option("--base-url", help="OpenAI-compatible URL that serves it")],
+    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time")] = 8,
+    api_key_variable: Annotated[
+        str, typer.Option("--api-key-variable", help="environment variable with the key")
+    ] = "OPENAI_API_KEY",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems")] = None,
+) -> None:
+    """Have a served model extract the key steps of a training set.
+
+    StepGRPO rewards them. The same command again asks only for what is missing.
+    """
+    from dataclasses import asdict
+
+    from atrl_bench.experiments import train_command
+    from atrl_bench.models.chat_client import EndpointConfig
+
+    endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+    result = asdict(train_command.key_steps(data, endpoint, options.run_dir(), limit=limit, quiet=options.as_json))
+    show_text(result, "\n".join(f"{name}: {value}" for name, value in result.items()), options.as_json)

@@ -1,0 +1,272 @@
+"""What a table needs: which rows to train, which columns to evaluate, and the keys under which the store has them.
+
+A job is one row under one training seed. Nothing here loads a model; the store is read only for the state of a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.tasks import expand, find_task
+from atrl_bench.experiments.ablation import with_points, with_saved_points
+from atrl_bench.experiments.definition import (
+    ColumnDefinition,
+    RowDefinition,
+    TableDefinition,
+    list_ablations,
+    load_table,
+)
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.profiles import Profile
+from atrl_bench.results.store import Store
+from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
+from atrl_bench.training.data import data_digest
+from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.run import model_digest, run_spec
+
+# Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
+# with: differences between rows are then paired.
+EVALUATION_SEED = 0
+
+
+class Evaluation(NamedTuple):
+    """One benchmark as a column asks for it; `frames` of a video, None for the profile's number."""
+
+    task: str
+    frames: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row under one training seed: at most one training, then one evaluation a task."""
+
+    row: RowDefinition
+    seed: int
+    evaluations: tuple[Evaluation, ...]
+    recipe: Recipe | None
+    run_spec: dict[str, Any] | None
+    model: str  # the base model
+
+    @property
+    def run_key(self) -> str | None:
+        """The key of the training run, None for a row that trains nothing."""
+        return None if self.run_spec is None else spec_key(self.run_spec)
+
+    @property
+    def name(self) -> str:
+        """How progress lines and errors call this job."""
+        return self.row.id if self.recipe is None else f"{self.row.id} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a table needs under one profile; `only` names the rows to carry out where the others are just shown."""
+
+    definition: TableDefinition
+    run_dir: RunDir
+    seeds: tuple[int, ...]
+    jobs: tuple[Job, ...]
+    only: frozenset[str] | None = None
+
+    @property
+    def due(self) -> tuple[Job, ...]:
+        """The jobs that a run carries out."""
+        return tuple(job for job in self.jobs if self.only is None or job.row.id in self.only)
+
+    @property
+    def profile(self) -> Profile:
+        """The sizes of everything here."""
+        return self.run_dir.profile
+
+    @property
+    def command(self) -> str:
+        """The command that runs what is planned here: these rows, columns and seeds, in this folder."""
+        whole = with_saved_points(load_table(self.definition.id), self.run_dir)
+        options = []
+        for option, planned, every in (
+            ("--rows", self.definition.rows, whole.rows),
+            ("--columns", self.definition.columns, whole.columns),
+        ):
+            if len(planned) < len(every):
+                options.append(f"{option} {','.join(item.id for item in planned)}")
+        options += [*seeds_options(self.definition, self.seeds), self.run_dir.options]
+        return f"atrl-bench run-table {self.definition.id} {' '.join(options)}"
+
+
+def seeds_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
+    """Return the option that trains a table with these seeds, none where they are its own."""
+    return [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
+
+
+def plan_table(
+    table: str,
+    run_dir: RunDir,
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Plan:
+    """Return the jobs of a table in a run folder. Without `seeds`, rows are trained as often as the table says.
+
+    Points that `ablate` added to an ablation in this run folder are among its rows.
+    """
+    definition = with_saved_points(load_table(table), run_dir).select(rows=rows, columns=columns)
+    return plan_definition(definition, run_dir, seeds)
+
+
+def plan_ablation(
+    ablation: str,
+    run_dir: RunDir,
+    settings: Sequence[str] = (),
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Plan:
+    """Return the jobs of an ablation, or, with `settings`, of these points and what they are compared with.
+
+    A setting is `field=value` or `field=value,value,...`; several settings make every combination. `topk=0.15` keeps
+    that share of the tokens by hard truncation.
+    """
+    if ablation not in list_ablations():
+        raise UnknownNameError("ablation", ablation, list_ablations(), next_step="atrl-bench list ablations")
+    if not settings:
+        return plan_table(ablation, run_dir, rows=rows, columns=columns, seeds=seeds)
+    definition, points = with_points(with_saved_points(load_table(ablation), run_dir), settings)
+    needed = {name for row in points for name in (row.id, definition.baseline_of(row), row.compared_with) if name}
+    return plan_definition(definition.select(rows=rows, columns=columns), run_dir, seeds, frozenset(needed))
+
+
+def plan_definition(
+    definition: TableDefinition,
+    run_dir: RunDir,
+    seeds: Sequence[int] | None = None,
+    only: frozenset[str] | None = None,
+) -> Plan:
+    """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
+    seeds = tuple(seeds or definition.seeds)
+    evaluations = evaluations_of(*definition.columns)
+    run_dir.provide(*(find_task(evaluation.task).folder for evaluation in evaluations))
+    jobs = [
+        Job(row, seeds[0], evaluations, None, None, run_dir.with_model(definition.model_of(row)).profile.model)
+        for row in definition.rows
+        if not (row.recipe or row.served or row.not_measured)
+    ]
+    recipes = {
+        row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
+    }
+    # Seed by seed, so that the first whole table is there after the first seed.
+    for seed in seeds:
+        for row in definition.rows:
+            if row.id in recipes:
+                own = run_dir.with_model(definition.model_of(row))
+                spec = training_spec(recipes[row.id], own, seed)
+                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model))
+    return Plan(definition, run_dir, seeds, tuple(jobs), only)
+
+
+def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
+    """Return what these columns need, each once: their tasks, or the tasks of their suites."""
+    needed = [
+        Evaluation(task.name, column.frames if task.shows_videos else None)
+        for column in columns
+        for task in expand([column.task])
+    ]
+    return tuple(dict.fromkeys(needed))
+
+
+@cache
+def obstacle(task: str) -> str | None:
+    """Return why this machine may not run a task, None where it may; looked up once a process."""
+    if CODE_ISOLATION in find_task(task).needs:
+        try:
+            require_isolation()
+        except AtrlBenchError as error:
+            return f"{error.what} {error.next_step[:1].upper()}{error.next_step[1:]}."
+    return None
+
+
+def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
+    """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
+    base, data = _digests(run_dir.base_model, recipe.data, run_dir.provide(recipe.data))
+    if recipe.start_from is not None:
+        base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
+    return run_spec(recipe, run_dir.profile, base, data, seed)
+
+
+def first_stage(recipe: Recipe) -> Recipe:
+    """Return the recipe whose checkpoint this one starts from."""
+    return load_recipe(str(recipe.start_from))
+
+
+@cache
+def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
+    """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
+    return model_digest(base_model), data_digest(data, data_dir)
+
+
+def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
+    """Return the cell keys of a job by column, several for a suite; a column that lacks one is left out."""
+    return _by_column(plan, evaluation_keys(job, plan, store))
+
+
+def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:
+    needed = {column.id: evaluations_of(column) for column in plan.definition.columns}
+    return {
+        column: tuple(keys[item] for item in items) for column, items in needed.items() if keys.keys() >= set(items)
+    }
+
+
+def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
+    """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
+    model = _checkpoint(job, plan.run_dir, store)
+    return {} if model is None else _cell_keys(model, job.evaluations, plan)
+
+
+def _cell_keys(
+    model: str | Path, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
+) -> dict[Evaluation, str]:
+    run_dir = plan.run_dir
+    keys = {}
+    for task, frames in evaluations:
+        try:
+            options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
+            spec = cell_spec(model, task, options, profile=plan.profile, data_dir=run_dir.data_dir)
+        except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
+            continue
+        keys[Evaluation(task, frames)] = spec.key
+    return keys
+
+
+def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
+    """Return the keys of each (row, column) over seeds and parts, as far as what they depend on exists."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for job in plan.jobs:
+        for column, of_column in job_cells(job, plan, store).items():
+            keys.setdefault((job.row.id, column), []).extend(of_column)
+    for row in plan.definition.rows:
+        if row.served:
+            keys |= {(row.id, column): list(of_column) for column, of_column in _served_cells(row.served, plan).items()}
+    return keys
+
+
+def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the cells that `atrl-bench evaluate MODEL --base-url URL` fills, by column; no table asks an endpoint."""
+    evaluations = evaluations_of(*plan.definition.columns)
+    return _by_column(plan, _cell_keys(model, evaluations, plan, endpoint=EndpointConfig("", model)))
+
+
+def _checkpoint(job: Job, run_dir: RunDir, store: Store) -> str | Path | None:
+    if job.run_key is None:
+        return job.model
+    run = store.run(job.run_key)
+    folder = run_dir.root / run.checkpoint if run is not None and run.state == "done" else None
+    return folder if folder is not None and folder.is_dir() else None

@@ -1,0 +1,124 @@
+"""From a plan to its rendered table: run what the store lacks, look for test problems in the training data, render."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.analysis.contamination import overlap, overlap_counts, overlap_note
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
+from atrl_bench.experiments.run import run_plan
+from atrl_bench.records import Block, Record
+from atrl_bench.report.answers import AnswerSource, remembered_shades
+from atrl_bench.report.build import build_table
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.table_model import Table
+from atrl_bench.report.write import write_report
+from atrl_bench.results.store import Run, Store
+
+
+@dataclass(frozen=True)
+class TableRun(Record):
+    """A rendered table, its files, how many jobs were finished for it (None: none was to be run), and what failed."""
+
+    table: Table
+    files: tuple[Path, ...]
+    num_done_now: int | None
+    failures: dict[str, str]
+
+    @property
+    def page(self) -> Path | None:
+        """The table's own page, the first of the files."""
+        return next((path for path in self.files if path.suffix == ".html"), None)
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what a person wants to know last: what failed, whether anything was new, where the page is."""
+        for name, reason in self.failures.items():
+            yield f"Failed: {name}: {reason}"
+        if self.num_done_now == 0 and not self.failures:
+            yield "Everything was in the store; nothing was trained or generated."
+        pages = [path for path in self.files if path.suffix == ".html"]
+        for path in pages:
+            yield f"Report: {path}"
+        yield f"Beside it: {', '.join(path.name for path in self.files if path not in pages)}"
+
+
+def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
+    """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
+    result = run_plan(plan, jobs=jobs, quiet=quiet)
+    if result.num_done and not result.failures:
+        _look_for_overlap(plan)
+    return render(plan, num_done_now=result.num_done, failures=result.failures)
+
+
+def render(
+    plan: Plan,
+    *,
+    max_problems: int | None = None,
+    num_done_now: int | None = None,
+    failures: dict[str, str] | None = None,
+) -> TableRun:
+    """Return the rendered table, as far as the store is filled, without running anything.
+
+    `max_problems` is how many problems of a number the pages of answers show; None shows all.
+    """
+    run_dir = plan.run_dir
+    with run_dir.open_store() as store:
+        table, keys = read_table(plan, store), cell_keys(plan, store)
+        shades = remembered_shades(run_dir)
+        answers = AnswerSource(store, keys, run_dir.data_dir, plan.definition.baseline, shades, max_problems)
+        files = write_report(table, run_dir.reports, answers)
+    return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
+
+
+def read_table(plan: Plan, store: Store) -> Table:
+    """Return the table as far as the store is filled; writes nothing."""
+    runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
+    for job in plan.jobs:
+        run = store.run(job.run_key) if job.run_key else None
+        if run is not None:
+            runs[job.row.id].append(run)
+    return build_table(
+        plan.definition,
+        store,
+        profile=plan.profile,
+        cell_keys=cell_keys(plan, store),
+        runs=runs,
+        seeds=plan.seeds,
+        environment=plan.run_dir.environment(),
+        notes=_overlap_notes(plan),
+        lacking=_obstacles(plan),
+    )
+
+
+def _obstacles(plan: Plan) -> dict[str, str]:
+    """Return the columns that nothing here may fill, each with the reason."""
+    reasons = {
+        column.id: [obstacle(item.task) for item in evaluations_of(column)] for column in plan.definition.columns
+    }
+    return {column: next(filter(None, of_column)) for column, of_column in reasons.items() if any(of_column)}
+
+
+def _training_sets(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(job.recipe.data for job in plan.jobs if job.recipe is not None))
+
+
+def _tasks(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(item.task for item in evaluations_of(*plan.definition.columns)))
+
+
+def _overlap_notes(plan: Plan) -> list[str]:
+    try:
+        return [overlap_note(plan.run_dir, train, _tasks(plan)) for train in _training_sets(plan)]
+    except MissingDataError:  # a partial table can be shown where the data is not
+        return []
+
+
+def _look_for_overlap(plan: Plan) -> None:
+    """Count the test problems in the training data, unless these data were looked through before."""
+    for train in _training_sets(plan):
+        tasks = [task for task in _tasks(plan) if overlap_counts(plan.run_dir, train, task) is None]
+        if tasks:
+            overlap(train, tasks, plan.run_dir)

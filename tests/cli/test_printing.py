@@ -1,0 +1,73 @@
+"""Records are printed by one printer: aligned, eighty columns wide, no name broken, no colour outside a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from atrl_bench.cli.printing import show, text_of
+from atrl_bench.records import Block, Command, Record, Rows
+
+PATH = "/a/folder/whose/name/is/much/longer/than/what/is/left/of/eighty/columns/of/a/line/on/a/terminal"
+
+
+@dataclass(frozen=True)
+class Example(Record):
+    contents: tuple[Block, ...]
+
+    def blocks(self) -> Iterable[Block]:
+        return self.contents
+
+
+def printed(*contents: Block) -> list[str]:
+    return text_of(Example(contents)).split("\n")
+
+
+def test_columns_are_as_wide_as_their_cells_and_numbers_stand_on_the_right():
+    rows = Rows([("a", "1", "x"), ("long name", "100", "y")], ("", "count", ""), right=(1,))
+    assert printed(rows) == ["             count", "  a              1  x", "  long name    100  y"]
+
+
+def test_the_last_cell_goes_on_below_itself_and_no_path_is_broken():
+    lines = printed(Rows([("name", f"{'word ' * 20}{PATH} end")]))
+    assert lines[0].startswith("  name  word word")
+    assert all(line.startswith(" " * 8) for line in lines[1:])
+    assert f"        {PATH}" in lines
+    assert all(len(line) <= 80 for line in lines if PATH not in line)
+
+
+def test_a_row_of_fewer_cells_has_the_rest_of_the_line_to_itself():
+    rows = Rows([("ok", "disk", "enough"), ("", "-> a command that is wider than the second column")], indent=0)
+    assert printed(rows) == ["ok  disk  enough", "    -> a command that is wider than the second column"]
+
+
+def test_a_cell_that_is_cut_says_so():
+    [line] = printed(Rows([("name", "word " * 30)], cut=True))
+    assert len(line) <= 80
+    assert line.endswith("…")
+
+
+def test_wide_characters_are_counted_as_a_terminal_shows_them():
+    assert printed(Rows([("漢字", "x"), ("abcd", "y")], indent=0)) == ["漢字  x", "abcd  y"]
+
+
+def test_hostile_characters_are_spelt_out():
+    assert printed("a\x1b[2Jb", Rows([("\x07", "x")])) == ["a<U+001B>[2Jb", "  <U+0007>  x"]
+
+
+def test_a_command_that_is_longer_than_a_line_can_be_pasted():
+    command = f"atrl-bench run-table main_7b --profile smoke --rows {','.join(['grpo'] * 12)} --out somewhere"
+    first, *rest = printed(Command(command))
+    assert first == "Next:"
+    assert all(line.endswith("\\") for line in rest[:-1])
+    assert "".join(line.strip().removesuffix("\\") for line in rest) == command
+    assert printed(Command("atrl-bench list")) == ["Next: atrl-bench list"]
+
+
+def test_a_record_is_text_without_colours_or_one_json_document(capsys):
+    record = Example(("[bold]not markup[/bold]", Rows([("x", "1")], ("head", "n"))))
+    show(record, as_json=False)
+    assert capsys.readouterr().out == "[bold]not markup[/bold]\n  head  n\n  x     1\n"
+    show(record, as_json=True)
+    assert json.loads(capsys.readouterr().out)["contents"][0] == "[bold]not markup[/bold]"

@@ -1,0 +1,32 @@
+"""Work in processes of this machine: every piece is answered for, and none outlives who waits for it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+
+from atrl_bench.engines.local import side_by_side
+
+
+def test_each_piece_of_work_is_answered_for_with_its_error():
+    errors = dict(side_by_side(json.loads, ["1", "{", "3"], num_workers=2))
+    assert [text for text, error in errors.items() if error is None] == ["1", "3"]
+    assert isinstance(errors["{"], json.JSONDecodeError)
+
+
+def test_a_process_that_dies_fails_its_work_and_nobody_waits_for_it():
+    [(_, error)] = side_by_side(os._exit, [1], num_workers=1)
+    assert error is not None
+
+
+def test_whoever_stops_waiting_kills_what_still_runs():
+    results = side_by_side(time.sleep, [600, 0], num_workers=2)
+    assert next(results) == (0, None)
+    processes = multiprocessing.active_children()
+    results.close()
+    assert len(processes) == 2
+    for process in processes:
+        process.join(timeout=60)
+        assert not process.is_alive()
