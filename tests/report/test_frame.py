@@ -11,13 +11,13 @@ import pytest
 
 import atrl_bench
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.evaluation.cell import cell_spec
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.run import plan_definition, read_table
+from atrl_bench.experiments.plan import plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.exports import export
+from atrl_bench.report.table_run import read_table
 from atrl_bench.report.write import write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
@@ -42,12 +42,12 @@ def run_dir(tmp_path_factory, mini_world):
                 model.mkdir(parents=True)
                 (model / "config.json").write_text(json.dumps({"seed": job.seed}))
                 store.add_run(job.run_spec)
-            spec = cell_spec(model, find_task("geoqa_test").name, profile=SMOKE, data_dir=mini_world, run_seed=0)
+            spec = cell_spec(model, "geoqa_test", EvaluationOptions(), profile=SMOKE, data_dir=mini_world)
             if job.run_spec is not None:
                 checkpoint = f"checkpoints/{job.run_key}"
-                digest = spec["model_digest"]
+                digest = spec.model_digest
                 store.finish_run(job.run_key, checkpoint=checkpoint, digest=digest, seconds=1.0, summary={})
-            _fill(store, store.add_cell(spec), RIGHT[job.row.id] + job.seed)
+            _fill(store, store.add_cell(spec.as_dict()), RIGHT[job.row.id] + job.seed)
         write_report(read_table(plan, store), run_dir.reports)
     return run_dir
 
