@@ -75,7 +75,7 @@ def sample_groups(
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
     step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
     responses: list[list[int]] = []
-    with _without_tokens(model, [token_id for token_id in media_ids if token_id is not None]):
+    with without_media_tokens(model, media_ids):
         for start in range(0, len(prompts.keys_P), step):
             part = slice(start, start + step)
             fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
@@ -108,11 +108,12 @@ def _padded(
 
 
 @contextmanager
-def _without_tokens(model: nn.Module, token_ids: Sequence[int]) -> Iterator[None]:
-    """Make `token_ids` impossible: a drawn image token would have no image when the response is scored."""
+def without_media_tokens(model: nn.Module, media_ids: MediaIds) -> Iterator[None]:
+    """Make these tokens impossible: one that is drawn would have no image when the response is scored."""
+    token_ids = [token_id for token_id in media_ids if token_id is not None]
 
     def forbid(_module: nn.Module, _arguments: Any, output: Any) -> None:
-        output.logits[..., list(token_ids)] = torch.finfo(output.logits.dtype).min
+        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
 
     handle = model.register_forward_hook(forbid)
     try:

@@ -113,9 +113,7 @@ def sampled_pairs(
 
 def given_pairs(data: TrainingData) -> list[PreferencePair]:
     """Return the pairs of a file that holds them."""
-    return [
-        PreferencePair(row, str(problem.chosen), str(problem.rejected)) for row, problem in enumerate(data.problems)
-    ]
+    return [PreferencePair(row, str(one.chosen), str(one.rejected)) for row, one in enumerate(data.problems)]
 
 
 def refuse_videos(data: TrainingData) -> None:

@@ -195,9 +195,7 @@ class RolloutRecipe(Recipe):
         updates = sizes.updates_per_rollout
         if updates == usual.updates_per_rollout or "prompts_per_rollout" in self.overrides:
             return sizes
-        changes: dict[str, int] = {
-            "prompts_per_rollout": usual.prompts_per_rollout * updates // usual.updates_per_rollout
-        }
+        changes = {"prompts_per_rollout": usual.prompts_per_rollout * updates // usual.updates_per_rollout}
         if sizes.num_rollouts is not None and "num_rollouts" not in self.overrides:
             changes["num_rollouts"] = max(1, sizes.num_rollouts * usual.updates_per_rollout // updates)
         return sizes.model_copy(update=changes)

@@ -42,7 +42,13 @@ from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
 from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
+from atrl_bench.training.group_sampling import (
+    PromptBatch,
+    read_prompts,
+    sample_groups,
+    sequences_at_once,
+    without_media_tokens,
+)
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     joined_visuals,
@@ -248,8 +254,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
             part = slice(start, start + at_once)
             fields = {name: rows[part] for name, rows in token_fields.items()}
             tensors = joined_visuals(visuals[part], self.accelerator.device)
-            part_responses, _ = super()._generate_single_turn(prompt_ids[part], None, {**fields, **tensors}, group_size)
-            responses += part_responses
+            with without_media_tokens(self.model, self._media_ids):
+                responses += super()._generate_single_turn(prompt_ids[part], None, {**fields, **tensors}, group_size)[0]
         return responses
 
     # Scoring ----------------------------------------------------------------------------------------------------------
