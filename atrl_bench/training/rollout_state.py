@@ -55,7 +55,7 @@ class ScoringPass:
     trim: bool = True  # rows may be put in another order and cut to their length
     loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
 
-    logprobs_BT: Tensor | None = None
+    logprobs_BT: Tensor = field(init=False)
     credit_BT: Tensor | None = None
 
 

@@ -54,10 +54,8 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
     texts = [response_of(problem.process, problem.answer, form) for problem in with_process]
     lengths = [len(ids) + 1 for ids in tokenizer(texts)["input_ids"]]
     kept = [problem for problem, length in zip(with_process, lengths, strict=True) if length <= max_response_tokens]
-    left_out = {
-        "no response": len(data.problems) - len(with_process),
-        "response too long": len(with_process) - len(kept),
-    }
+    num_read = len(with_process)
+    left_out = {"no response": len(data.problems) - num_read, "response too long": num_read - len(kept)}
     if not kept:
         raise MissingDataError(
             f"Every response of {data.name} is longer than {max_response_tokens} tokens.",

@@ -250,12 +250,12 @@ class CreditTrainer(Resumable, GRPOTrainer):
         at_once = sequences_at_once(self.model.config, longest, getattr(torch, self.sizes.dtype))
         token_fields = {name: _repeated(rows_P, group_size) for name, rows_P in prompts.token_fields_P.items()}
         visuals, responses = _repeated(prompts.visuals_P, group_size), []
-        for start in range(0, len(prompt_ids), at_once):
-            part = slice(start, start + at_once)
-            fields = {name: rows[part] for name, rows in token_fields.items()}
-            tensors = joined_visuals(visuals[part], self.accelerator.device)
-            with without_media_tokens(self.model, self._media_ids):
-                responses += super()._generate_single_turn(prompt_ids[part], None, {**fields, **tensors}, group_size)[0]
+        with without_media_tokens(self.model, self._media_ids):
+            for start in range(0, len(prompt_ids), at_once):
+                part = slice(start, start + at_once)
+                fields: dict[str, Any] = {name: rows[part] for name, rows in token_fields.items()}
+                fields |= joined_visuals(visuals[part], self.accelerator.device)
+                responses += super()._generate_single_turn(prompt_ids[part], None, fields, group_size)[0]
         return responses
 
     # Scoring ----------------------------------------------------------------------------------------------------------
@@ -398,7 +398,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
             return loss
         num_tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         num_tokens = num_tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
-        assert training.logprobs_BT is not None
         weight = self.recipe.vppo.entropy_penalty
         return loss + entropy_penalty(training.logprobs_BT, inputs["completion_mask"], num_tokens, weight)
 

@@ -86,6 +86,13 @@ def test_reverse_gives_the_most_weight_to_the_least_grounded():
     assert sorted(forward.tolist()) == sorted(backward.tolist())
 
 
+def test_a_rule_that_builds_a_graph_says_how_long_it_took():
+    attention = realistic()
+    seconds = {rule: token_credit(attention, rule).graph_seconds for rule in ("atrl", "reverse", "raw_attention")}
+    assert seconds["atrl"] > 0 < seconds["reverse"]
+    assert seconds["raw_attention"] == 0
+
+
 def test_random_deals_the_same_weights_and_follows_the_seed():
     attention = realistic()
     first, again, other = (token_credit(attention, "random", seed=seed).credit_T for seed in (1, 1, 2))
