@@ -24,7 +24,7 @@ EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
 AS_IN_A_LIST = Gold("", kind="list")  # how the values of two options are compared
 
 
-class Comparison(NamedTuple):
+class Match(NamedTuple):
     """Whether an answer equals the gold, and why."""
 
     equal: bool
@@ -77,30 +77,30 @@ def parse_gold(gold: Gold) -> ParsedGold:
     return ParsedGold(gold, parse(letter) if letter else answer, letter is not None or gold.kind == "choice")
 
 
-def compare(gold: ParsedGold, answer: ParsedAnswer) -> Comparison | PendingCheck:
+def compare(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCheck:
     """Return whether the answer is the gold's option or its value, or what is left for sympy to decide."""
     return _compare_options(gold, answer) if gold.is_choice else _compare_values(gold, answer)
 
 
-def _compare_options(gold: ParsedGold, answer: ParsedAnswer) -> Comparison | PendingCheck:
+def _compare_options(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCheck:
     right = gold.answer.text
     letter, matching = named_options(answer, gold.choices, gold.num_choices)
     if letter is not None:
-        return Comparison(letter == right, f"option {letter}, gold {right}")
+        return Match(letter == right, f"option {letter}, gold {right}")
     right_index = LETTERS.find(right)
     if not 0 <= right_index < len(gold.choices):
-        return Comparison(False, f"names no option; gold {right}")
+        return Match(False, f"names no option; gold {right}")
     if not matching:
         options = zip(LETTERS, gold.choices, strict=False)
         matching = [name for name, choice in options if _same_option(choice, answer)]
         if len(matching) > 1:
-            return Comparison(False, f"fits the options {' and '.join(matching)}")
+            return Match(False, f"fits the options {' and '.join(matching)}")
     if matching:
-        return Comparison(right in matching, f"the text of option {' and '.join(matching)}, gold {right}")
+        return Match(right in matching, f"the text of option {' and '.join(matching)}, gold {right}")
     gold_formula = gold.choices[right_index].formula
     if answer.value is None and answer.formula is not None and gold_formula is not None:
         return PendingCheck(answer.text, gold_formula, answer.formula)
-    return Comparison(False, "equal to no option")
+    return Match(False, "equal to no option")
 
 
 def _same_option(choice: ParsedAnswer, answer: ParsedAnswer) -> bool:
@@ -109,19 +109,19 @@ def _same_option(choice: ParsedAnswer, answer: ParsedAnswer) -> bool:
     return _equal(choice.value, _number_for(choice.value, answer.value, answer), AS_IN_A_LIST)
 
 
-def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Comparison | PendingCheck:
+def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCheck:
     if answer.squeezed == gold.answer.squeezed != "":
-        return Comparison(True, "same in another spelling")
+        return Match(True, "same in another spelling")
     if gold.gold.kind == "text":
-        return Comparison(answer.folded == gold.answer.folded, "compared as words")
+        return Match(answer.folded == gold.answer.folded, "compared as words")
     if gold.value is None or not answer.values:
         if gold.answer.formula is not None and answer.formula is not None:
             return PendingCheck(answer.text, gold.answer.formula, answer.formula)
         if gold.value is None or answer.formula is not None:
-            return Comparison(False, "another wording")
+            return Match(False, "another wording")
     values = answer.values or (Words(answer.folded),)
     equal = any(_equal(gold.value, _number_for(gold.value, value, answer), gold.gold) for value in values)
-    return Comparison(equal, f"{'equal to' if equal else 'not'} {gold.answer.text}")
+    return Match(equal, f"{'equal to' if equal else 'not'} {gold.answer.text}")
 
 
 def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
