@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from atrl_bench.cli.options import PAPERS_JUDGE, Options, allow_code, names_of, shared
+from atrl_bench.cli.options import PAPERS_JUDGE, AllowCode, JudgeModel, Options, allow_code, names_of, shared
 from atrl_bench.cli.printing import show
 
 SCOPES = "all, or open: option letters are the rules' alone"
@@ -69,7 +69,7 @@ def evaluate(
     judge_base_url: Annotated[
         str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of an LLM judge")
     ] = None,
-    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
+    judge_model: JudgeModel = PAPERS_JUDGE,
     judge_api_key_variable: Annotated[
         str, typer.Option("--judge-api-key-variable", help="environment variable with the judge's key")
     ] = "JUDGE_API_KEY",
@@ -77,9 +77,7 @@ def evaluate(
     judge_strict: Annotated[
         bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its calibration")
     ] = True,
-    code: Annotated[
-        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
-    ] = False,
+    code: AllowCode = False,
 ) -> None:
     """Evaluate one model and print its scores.
 

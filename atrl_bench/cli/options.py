@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from atrl_bench.profiles import Profile
 
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
+# For verbs that list these among their own options.
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")]
+JudgeModel = Annotated[str, typer.Option("--judge-model", help="model name at that URL")]
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,7 @@ class Options:
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
     ] = None
-    allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")
-    ] = False
+    allow_code: AllowCode = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")] = False
 
@@ -70,11 +71,7 @@ class Options:
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""
-        return {
-            "rows": names_of(self.rows),
-            "columns": names_of(self.columns),
-            "seeds": seeds_of(self.seeds),
-        }
+        return {"rows": names_of(self.rows), "columns": names_of(self.columns), "seeds": seeds_of(self.seeds)}
 
     def plan(self, table: str) -> Plan:
         """Return the plan of a table in the run folder."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from atrl_bench.cli.options import PAPERS_JUDGE, Options, names_of, shared
+from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, shared
 from atrl_bench.cli.printing import show, show_text
 
 
@@ -21,7 +21,7 @@ def figure(
     judge_base_url: Annotated[
         str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of a model that names error types")
     ] = None,
-    judge_model: Annotated[str, typer.Option("--judge-model", help="model name at that URL")] = PAPERS_JUDGE,
+    judge_model: JudgeModel = PAPERS_JUDGE,
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
     from atrl_bench.report.figures import draw as figures

@@ -74,7 +74,6 @@ def expand(sweep: Sweep, **overrides: Any) -> list[Recipe]:
 
 
 def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
-    """Yield what each point changes."""
     if sweep.points == "grid":
         for values in itertools.product(*sweep.vary.values()):
             yield dict(zip(sweep.vary, values, strict=True))
@@ -85,7 +84,6 @@ def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
 
 
 def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Recipe:
-    """Return the base with these fields changed, wherever in it they are."""
     base = load_recipe(sweep.base).model_dump()
     changed: dict[str, Any] = {}
     for path, value in changes.items():

@@ -35,7 +35,7 @@ class MetricsFile(TrainerCallback):
             file.write(_line(content | logs))
 
 
-class Progress(TrainerCallback):
+class ProgressCallback(TrainerCallback):
     """Tells how many rollouts are done."""
 
     def __init__(self, updates_per_rollout: int, tell: Callable[[int, int], None]) -> None:

@@ -45,7 +45,7 @@ class DynamicSampling(_Fields):
     oversampling: float = Field(ge=1, description="new problems drawn per missing one; the surplus is discarded")
 
 
-class Critic(_Fields):
+class CriticSettings(_Fields):
     """An actor-critic method: a value head on the policy's last hidden states gives the advantages, by GAE."""
 
     discount: float = Field(1.0, gt=0, le=1, description="gamma, what a reward one token later is worth")
@@ -152,7 +152,7 @@ class RolloutRecipe(Recipe):
     )
     format_reward: float = Field(0.0, ge=0, description="for a response in <think> and <answer> tags, where right is 1")
     temporal: Temporal | None = None
-    critic: Critic | None = None
+    critic: CriticSettings | None = None
     credit: CreditChoice
 
     @model_validator(mode="after")

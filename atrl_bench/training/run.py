@@ -123,14 +123,14 @@ def train(
 def _trained(
     trainer: Resumable, folder: Path, started: float, on_progress: Callable[[int, int], None] | None
 ) -> TrainingResult:
-    from atrl_bench.training.metrics import MetricsFile, Progress, summarise
+    from atrl_bench.training.metrics import MetricsFile, ProgressCallback, summarise
 
     resume = folder / "resume"
     checkpoint = _last_checkpoint(resume)
     metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
     trainer.add_callback(metrics)
     if on_progress is not None:
-        trainer.add_callback(Progress(trainer.updates_per_rollout, on_progress))
+        trainer.add_callback(ProgressCallback(trainer.updates_per_rollout, on_progress))
     if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
         trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
     else:

@@ -8,7 +8,6 @@ too and, for Qwen2.5-VL, on the places of its video.) Prompts are those of the r
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,28 +17,13 @@ from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
 from atrl_bench.training.cost_estimate import estimate_batches
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.imitation import ImitationTrainer
-
-_THINK_TAGS = re.compile(r"</?think>")
-
-
-def response_of(process: str, answer: str, form: str) -> str:
-    r"""Return the text to imitate: the reasoning and the answer in one of the forms of `SupervisedRecipe.response`.
-
-    `boxed`: "3+4=7. The answer is \boxed{7}."; `tags`: "<think>3+4=7.</think>\n<answer>7</answer>"; `process`: the
-    reasoning as it stands, for sets whose text already ends in the answer.
-    """
-    if form == "process":
-        return process.strip()
-    reasoning = _THINK_TAGS.sub("", process).strip()
-    if form == "tags":
-        return f"<think>{reasoning}</think>\n<answer>{answer}</answer>"
-    return f"{reasoning} The answer is \\boxed{{{answer}}}.".lstrip()
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:

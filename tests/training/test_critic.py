@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.advantages.gae import Critic, generalised_advantages, hidden_states, value_losses, whitened
 from atrl_bench.training.recipe import CreditChoice, load_recipe
-from atrl_bench.training.recipe import Critic as Settings
+from atrl_bench.training.recipe import CriticSettings as Settings
 from atrl_bench.training.run import train
 from atrl_bench.training.weights.credit import CreditWeights
 

@@ -72,7 +72,7 @@ class Critic:
     """A value head, its optimiser, and their place in a resume checkpoint."""
 
     def __init__(
-        self, settings: recipes.Critic, hidden_size: int, *, run_seed: int, device: torch.device | str = "cpu"
+        self, settings: recipes.CriticSettings, hidden_size: int, *, run_seed: int, device: torch.device | str = "cpu"
     ) -> None:
         self.settings = settings
         with torch.random.fork_rng(devices=[]):  # the rollouts' random numbers stay what they are without a critic

@@ -11,7 +11,7 @@ from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge import charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.scorers.charts import Drawing
+from atrl_bench.grading.scorers.charts import DrawnChart
 from atrl_bench.results.records import Gold, Verdict
 
 FULL = dict(CRITERIA)
@@ -142,7 +142,7 @@ def scored(low, *, executed=1.0):
 def drawings(monkeypatch):
     """What programs draw, without running them: their own name as the picture."""
     monkeypatch.setattr(
-        charts, "draw_many", lambda programs: [Drawing(None, program.strip().encode(), "") for program in programs]
+        charts, "draw_many", lambda programs: [DrawnChart(None, program.strip().encode(), "") for program in programs]
     )
 
 

@@ -44,7 +44,7 @@ MAX_PIXELS = 50_000_000
 NO_PARTS = {"executed": 0.0, **dict.fromkeys(PARTS, 0.0)}
 
 
-class Drawing(NamedTuple):
+class DrawnChart(NamedTuple):
     """What a program drew, described and as a PNG file; without a description `why` says what went wrong."""
 
     description: Description | None
@@ -54,7 +54,7 @@ class Drawing(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def draw(program: str) -> Drawing:
+def draw(program: str) -> DrawnChart:
     """Return what a program draws, run in isolation; the same program runs once."""
     result = run_program(
         HARNESS.read_bytes(),
@@ -64,14 +64,16 @@ def draw(program: str) -> Drawing:
         limits=LIMITS,
     )
     if result.state != "finished":
-        return Drawing(None, b"", result.why, result.state == "timed out")
+        return DrawnChart(None, b"", result.why, result.state == "timed out")
     try:
         description = read_description(result.files.get("chart.json", b""))
     except InvalidDescriptionError as error:
-        return Drawing(None, b"", str(error))
+        return DrawnChart(None, b"", str(error))
     picture = result.files.get("chart.png", b"")
     return (
-        Drawing(description, picture, "") if _is_picture(picture) else Drawing(None, b"", "its picture is no PNG file")
+        DrawnChart(description, picture, "")
+        if _is_picture(picture)
+        else DrawnChart(None, b"", "its picture is no PNG file")
     )
 
 
@@ -91,7 +93,7 @@ def _is_picture(content: bytes) -> bool:
     return True
 
 
-def draw_many(programs: Sequence[str]) -> list[Drawing]:
+def draw_many(programs: Sequence[str]) -> list[DrawnChart]:
     """Return what each program draws, several at a time. Raises when programs may not run on this machine."""
     require_isolation()
     programs = [program.strip() for program in programs]
@@ -115,7 +117,7 @@ def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     ]
 
 
-def _verdict(program: str, expected: Drawing, drawn: Drawing) -> Verdict:
+def _verdict(program: str, expected: DrawnChart, drawn: DrawnChart) -> Verdict:
     extracted = program[:2000]
     if expected.description is None:
         # Nothing the model wrote could score here, so this is no wrong answer.
