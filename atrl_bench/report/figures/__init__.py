@@ -1,7 +1,8 @@
 """The figures of the paper, and those it lacks: each as an SVG in two themes with its numbers as CSV beside it.
 
-Each module has one `make(source) -> Drawing`; what it draws from a run folder, it first reads into plain values, and
-its `picture(...)` turns plain values into the drawing and the CSV. What the paper prints stands in a panel of its own.
+Each module has one `make(source) -> FigureContent`; what it draws from a run folder, it first reads into plain values,
+and its `picture(...)` turns plain values into the drawing and the CSV. What the paper prints stands in a panel of its
+own.
 Their names are here, so that a list of them loads nothing; `draw` has the functions behind them.
 """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
 from atrl_bench.models import local
-from atrl_bench.report.figures.drawing import INK, PAGE, Drawing, name_bars, plain, sheet, style_of, whole_numbers
+from atrl_bench.report.figures.drawing import INK, PAGE, FigureContent, name_bars, plain, sheet, style_of, whole_numbers
 from atrl_bench.report.figures.sources import Source
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CSV_FIELDS = {  # of the CSV, each with the field of a score
 LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", False)]
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of the profile's base model, or of the one that is named, on generated problems."""
     ref = local.find_model(source.model or source.run_dir.profile.model)
     sizes = source.run_dir.profile.evaluation
@@ -37,7 +37,7 @@ def make(source: Source) -> Drawing:
     return picture(study(model, known_problems(min(MAX_PROBLEMS, source.num_problems))), ref.name)
 
 
-def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
+def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
     """Return the figure of these scores."""
     num_settings = len({score.setting for score in scores if score.part == CREDIT})
     figure, (last, single, credit) = sheet(
@@ -63,7 +63,7 @@ def picture(scores: Sequence[AnchorScore], model: str) -> Drawing:
         f"{best.setting}, {'corrected' if best.corrected else 'not corrected'} for bias. Of credit: {described}. "
         "0.5 is chance."
     )
-    return Drawing(
+    return FigureContent(
         "Which reading of the paper finds the true anchors", description, figure, [csv_row(score) for score in scores]
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, Drawing, no_grid, plain, sheet, token_text
+from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, no_grid, plain, sheet, token_text
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ReadAnswers, answers
 
@@ -25,7 +25,7 @@ class ClusterView:
     tokens: tuple[str, ...]
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of the answer that `case` picks."""
     read = answers(source)
     problem_id, repeat = case(read)
@@ -59,7 +59,7 @@ def views(credit: TokenCredit) -> list[ClusterView]:
     return sorted(views, key=lambda view: (-view.share, view.cluster))
 
 
-def picture(views: list[ClusterView], label: str) -> Drawing:
+def picture(views: list[ClusterView], label: str) -> FigureContent:
     """Return the figure of these clusters, in their order."""
     more = f"; {len(views) - MAX_CLUSTERS} clusters more in the CSV" if len(views) > MAX_CLUSTERS else ""
     largest = views[:MAX_CLUSTERS]
@@ -104,7 +104,7 @@ def picture(views: list[ClusterView], label: str) -> Drawing:
     description = (
         f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {in_words}"
     )
-    return Drawing("Importance of the clusters of one response", description, figure, rows)
+    return FigureContent("Importance of the clusters of one response", description, figure, rows)
 
 
 def _listed(tokens: tuple[str, ...]) -> str:

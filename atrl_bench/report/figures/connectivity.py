@@ -14,7 +14,7 @@ from atrl_bench.report.figures.drawing import (
     ORANGE,
     PAGE,
     SOFT,
-    Drawing,
+    FigureContent,
     mark_published,
     no_grid,
     plain,
@@ -26,7 +26,7 @@ from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 NUM_BINS = 40
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of the tokens of one model's answers."""
     read = answers(source)
     tokens = [value for credit in read.credit.values() for value in credit.connectivity_T]
@@ -40,7 +40,7 @@ def threshold_of(tokens: Sequence[float]) -> float:
     return sorted(tokens, reverse=True)[num_anchors]
 
 
-def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> Drawing:
+def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these connectivities of tokens, with what the paper prints of its own."""
     threshold = threshold_of(tokens)
     num_above = sum(value > threshold for value in tokens)
@@ -92,7 +92,7 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
         f"{float(np.median(tokens)):.4f}, the largest {max(tokens):.4f}. In a panel of its own the paper's counts: "
         f"{high} of {high + low} above {printed[0]['threshold']}."
     )
-    return Drawing("Distribution of cross-modal connectivity", description, figure, rows)
+    return FigureContent("Distribution of cross-modal connectivity", description, figure, rows)
 
 
 def _paper_panel(panel: Any, printed: Sequence[Mapping[str, str]]) -> None:

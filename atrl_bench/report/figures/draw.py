@@ -22,10 +22,10 @@ from atrl_bench.report.figures import (
     scale,
     words,
 )
-from atrl_bench.report.figures.drawing import Drawing, look, write
+from atrl_bench.report.figures.drawing import FigureContent, look, write
 from atrl_bench.report.figures.sources import Source
 
-MAKERS: dict[str, Callable[[Source], Drawing]] = {
+MAKERS: dict[str, Callable[[Source], FigureContent]] = {
     "scale": scale.make,
     "connectivity": connectivity.make,
     "words": words.make,

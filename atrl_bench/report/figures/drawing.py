@@ -79,7 +79,7 @@ LOOK = {
 
 
 @dataclass(frozen=True)
-class Drawing:
+class FigureContent:
     """A figure, what it shows in words for those who do not see it, and every number in it."""
 
     title: str
@@ -183,7 +183,7 @@ def token_text(text: str) -> str:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def write(picture: Drawing, name: str, out: Path) -> list[Path]:
+def write(picture: FigureContent, name: str, out: Path) -> list[Path]:
     """Write `<name>.svg` and `<name>.csv` and return their paths."""
     contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": csv_text(picture.rows)}
     for file, content in contents.items():
@@ -191,7 +191,7 @@ def write(picture: Drawing, name: str, out: Path) -> list[Path]:
     return [out / file for file in contents]
 
 
-def svg(picture: Drawing, name: str) -> str:
+def svg(picture: FigureContent, name: str) -> str:
     """Return the figure as SVG with its title and description; the same figure gives the same bytes on any day."""
     buffer = io.StringIO()
     picture.figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -20,7 +20,7 @@ from atrl_bench.report.figures.drawing import (
     INK,
     PAGE,
     SOFT,
-    Drawing,
+    FigureContent,
     mark_published,
     name_bars,
     number_on_bar,
@@ -45,7 +45,7 @@ class Breakdown:
     num_of_type: Mapping[str, int]
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of every method that answered the benchmark."""
     with source.open_store() as store:
         cells = done_cells(source, store)
@@ -90,7 +90,7 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
     return {id(e): type_by_truth(e, problems[e.problem.problem_id]) for e in errors}, "the generator's ground truth"
 
 
-def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> Drawing:
+def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these methods, with what the paper prints."""
     kinds = [kind for kind in (*TYPES, UNTYPED) if kind in TYPES or any(b.num_of_type.get(kind) for b in breakdowns)]
     height = 1.0 + 0.42 * len(breakdowns)
@@ -147,4 +147,4 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
         + ", ".join(f"{row['method']} {row['accuracy_percent']} %" for row in printed)
         + "."
     )
-    return Drawing("Error breakdown", description, figure, rows)
+    return FigureContent("Error breakdown", description, figure, rows)

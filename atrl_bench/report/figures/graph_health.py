@@ -7,13 +7,13 @@ as any other: then the cut meets the random cut, and grouping is a way to draw l
 from __future__ import annotations
 
 from atrl_bench.report.figures.curves import NUM_MARKERS, Curve, bands, draw_curves, seed_note, smoothed
-from atrl_bench.report.figures.drawing import INK, PAGE, Drawing, plain, sheet, style_of
+from atrl_bench.report.figures.drawing import INK, PAGE, FigureContent, plain, sheet, style_of
 from atrl_bench.report.figures.sources import Source, trainings
 
 DENSITY, CUT, RANDOM_CUT, ENTROPY = "credit/edge_density", "credit/cut", "credit/random_cut", "credit/entropy"
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of every finished training that built graphs."""
     runs = trainings(source)
     curves = {name: bands(runs, name) for name in (DENSITY, CUT, RANDOM_CUT, ENTROPY)}
@@ -24,7 +24,7 @@ def make(source: Source) -> Drawing:
     return picture(curves)
 
 
-def picture(curves: dict[str, list[Curve]]) -> Drawing:
+def picture(curves: dict[str, list[Curve]]) -> FigureContent:
     """Return the figure of these curves, by the name of what they measure."""
     from matplotlib.lines import Line2D
 
@@ -56,4 +56,4 @@ def picture(curves: dict[str, list[Curve]]) -> Drawing:
         f"a random partition. Cut in the last rollout: {'; '.join(ends)}. {seed_note(curves[DENSITY])}"
     )
     rows = [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
-    return Drawing("Health of the token graph over training", description, figure, rows)
+    return FigureContent("Health of the token graph over training", description, figure, rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit, prompts_of_cell
 from atrl_bench.report.figures.clusters import case
-from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
+from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, FigureContent, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 from atrl_bench.report.figures.words import text_width
@@ -36,7 +36,7 @@ class Box:
     text: str
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of the same answer that the clusters are shown of."""
     read = answers(source)
     problem_id, repeat = case(read)
@@ -48,7 +48,7 @@ def make(source: Source) -> Drawing:
     return picture(read.credit[problem_id, repeat], label, sample.problem.question, prompt.images[:1])
 
 
-def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Image]) -> Drawing:
+def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Image]) -> FigureContent:
     """Return the figure of one response; of an answer to a video, or to words alone, without a picture."""
     boxes = laid_out(credit.texts[:MAX_TOKENS])
     num_lines = boxes[-1].line + 1
@@ -90,7 +90,7 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
         f"more credit it has, beside the image. The credit reaches from {low:.2f} to {high:.2f}. Underlined, the 15 % "
         f"with the most, and those with as much: {plain(named, 600)}."
     )
-    return Drawing("Credit of the tokens of one response", description, figure, rows)
+    return FigureContent("Credit of the tokens of one response", description, figure, rows)
 
 
 def top_tokens(credit_T: Sequence[float]) -> set[int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atrl_bench.report.figures.curves import Curve, bands, draw_curves, seed_note
-from atrl_bench.report.figures.drawing import Drawing, sheet
+from atrl_bench.report.figures.drawing import FigureContent, sheet
 from atrl_bench.report.figures.sources import Source, trainings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PANELS = {
 }
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of every finished training in the run folder."""
     runs = trainings(source)
     curves = {name: bands(runs, name) for name in PANELS}
@@ -31,7 +31,7 @@ def make(source: Source) -> Drawing:
     return picture(curves)
 
 
-def picture(curves: dict[str, list[Curve]]) -> Drawing:
+def picture(curves: dict[str, list[Curve]]) -> FigureContent:
     """Return the figure of these curves, by the name of what they measure.
 
     More methods than a panel can hold stand by objective, each with its AT-RL beside it; their lengths are in the CSV.
@@ -65,7 +65,7 @@ def picture(curves: dict[str, list[Curve]]) -> Drawing:
         f"Mean accuracy over the last rollouts, at most eight: {'; '.join(ends)}. {seed_note(curves['accuracy'])}"
     )
     rows = [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
-    return Drawing("Learning curves", description, figure, rows)
+    return FigureContent("Learning curves", description, figure, rows)
 
 
 def by_objective(curves: Sequence[Curve]) -> dict[str, list[Curve]]:

@@ -11,7 +11,7 @@ from atrl_bench.report.figures.drawing import (
     HATCHES,
     INK,
     PAGE,
-    Drawing,
+    FigureContent,
     mark_published,
     name_bars,
     number_on_bar,
@@ -37,7 +37,7 @@ NAMES = {
 ADDED = ("attention_rows", "credit")
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of every finished training in the run folder."""
     seconds = phase_seconds(trainings(source))
     if not seconds:
@@ -56,7 +56,7 @@ def phase_seconds(trainings: Sequence[Training]) -> dict[str, dict[str, float]]:
     return {label: dict(of_phase) for label, of_phase in seconds.items() if sum(of_phase.values()) > 0}
 
 
-def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mapping[str, str]]) -> Drawing:
+def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure: measured seconds by method and phase, and the shares that the paper prints."""
     phases = [*NAMES, *sorted({phase for of_phase in seconds.values() for phase in of_phase} - NAMES.keys())]
     phases = [phase for phase in phases if any(phase in of_phase for of_phase in seconds.values())]
@@ -124,7 +124,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         f"(attention rows, graph and credit): {in_words or 'no method here has it'}. In a panel of its own the "
         "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
     )
-    return Drawing("Phases of a training step", description, figure, rows)
+    return FigureContent("Phases of a training step", description, figure, rows)
 
 
 def _row(source: str, method: str, phase: str, seconds: float | None, percent: float) -> dict[str, Any]:

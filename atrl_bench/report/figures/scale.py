@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model
-from atrl_bench.report.figures.drawing import Drawing, mark_published, plain, sheet, style_of
+from atrl_bench.report.figures.drawing import FigureContent, mark_published, plain, sheet, style_of
 from atrl_bench.report.figures.sources import (
     UNTRAINED,
     Source,
@@ -41,7 +41,7 @@ class Point:
     half_width: float = 0.0
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of everything that was evaluated on the two benchmarks."""
     points = []
     with source.open_store() as store:
@@ -66,7 +66,7 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
     return points
 
 
-def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> Drawing:
+def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> FigureContent:
     """Return the figure of measured points and of printed ones, in panels that share no axis."""
     figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
     positions = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
@@ -94,7 +94,7 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
         f"Accuracy over the number of parameters. Measured: {_said(measured)}. "
         f"In panels of their own, published: {_said(printed)}."
     )
-    return Drawing("Performance over model size", description, figure, rows)
+    return FigureContent("Performance over model size", description, figure, rows)
 
 
 def _said(points: Sequence[Point]) -> str:

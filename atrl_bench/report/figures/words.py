@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, Drawing, bare, plain, sheet
+from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, FigureContent, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import Word, answers, words
 
@@ -43,7 +43,7 @@ class Placed:
     size: float
 
 
-def make(source: Source) -> Drawing:
+def make(source: Source) -> FigureContent:
     """Return the figure of the tokens of one model's answers."""
     read = answers(source)
     credits = list(read.credit.values())
@@ -51,7 +51,7 @@ def make(source: Source) -> Drawing:
     return picture(words(credits, max(3, math.ceil(MIN_SHARE * num_tokens))), read.label)
 
 
-def picture(ranked: Sequence[Word], label: str) -> Drawing:
+def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     """Return the figure of these words, the most credited first."""
     half = min(NUM_WORDS, len(ranked) // 2) or 1
     sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
@@ -79,7 +79,7 @@ def picture(ranked: Sequence[Word], label: str) -> Drawing:
         f"Two word clouds of the tokens of {plain(label)} with a table under each. Highest mean credit: {highest}. "
         f"Lowest: {lowest}. A credit of one is what a token gets without AT-RL."
     )
-    return Drawing("Tokens with the highest and the lowest credit", description, figure, rows)
+    return FigureContent("Tokens with the highest and the lowest credit", description, figure, rows)
 
 
 def placed(ranked: Sequence[Word]) -> list[Placed]:
