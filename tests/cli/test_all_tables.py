@@ -89,10 +89,5 @@ def test_a_report_of_everything_keeps_the_seeds_of_each_table(make_report, tmp_p
         report_all(run_dir)
     monkeypatch.setattr(all_tables, "list_tables", lambda: ["video"])
     with pytest.raises(MissingDataError, match="Enough"):
-<<<<<<< ours
         report_all(run_dir)
-    assert asked == {"main_7b": [0, 1], "video": None}
-=======
-        report_all(profile=run_dir.profile, workspace=tmp_path)
     assert asked == {"main_7b": (0, 1), "video": None}
->>>>>>> theirs
