@@ -43,8 +43,8 @@ def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool) -
     split = split_pixel_values_by_grid(batch)
     parts = []
     for rows in order_B.cpu().split(size):
-        chosen = {name: _take(value, rows) for name, value in split.items()}
-        valid_S = chosen["attention_mask"].any(0)
+        fields = {name: _take(value, rows) for name, value in split.items()}
+        valid_S = fields["attention_mask"].any(0)
         if trim:
             start, stop = int(valid_S.int().argmax()), length - int(valid_S.flip(0).int().argmax())
         else:
@@ -52,9 +52,9 @@ def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool) -
         # One response token at least: a part of empty responses still has the shape of one.
         stop = max(stop, length - num_tokens + 1)
         for name in POSITION_FIELDS:
-            if name in chosen:
-                chosen[name] = chosen[name][:, start:stop]
-        parts.append(Part(rows, unsplit_pixel_values_by_grid(chosen), num_tokens - (length - stop)))
+            if name in fields:
+                fields[name] = fields[name][:, start:stop]
+        parts.append(Part(rows, unsplit_pixel_values_by_grid(fields), num_tokens - (length - stop)))
     return parts
 
 
