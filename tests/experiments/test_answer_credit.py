@@ -7,6 +7,7 @@ from PIL import Image
 
 from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.answer_credit import credit_of_cell, credit_of_responses, remembered_credit
 from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
@@ -37,7 +38,7 @@ def filled(tmp_path_factory):
     sizes = load_profile("smoke").evaluation.model_copy(update={"max_problems": 4, "num_repeats": 1})
     run_dir = RunDir.at(tmp_path_factory.mktemp("run"), load_profile("smoke").model_copy(update={"evaluation": sizes}))
     with Store.open(run_dir.store_path) as store:
-        yield store, evaluate_into(store, "mini", "mathvision_testmini", run_dir=run_dir, run_seed=0), run_dir
+        yield store, evaluate_into(store, "mini", "mathvision_testmini", EvaluationOptions(), run_dir), run_dir
 
 
 def test_the_texts_of_the_tokens_join_to_the_response(mini, prompt):
@@ -90,7 +91,7 @@ def test_a_cells_credit_is_computed_once_and_then_read(filled, monkeypatch):
 def test_every_answer_gets_credit_however_its_cell_shows_a_problem(filled, task, options):
     """By another number of frames than the profile's, and with a prompt of the task file's own choice."""
     store, _, run_dir = filled
-    key = evaluate_into(store, "mini", task, run_dir=run_dir, run_seed=0, limit=2, **options)
+    key = evaluate_into(store, "mini", task, EvaluationOptions(limit=2, **options), run_dir)
     assert credit_of_cell(store, key, run_dir).keys() == store.responses(key).keys()
 
 

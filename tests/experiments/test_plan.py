@@ -233,7 +233,7 @@ def test_tables_share_the_trainings_they_have_in_common(tmp_path, mini_world):
 def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_answered(tmp_path, mini_world, monkeypatch):
     asked = []
 
-    def evaluate_into(store, model, task, **_):
+    def evaluate_into(store, model, task, *_):
         asked.append(task)
         if task == "geoqa_test":
             raise MissingDataError("no GeoQA")
