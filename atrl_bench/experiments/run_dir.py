@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,7 +62,16 @@ class RunDir:
             raise MissingDataError(
                 f"There is no result store in {self.root}.", next_step=f"atrl-bench run-table main_7b {self.options}"
             )
-        return Store.open(self.store_path, read_only=read_only)
+        store = Store.open(self.store_path, read_only=read_only)
+        self._rename_credit(store.renamed_cells())
+        return store
+
+    def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
+        """Call the remembered credit of cells by the keys that they got when their store was brought up to date."""
+        for path in (self.root / "credit").glob("*.jsonl") if new_keys else ():
+            key, _, rest = path.name.partition("-")
+            if key in new_keys:
+                path.rename(path.with_name(f"{new_keys[key]}-{rest}"))
 
     @property
     def checkpoints(self) -> Path:

@@ -132,7 +132,9 @@ class Store:
 
     def renamed_cells(self) -> dict[str, str]:
         """Return the keys that cells had in an earlier version of the store, with those they have now."""
-        return dict(self._read("SELECT key, new_key FROM renamed_cells"))
+        # An older store that cannot be written has no such table.
+        has_table = self._read("SELECT 1 FROM sqlite_master WHERE name = 'renamed_cells'")
+        return dict(self._read("SELECT key, new_key FROM renamed_cells")) if has_table else {}
 
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
