@@ -13,7 +13,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
-from atrl_bench.training.rewards.steps import ACCURACY_WEIGHT
+from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.
@@ -88,7 +88,7 @@ def trl_arguments(
 def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
     """Return what each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
-    right = 1.0 if recipe.rewards == "typed" else ACCURACY_WEIGHT
+    right = 1 / (1 - ANSWER_REWARDS[recipe.rewards].lowest)
     usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)
     others = [1.0] * (bool(recipe.format_reward) + 2 * (recipe.temporal is not None))
     return [*usual, *others, step_rewards.key_steps, step_rewards.validity]

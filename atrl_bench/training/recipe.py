@@ -17,6 +17,7 @@ from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of
 from atrl_bench.resources import folder
 from atrl_bench.training.data import PAIRS_SUFFIX, TRAINING_SETS
+from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 
 MAX_BASES = 8  # a chain longer than this is a circle
 
@@ -147,7 +148,7 @@ class RolloutRecipe(Recipe):
     schedule: Literal["strict", "minibatch4"] = Field(
         description="optimiser steps per rollout: strict: one; minibatch4: as many as the profile says, four"
     )
-    rewards: Literal["accuracy", "typed"] = Field(
+    rewards: str = Field(
         "accuracy", description="accuracy: +1 or -1 by the grader; typed: 0 to 1 by the problem's sort of answer"
     )
     format_reward: float = Field(0.0, ge=0, description="for a response in <think> and <answer> tags, where right is 1")
@@ -173,7 +174,9 @@ class RolloutRecipe(Recipe):
             )
         if self.objective == "reinforce" and self.schedule != "strict":
             raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
-        if self.temporal is not None and self.rewards != "typed":
+        if self.rewards not in ANSWER_REWARDS:
+            raise ValueError(f"there is no reward {self.rewards!r}: set rewards to one of {', '.join(ANSWER_REWARDS)}")
+        if self.temporal is not None and ANSWER_REWARDS[self.rewards].lowest != 0:
             raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
             raise ValueError("critic.kl_in_reward needs a kl_coef")

@@ -13,19 +13,15 @@ from atrl_bench.training.cost_estimate import estimate
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
-from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_cache, overlong_reward
+from atrl_bench.training.rewards.accuracy import overlong_cache, overlong_reward
+from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
-from atrl_bench.training.rewards.video_r1 import FormatReward, TypedReward
+from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
-
-ACCURACY = {
-    "accuracy": "+1 correct, -1 otherwise, by the grader of the evaluation",
-    "typed": "0 to 1 by the sort of answer: choice, numerical, OCR, free-form or regression",
-}
 
 
 @contextlib.contextmanager
@@ -58,7 +54,7 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
     from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 
     recipe, sizes = inputs.recipe, inputs.recipe.sizes(inputs.profile)
-    rewards: list[Reward] = [TypedReward(pool) if recipe.rewards == "typed" else AccuracyReward(pool)]
+    rewards: list[Reward] = [ANSWER_REWARDS[recipe.rewards].make(pool)]
     if recipe.overlong_cache_fraction is not None:
         rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
     if recipe.format_reward:
@@ -76,7 +72,7 @@ def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return rewards, credit, TRL's arguments and what the run needs, without loading anything."""
     sizes = recipe.sizes(profile)
     rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
-    rewards: dict[str, Any] = {"accuracy": ACCURACY[recipe.rewards]}
+    rewards: dict[str, Any] = {"accuracy": ANSWER_REWARDS[recipe.rewards].description}
     if recipe.overlong_cache_fraction is not None:
         cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
         rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
+
 SIZES = {
     "num_rollouts": 2,
     "prompts_per_rollout": 4,
@@ -143,7 +145,7 @@ class CoinReward:
 
 @pytest.fixture
 def coin_rewards(coin_grader, monkeypatch):
-    monkeypatch.setattr("atrl_bench.training.rollouts.TypedReward", CoinReward)
+    monkeypatch.setitem(ANSWER_REWARDS, "typed", AnswerReward(CoinReward, 0.0, "a coin"))
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from conftest import CoinPool, CoinReward  # the folder of a program is the firs
 from atrl_bench.profiles import Profile
 from atrl_bench.training import pairs, rollouts
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
 from atrl_bench.training.run import train
 
 if __name__ == "__main__":
     rollouts.GradingPool = pairs.GradingPool = CoinPool
-    rollouts.TypedReward = CoinReward
+    ANSWER_REWARDS["typed"] = AnswerReward(CoinReward, 0.0, "a coin")
     recipe, base, data, out, profile = sys.argv[1:]
     fields = json.loads(recipe)
     train(

@@ -25,9 +25,6 @@ from atrl_bench.errors import MissingDataError
 
 KeyStep = tuple[str, ...]  # what it may be called
 
-# The accuracy reward runs from -1 to +1, the official one from 0 to 1.
-ACCURACY_WEIGHT = 0.5
-
 
 class SectionMarks(NamedTuple):
     """What opens each section of a chain; `{}` stands for the number of a step."""
