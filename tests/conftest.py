@@ -148,10 +148,11 @@ class Server:
                     server.most_open = max(server.most_open, server.num_open)
                     reply = server.replies.pop(0) if len(server.replies) > 1 else next(iter(server.replies), "")
                 try:
-                    server.send(self, server.answer(body["messages"]) if server.answer else reply)
+                    reply = server.answer(body["messages"]) if server.answer else reply
                 finally:
-                    with server._lock:
+                    with server._lock:  # before the client can know: it may ask again at once
                         server.num_open -= 1
+                server.send(self, reply)
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.grading.answer_file import grade_file
 
@@ -38,8 +39,8 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
     ]
     assert graded.answers[1].why == "the text of option B, gold B"
     assert asdict(graded.summary) == {"lines": 4, "mean": 0.75, "states": {"correct": 3, "unparseable": 1}}
-    assert all(len(line) <= 80 for line in graded.text.splitlines())
-    assert graded.text.endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
+    assert all(len(line) <= 80 for line in text_of(graded).splitlines())
+    assert text_of(graded).endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
 
 
 @pytest.mark.parametrize(
