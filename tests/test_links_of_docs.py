@@ -49,6 +49,6 @@ def test_the_example_report_names_no_folder_of_the_machine_it_was_made_on():
             assert not re.search(r"(?<![\w.])/(tmp|home|root|work|mnt|Users)/", path.read_text("utf-8")), path
 
 
-@pytest.mark.skipif(not EXAMPLE.is_dir(), reason="the report is in the checkout alone")
+@in_checkout
 def test_the_example_report_is_a_small_one():
     assert sum(path.stat().st_size for path in EXAMPLE.rglob("*") if path.is_file()) < 2_000_000
