@@ -77,6 +77,9 @@ class Checkout:
     def root(self) -> Path:
         return self.folder / "checkout"
 
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text(encoding="utf-8")
+
     def write(self, path: str, text: str) -> None:
         (self.root / path).write_text(text, encoding="utf-8")
 
@@ -85,7 +88,7 @@ class Checkout:
         lines = change.splitlines(keepends=True)
         before = "".join(line[1:] for line in lines if line[0] == " ")
         after = "".join(line[1:] for line in lines)
-        text = (self.root / path).read_text(encoding="utf-8")
+        text = self.read(path)
         assert text.count(before) == 1, before
         self.write(path, text.replace(before, after))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
+CREDIT_TESTS = Path(__file__).parent / "credit" / "test_rules.py"
 
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="the pages are in the checkout alone")
 
@@ -15,6 +16,36 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="the pages are in the 
 def blocks(page: str, language: str) -> list[str]:
     """Return the page's pieces in this language, in their order."""
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S)
+
+
+def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
+    (dataset, module), (task,) = blocks("adding_a_task.md", "python"), blocks("adding_a_task.md", "yaml")
+    checkout.write("tasks/plates_test.py", module)
+    checkout.write("tasks/plates_test.yaml", task)
+    (checkout.folder / "DATA" / "plates").mkdir(parents=True)
+    checkout.python("-c", dataset)
+    listed = checkout.run("list", "tasks", "--data-dir", "DATA")
+    assert re.search(r"plates_test +test +2 +yes", listed)
+    scores = checkout.run("evaluate", "mini", "--tasks", "plates_test", "--data-dir", "DATA", "--profile", "smoke")
+    assert "2 problems x 2" in scores
+
+
+@pytest.mark.slow
+def test_a_credit_rule_is_one_function_that_is_tested_trained_and_a_row_of_a_table(checkout):
+    function, by_hand = blocks("adding_a_credit_rule.md", "python")
+    (change,), (table,) = blocks("adding_a_credit_rule.md", "diff"), blocks("adding_a_credit_rule.md", "yaml")
+    rules = "atrl_bench/credit/rules.py"
+    checkout.patch(rules, change)
+    checkout.write(rules, checkout.read(rules).replace("\nRULES:", f"\n{function}\n\nRULES:", 1))
+    checkout.write("reports/tables/sharper.yaml", table)
+    tests = CREDIT_TESTS.read_text(encoding="utf-8") + f"\n\n{by_hand}"
+    (checkout.folder / "test_rules.py").write_text(tests, encoding="utf-8")
+    passed = checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_rules.py", "-k", "squared_attention")
+    assert "squared_attention" in checkout.run("list", "credit")
+    assert "passed" in passed
+    assert "squared_attention" in checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
+    made = checkout.run("run-table", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared")
+    assert re.search(r"Squared attention", made), made
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -71,7 +72,9 @@ class RunDir:
         for path in (self.root / "credit").glob("*.jsonl") if new_keys else ():
             key, _, rest = path.name.partition("-")
             if key in new_keys:
-                path.rename(path.with_name(f"{new_keys[key]}-{rest}"))
+                # Another process was faster, or the folder can only be read: then it is looked at without this credit.
+                with contextlib.suppress(OSError):
+                    path.rename(path.with_name(f"{new_keys[key]}-{rest}"))
 
     @property
     def checkpoints(self) -> Path:

@@ -30,7 +30,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     with explained(path, "open"):
         if read_only:
             connection = _checked(_connect_read_only(path), path, read_only=True)
-            if not _is_older(connection) or not os.access(path, os.W_OK):
+            if not _is_older(connection) or not all(os.access(one, os.W_OK) for one in (path, path.parent)):
                 return connection
             connection.close()  # an older store names its cells otherwise: nothing in it would be found
             connect(path, read_only=False).close()

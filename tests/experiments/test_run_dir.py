@@ -88,3 +88,12 @@ def test_the_credit_of_answers_follows_the_new_keys_of_an_older_store(tmp_path):
     with run_dir.open_store() as store:
         [cell] = store.cells()
     assert sorted(path.name for path in credit.iterdir()) == sorted([f"{cell.key}-0123.jsonl", "another-0123.jsonl"])
+
+
+def test_credit_that_another_process_has_renamed_meanwhile_stops_nobody(tmp_path, monkeypatch):
+    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
+    shutil.copy(VERSION_2, run_dir.store_path)
+    old = sqlite3.connect(VERSION_2).execute("SELECT key FROM cells").fetchone()[0]
+    monkeypatch.setattr(Path, "glob", lambda *_: [tmp_path / f"{old}-gone.jsonl"])
+    with run_dir.open_store() as store:
+        assert len(store.cells()) == 1
