@@ -34,7 +34,10 @@ ROOMS["report"] = {*ROOMS, "analysis"}
 ROOMS["cli"] = {*ROOMS, "report"}
 # A function may import these, which take long to load, and modules of ours that cannot do without them. Everything else
 # is imported at the top, except by the command line, whose `--help` loads nothing.
-HEAVY = {"torch", "transformers", "trl", "lmms_eval", "matplotlib", "datasets", "peft", "accelerate", "huggingface_hub"}
+HEAVY = {
+    *("torch", "transformers", "trl", "lmms_eval", "matplotlib", "datasets", "peft", "accelerate", "huggingface_hub"),
+    "httpx",
+}
 LEAF_IMPORTS = {"profiles": {"errors", "resources"}, "digests": set(), "errors": set(), "resources": set()}
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from atrl_bench.models.chat_client import ChatClient, EndpointConfig, UselessReplyError
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig
+from atrl_bench.models.no_reply import UselessReplyError
 
 Question = TypeVar("Question")
 Reading = TypeVar("Reading")

@@ -12,16 +12,15 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from atrl_bench.errors import EndpointError
-
-if TYPE_CHECKING:
-    import httpx
+from atrl_bench.models.completion import FILTERED, Completion, is_blocked, read_completions
+from atrl_bench.models.no_reply import NoReplyError, UselessReplyError
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
@@ -35,7 +34,6 @@ _REFUSALS = {
     "top_p": r"\btop_p\b",
     "max_tokens": r"\bmax_completion_tokens\b",  # its newer name, which some models insist on
 }
-_BLOCKED = re.compile(r"content_filter|content_policy|content management policy", re.I)
 
 T = TypeVar("T")
 
@@ -52,45 +50,38 @@ class EndpointConfig:
     seconds: float = 900.0  # for one whole reply, however slowly it drips
     first_wait: float = 0.5  # doubled after every failure
 
-
-class Completion(NamedTuple):
-    """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens."""
-
-    text: str
-    finish_reason: str
-    num_tokens: int
+    def __post_init__(self) -> None:
+        refuse_password(self.base_url)
 
 
-class NoReplyError(Exception):
-    """One attempt that the endpoint did not answer usefully; `wait` is what it asked for, in seconds."""
-
-    def __init__(self, why: str, wait: float | None = None) -> None:
-        super().__init__(why)
-        self.wait = wait
-
-
-class UselessReplyError(NoReplyError):
-    """A proper reply that does not hold what its reader was looking for."""
+def refuse_password(base_url: str) -> None:
+    """Raise `EndpointError` for an address with a password in it, which would be stored and shown with the results."""
+    try:
+        address = urlsplit(base_url)
+    except ValueError:  # no address at all, which the first request says
+        return
+    if address.username or address.password:
+        raise EndpointError(
+            f"The address of the endpoint at {address.hostname} holds a user name or a password.",
+            why="Addresses are stored in the run folder and shown in reports.",
+            next_step="leave it out, and give the key in an environment variable: --api-key-variable NAME",
+        )
 
 
 class ChatClient:
     """A connection to one endpoint, shared between threads; use it as a context manager."""
 
     def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
-        import httpx
+        from atrl_bench.models.http import BoundedHttp
 
         self.config = config
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
-        key = os.environ.get(config.api_key_variable)
-        self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(config.seconds, connect=min(10.0, config.seconds)),
-            limits=httpx.Limits(max_connections=config.num_parallel),
-            follow_redirects=False,
-        )
+        self._key = os.environ.get(config.api_key_variable)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._http = BoundedHttp(headers, seconds=config.seconds, num_connections=config.num_parallel)
 
     def __enter__(self) -> Self:
         return self
@@ -125,20 +116,17 @@ class ChatClient:
         while True:
             sent = self._in_dialect(body)
             status, headers, content = self._exchange("POST", "/chat/completions", sent, MAX_REPLY_BYTES * n)
-            body_text = _decoded(content)
+            body_text = content.decode("utf-8", "replace")
             refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, body_text, re.I)}
             if body.get("top_p", 1.0) < 1.0:
                 refused.discard("top_p")
             if status not in (400, 422) or not refused:
                 break
             self._refused |= refused
-        if status == 400 and _BLOCKED.search(body_text):
-            return [Completion("", "content_filter", 0)] * n
+        if status == 400 and is_blocked(content):
+            return [Completion("", FILTERED, 0)] * n
         self._raise_unless_good(status, headers, body_text)
-        try:
-            return _completions(json.loads(content))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-            raise NoReplyError(f"the reply is not a chat completion: {content[:60]!r}") from error
+        return read_completions(content)
 
     def retried(self, attempt: Callable[[], T]) -> T:
         """Return what `attempt` returns, called again after a growing wait while it raises `NoReplyError`.
@@ -151,7 +139,7 @@ class ChatClient:
             try:
                 return attempt()
             except NoReplyError as error:
-                why = str(error)
+                why = self._without_key(str(error))
                 wait = max(self.config.first_wait * 2**number, error.wait or 0.0)
                 useless = error if isinstance(error, UselessReplyError) else useless
             if number + 1 < self.config.num_attempts and not self._closed.is_set():
@@ -171,34 +159,17 @@ class ChatClient:
             sent["max_completion_tokens"] = body["max_tokens"]
         return sent
 
-    def _exchange(self, method: str, page: str, body: Any, max_bytes: int) -> tuple[int, httpx.Headers, bytes]:
-        """Return status, headers and content of one reply, read no longer and no further than is allowed."""
-        import httpx
-
-        deadline = time.monotonic() + self.config.seconds
-        content = bytearray()
+    def _exchange(self, method: str, page: str, body: Any, max_bytes: int) -> tuple[int, Mapping[str, str], bytes]:
         try:
-            with self._http.stream(method, self._url + page, json=body) as response:
-                for chunk in response.iter_bytes():
-                    content += chunk
-                    if len(content) > max_bytes or time.monotonic() > deadline:
-                        raise NoReplyError("the reply is endless")
-                return response.status_code, response.headers, bytes(content)
-        except httpx.UnsupportedProtocol as error:
-            raise self._no_address(error) from error
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            raise NoReplyError(f"{type(error).__name__}: {error}") from error
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise self._no_address(error) from error
+            return self._http.exchange(method, self._url + page, body, max_bytes=max_bytes)
+        except ValueError as error:
+            raise EndpointError(
+                f"{self.config.base_url} is not the address of an endpoint.",
+                why=str(error),
+                next_step="give one such as http://localhost:8000/v1",
+            ) from error
 
-    def _no_address(self, error: Exception) -> EndpointError:
-        return EndpointError(
-            f"{self.config.base_url} is not the address of an endpoint.",
-            why=str(error),
-            next_step="give one such as http://localhost:8000/v1",
-        )
-
-    def _raise_unless_good(self, status: int, headers: httpx.Headers, body_text: str) -> None:
+    def _raise_unless_good(self, status: int, headers: Mapping[str, str], body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
             raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
@@ -206,9 +177,13 @@ class ChatClient:
             served = self._served_models() if status == 404 else []
             raise EndpointError(
                 f"{self.config.base_url} refuses the request with status {status}.",
-                why=body_text[:300] + (f" It serves {', '.join(served)}." if served else ""),
+                why=self._without_key(body_text[:300]) + (f" It serves {', '.join(served)}." if served else ""),
                 next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
             )
+
+    def _without_key(self, text: str) -> str:
+        """Return what a server said without the key, which some repeat in what they refuse."""
+        return text.replace(self._key, f"${self.config.api_key_variable}") if self._key else text
 
     def _served_models(self) -> list[str]:
         """Return the names the endpoint says it serves; an empty list where it does not say."""
@@ -217,41 +192,6 @@ class ChatClient:
             return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
         except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
             return []
-
-
-def _decoded(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
-
-
-def _completions(reply: Any) -> list[Completion]:
-    """Return the answers of a reply; anything that is not one raises whatever Python raises for it."""
-    choices = [(_text(choice), str(choice.get("finish_reason") or "")) for choice in reply["choices"]]
-    if not choices:
-        raise ValueError("no choices")
-    usage = reply.get("usage") or {}
-    counts = _shared_out(int(usage.get("completion_tokens") or 0), [len(text) for text, _ in choices])
-    return [Completion(*choice, count) for choice, count in zip(choices, counts, strict=True)]
-
-
-def _text(choice: Any) -> str:
-    """Return what a choice says; nothing at all counts only with a reason for it, as after a content filter."""
-    content = choice["message"].get("content")
-    if isinstance(content, list):  # the newer form, in parts
-        content = "".join(part["text"] for part in content if part.get("type") == "text")
-    if content is None and isinstance(choice.get("finish_reason"), str):
-        return ""
-    if not isinstance(content, str):
-        raise TypeError("no text")
-    return content
-
-
-def _shared_out(total: int, lengths: Sequence[int]) -> list[int]:
-    """Return each answer's part of a number of tokens that the server only tells for all of them together."""
-    bounds = [0]
-    for length in lengths:
-        bounds.append(bounds[-1] + length)
-    ends = [round(total * bound / bounds[-1]) if bounds[-1] else 0 for bound in bounds]
-    return [end - begin for begin, end in pairwise(ends)]
 
 
 def _seconds_asked_for(retry_after: str | None) -> float | None:

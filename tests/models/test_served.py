@@ -26,7 +26,9 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.mini import write_world
 from atrl_bench.models import local
-from atrl_bench.models.chat_client import ChatClient, EndpointConfig, NoReplyError, _shared_out
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig
+from atrl_bench.models.completion import shares
+from atrl_bench.models.no_reply import NoReplyError
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.served import EndpointModel, chat_messages, request_seed
 from atrl_bench.models.video import Video
@@ -106,8 +108,8 @@ def completion(*texts: str | None, finish: str = "stop", tokens: int = 0) -> tup
     return 200, {}, json.dumps({"choices": choices, "usage": {"completion_tokens": tokens}}).encode()
 
 
-def refusal(status: int, message: str) -> tuple[int, dict[str, str], bytes]:
-    return status, {}, json.dumps({"error": {"message": message}}).encode()
+def refusal(status: int, message: str, code: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    return status, {}, json.dumps({"error": {"message": message, "code": code}}).encode()
 
 
 def one_each(body: dict[str, Any]) -> Any:
@@ -278,9 +280,9 @@ def test_all_repeats_of_a_problem_are_one_request_where_the_server_knows_n() -> 
 
 
 def test_token_counts_add_up_to_what_the_server_said() -> None:
-    assert _shared_out(10, [1, 1, 1]) == [3, 4, 3]
-    assert _shared_out(0, [5, 5]) == [0, 0]
-    assert _shared_out(7, [0, 0]) == [0, 0]
+    assert shares(10, [1, 1, 1]) == [3, 4, 3]
+    assert shares(0, [5, 5]) == [0, 0]
+    assert shares(7, [0, 0]) == [0, 0]
 
 
 def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
@@ -337,9 +339,10 @@ def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -
     [
         completion(None, finish="content_filter"),
         completion("", finish="stop"),
-        refusal(400, "The response was filtered: content_filter"),
+        refusal(400, "The response was filtered", code="content_filter"),
+        refusal(400, "Your request was rejected by our safety system.", code="content_policy_violation"),
     ],
-    ids=["null", "empty", "refused"],
+    ids=["null", "empty", "refused", "policy"],
 )
 def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 1)

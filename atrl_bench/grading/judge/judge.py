@@ -27,7 +27,7 @@ from atrl_bench.grading.judge.prompt import (
     question_digest,
 )
 from atrl_bench.models.ask import Reply, ask_all
-from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.chat_client import EndpointConfig, refuse_password
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.results.store import Judgement, Store
 
@@ -49,6 +49,9 @@ class JudgeConfig:
     api_key_variable: str = "JUDGE_API_KEY"  # where its key is; the key of the model's server is not for the judge's
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails on its calibration set decides nothing
+
+    def __post_init__(self) -> None:
+        refuse_password(self.base_url)
 
     @property
     def endpoint(self) -> EndpointConfig:

@@ -1,0 +1,105 @@
+"""A chat completion as its sender wrote it, read by a schema: an answer of the model, or none.
+
+Only what the model itself said, or that a provider's filter kept it back, is an answer. An error that is dressed as a
+reply, a call of a tool that nobody offered, or a message without any text is none, whatever the status says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from atrl_bench.models.no_reply import NoReplyError
+
+NO_ANSWER = frozenset({"error", "abort", "tool_calls", "function_call"})  # reasons to stop that leave no answer
+FILTERED = "content_filter"
+# What services call a request that their filter kept back, in `code` or `type` of the error.
+_BLOCKED = frozenset({FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"})
+
+
+class Completion(NamedTuple):
+    """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens."""
+
+    text: str
+    finish_reason: str
+    num_tokens: int
+
+
+class _Part(BaseModel):
+    type: str
+    text: str = ""
+
+
+class _Message(BaseModel):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+    def text(self) -> str:
+        parts = self.message.content
+        if isinstance(parts, list):  # the newer form
+            spoken = [part.text for part in parts if part.type == "text"]
+            parts = "".join(spoken) if spoken else None
+        text = parts if parts is not None else self.message.refusal
+        if self.finish_reason in NO_ANSWER:
+            raise NoReplyError(f"the model stopped with {self.finish_reason!r}, which is no answer")
+        if text is None and self.finish_reason != FILTERED:
+            raise NoReplyError("the reply has no text")
+        return text or ""
+
+
+class _Reply(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Any = None
+
+
+class _Usage(BaseModel):
+    completion_tokens: int = Field(default=0, ge=0, lt=2**31)
+
+
+def read_completions(content: bytes) -> list[Completion]:
+    """Return the answers of a reply; raises `NoReplyError` for a reply that holds none.
+
+    A number of tokens that cannot be one is taken for not told, which is 0: the answer stands without it.
+    """
+    try:
+        reply = _Reply.model_validate_json(content)
+    except ValidationError as error:
+        raise NoReplyError(f"the reply is not a chat completion: {content[:60]!r}") from error
+    try:
+        num_tokens = _Usage.model_validate(reply.usage or {}).completion_tokens
+    except ValidationError:
+        num_tokens = 0
+    texts = [choice.text() for choice in reply.choices]
+    counts = shares(num_tokens, [len(text) for text in texts])
+    return [
+        Completion(text, choice.finish_reason or "", count)
+        for text, choice, count in zip(texts, reply.choices, counts, strict=True)
+    ]
+
+
+def is_blocked(content: bytes) -> bool:
+    """Return whether a refusal says, in its code, that a provider's filter kept the answer back."""
+    try:
+        error = json.loads(content)["error"]
+        codes = {error.get("code"), error.get("type"), (error.get("innererror") or {}).get("code")}
+        return not _BLOCKED.isdisjoint(codes)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def shares(total: int, lengths: Sequence[int]) -> list[int]:
+    """Return each answer's part of a number of tokens that the server only tells for all of them together."""
+    bounds = [0]
+    for length in lengths:
+        bounds.append(bounds[-1] + length)
+    ends = [round(total * bound / bounds[-1]) if bounds[-1] else 0 for bound in bounds]
+    return [end - begin for begin, end in pairwise(ends)]
