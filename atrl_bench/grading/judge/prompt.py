@@ -84,8 +84,7 @@ def _reference(gold: Gold) -> str:
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
 _VERDICT_LINE = re.compile(
-    r"^[\W_]*(?:(?:final\s+)?(?:verdict|judge?ment|answer|grade|result)[\W_]{0,6})?(incorrect|correct)[\W_]*$",
-    re.I | re.M,
+    r"[\W_]*(?:(?:final\s+)?(?:verdict|judge?ment|answer|grade|result)[\W_]{0,6})?(incorrect|correct)[\W_]*", re.I
 )
 
 
@@ -93,5 +92,7 @@ def parse_verdict(reply: str) -> bool | None:
     """Return True for Correct, False for Incorrect, from the last line that is a verdict and nothing else."""
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
     conclusion = re.split(r"</think>", _THINKING.sub("", reply), flags=re.I)[-1]
-    verdicts = _VERDICT_LINE.findall(conclusion)
-    return verdicts[-1].lower() == "correct" if verdicts else None
+    # Line by line: one expression over all lines would try each of many empty ones as the start of a verdict.
+    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("\n")))
+    verdict = next((match for match in verdicts if match), None)
+    return verdict[1].lower() == "correct" if verdict else None
