@@ -64,15 +64,17 @@ def token_credit(
     leaves the size of the policy term, and its balance with the KL term, alone. As written, W(C_k) sums to one over
     clusters and shrinks the policy term by about tokens_per_cluster / T.
 
-    A response of fewer than two tokens, one without visual columns and one that never looked at them get 1.0 each
-    from every rule.
+    In a response of fewer than two tokens, one without visual columns and one that never looked at them no rule can
+    tell the tokens apart: each gets the same, the mean that the rule gives a response of this length. That is 1.0 with
+    `mean_one`; with `as_written` it keeps such a response in proportion to the others of its batch.
     """
     if rule not in RULES:
         raise ValueError(f"Unknown credit rule {rule!r}; it should be one of {', '.join(RULES)}.")
     config = CreditConfig() if config is None else config
-    num_tokens = len(attention.rows_TS)
-    if num_tokens < 2 or not bool(attention.visual_S.any()):
+    if len(attention.rows_TS) < 2:
         return uniform(attention, config, seed)
+    if _connectivity(attention, config).sum() <= 0:
+        return _without_attention(attention, RULES[rule], config, seed)
     return RULES[rule](attention, config, seed)
 
 
@@ -89,8 +91,6 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
     """
     connectivity_T = _connectivity(attention, config)
-    if connectivity_T.sum() <= 0:
-        return uniform(attention, config, seed)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
     started = time.perf_counter()
     graph = cosine_graph(rows, config)
@@ -110,6 +110,8 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     diagnostics["promoted_share"] = num_promoted / len(cluster_T)
 
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
+    if not mass_T.any():  # every token was an outlier, and outliers count nothing
+        return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
     weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
     credit = _credit(
         weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
@@ -120,8 +122,7 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit in proportion to each token's own connectivity ("w/o Grouping")."""
     connectivity_T = _connectivity(attention, config)
-    total = connectivity_T.sum()
-    return _credit(connectivity_T / total, connectivity_T, config) if total > 0 else uniform(attention, config, seed)
+    return _credit(connectivity_T / connectivity_T.sum(), connectivity_T, config)
 
 
 def grouping_only(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -207,6 +208,16 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
 def _connectivity(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
     bias_S = bias_curve(attention.rows_TS.shape[1], config)
     return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
+
+
+def _without_attention(attention: AttentionRows, rule: CreditRule, config: CreditConfig, seed: int) -> Credit:
+    """Returns the same credit for each token: the mean of what the rule gives where all tokens look at all columns."""
+    blank = uniform(attention, config, seed)
+    if config.scale == "mean_one":
+        return blank
+    even_TS, all_S = torch.ones_like(attention.rows_TS), torch.ones_like(attention.visual_S)
+    even = rule(replace(attention, rows_TS=even_TS / even_TS.shape[1], visual_S=all_S), config, seed)
+    return replace(blank, credit_T=even.credit_T.mean().expand_as(blank.credit_T).clone())
 
 
 def _kept(

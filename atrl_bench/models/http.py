@@ -1,8 +1,8 @@
 """One HTTP exchange whose limits on time and bytes hold whatever the other side does.
 
 httpx limits each read: a server that sends a byte now and then (of its headers, of the length of a chunk, of one
-interim reply after another) keeps it waiting for ever, and a reply of a few kilobytes may unpack to gigabytes. Here every read
-and write of an exchange ends at the exchange's own deadline, and unpacking stops at its cap.
+interim reply after another) keeps it waiting for ever, and a reply of a few kilobytes may unpack to gigabytes. Here
+every read and write of an exchange ends at the exchange's own deadline, and unpacking stops at its cap.
 """
 
 from __future__ import annotations

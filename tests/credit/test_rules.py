@@ -302,10 +302,31 @@ def test_a_response_without_visual_columns_gets_uniform_credit(rule):
     assert torch.equal(token_credit(text_only, rule).credit_T, torch.ones(60))
 
 
-@pytest.mark.parametrize("rule", [*GROUPED, "raw_attention", "random", "reverse"])
+NEVER_LOOKED = AttentionRows(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4), torch.rand(30))
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_response_that_never_looked_at_the_image_gets_uniform_credit(rule):
-    zero = AttentionRows(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4))
-    assert torch.equal(token_credit(zero, rule).credit_T, torch.ones(30))
+    assert torch.equal(token_credit(NEVER_LOOKED, rule).credit_T, torch.ones(30))
+
+
+@pytest.mark.parametrize(
+    ("rule", "mean"),
+    # Three clusters that share one; a token's share of one; the kept 15 %, hence 5 of 30; the kept 20 %.
+    [("atrl", 1 / 3), ("raw_attention", 1 / 30), ("hard_truncation", 5 / 30), ("high_entropy", 6 / 30), ("uniform", 1)],
+)
+def test_as_written_it_weighs_as_much_as_a_response_whose_tokens_look_alike(rule, mean):
+    credit_T = token_credit(NEVER_LOOKED, rule, CreditConfig(scale="as_written")).credit_T
+    assert credit_T.tolist() == pytest.approx([mean] * 30, rel=0.05)
+    assert len(set(credit_T.tolist())) == 1
+
+
+@pytest.mark.parametrize("scale", ["mean_one", "as_written"])
+def test_where_all_tokens_are_outliers_that_count_nothing_each_gets_the_same(scale):
+    config = CreditConfig(outlier_scale=0.0, min_centroid_similarity=1.1, num_neighbours=0, scale=scale)
+    credit_T = token_credit(realistic(), "atrl", config).credit_T
+    assert len(set(credit_T.tolist())) == 1
+    assert 0 < float(credit_T[0]) <= 1
 
 
 def test_some_rows_of_zeros_among_others_do_no_harm():
