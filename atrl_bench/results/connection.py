@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -154,6 +155,11 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
     return connection
 
 
+def checksum_of(*values: object) -> int:
+    """Return the CRC-32 of an answer's columns: no bit of them changes on disk without its being noticed."""
+    return zlib.crc32("\x1f".join(map(str, values)).encode())
+
+
 def _header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
     """Return the file's version, whose mark it carries and whether it is empty, all of one moment.
 
@@ -180,6 +186,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         return
     connection.create_function("renamed_spec", 1, renamed_spec, deterministic=True)
     connection.create_function("key_of", 1, lambda spec: spec_key(json.loads(spec)), deterministic=True)
+    connection.create_function("checksum_of", -1, checksum_of, deterministic=True)
     with transaction(connection):
         # Read again under the lock: another process may have created or migrated the store meanwhile.
         version = connection.execute("PRAGMA user_version").fetchone()[0]

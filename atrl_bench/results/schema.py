@@ -62,8 +62,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
     ),
     (
-        # `connection` gives SQLite the functions `renamed_spec` and `key_of`. The old keys are kept because
-        # files beside the store are called after them.
+        # `connection` gives SQLite the functions `renamed_spec`, `key_of` and, for the next step, `checksum_of`. The
+        # old keys are kept because files beside the store are called after them.
         "CREATE TABLE renamed_cells (key TEXT PRIMARY KEY, new_key TEXT NOT NULL) WITHOUT ROWID",
         "PRAGMA defer_foreign_keys = ON",
         "INSERT INTO renamed_cells SELECT key, key_of(renamed_spec(spec)) FROM cells WHERE renamed_spec(spec) != spec",
@@ -78,6 +78,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             )
         ),
         "UPDATE cells SET spec = renamed_spec(spec), key = key_of(renamed_spec(spec)) WHERE renamed_spec(spec) != spec",
+    ),
+    (
+        "ALTER TABLE responses ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+        "UPDATE responses SET checksum ="
+        " checksum_of(problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated)",
     ),
 )
 VERSION = len(MIGRATIONS)

@@ -15,12 +15,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
-from atrl_bench.results.connection import connect, explained, transaction
+from atrl_bench.results.connection import checksum_of, connect, explained, transaction
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
@@ -167,16 +168,54 @@ class Store:
 
     def add_responses(self, key: str, responses: Sequence[Response]) -> int:
         """Store a batch in one transaction and return how many were new; an answer that is there is never replaced."""
-        rows = [
-            (key, r.problem_id, r.repeat, r.prompt_hash, r.text, r.num_tokens, r.seconds, r.truncated)
+        answers = [
+            (
+                *map(_storable, (r.problem_id, r.repeat, r.prompt_hash, r.text)),
+                r.num_tokens,
+                float(r.seconds),
+                int(r.truncated),
+            )
             for r in responses
         ]
-        return self._write("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        rows = [(key, *answer, checksum_of(*answer)) for answer in answers]
+        return self._write("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
-        """Return the cell's answers by (problem, repeat)."""
-        rows = self._read(f"SELECT {_RESPONSE} FROM responses WHERE cell = ? ORDER BY problem_id, repeat", key)
-        return {(row[0], row[1]): _response(row) for row in rows}
+        """Return the cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
+        rows = self._read_responses(key)
+        if damaged := [answer for answer, _, is_whole in rows if not is_whole]:
+            problem_id, repeat = damaged[0]
+            raise StoreError(
+                f"{len(damaged)} of the answers of cell {key} in {self.path} are not what was stored.",
+                why=f"The checksum of problem {problem_id!r}, repeat {repeat}, does not fit: its bytes have changed.",
+                next_step=f"atrl-bench verify --repair --out {self.path.parent} drops them, to be asked for again",
+            )
+        return {answer: response for answer, response, _ in rows}
+
+    def damaged(self, key: str) -> list[tuple[str, int]]:
+        """Return the (problem, repeat) of the cell's answers that are not what was stored."""
+        return [answer for answer, _, is_whole in self._read_responses(key) if not is_whole]
+
+    def drop_responses(self, key: str, answers: Sequence[tuple[str, int]]) -> None:
+        """Remove these answers of a cell and their verdicts; the cell is then pending again."""
+        rows = [(key, *answer) for answer in answers]
+        for table in ("grades", "responses"):
+            self._write(f"DELETE FROM {table} WHERE cell = ? AND problem_id = ? AND repeat = ?", rows)
+        self._update("cells", key, state="pending", reason="")
+
+    def _read_responses(self, key: str) -> list[tuple[tuple[str, int], Response, bool]]:
+        columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
+        checksum = "checksum" if self._has_checksums else "NULL"
+        query = f"SELECT {columns}, {checksum} FROM responses WHERE cell = ? ORDER BY problem_id, repeat"
+        return [
+            ((row[0], row[1]), _response(row[:7]), row[7] in (None, checksum_of(*row[:7])))
+            for row in self._read(query, key)
+        ]
+
+    @cached_property
+    def _has_checksums(self) -> bool:
+        # An older store that cannot be written has none.
+        return any(row[1] == "checksum" for row in self._read("PRAGMA table_info(responses)"))
 
     def add_verdicts(self, key: str, verdicts: Mapping[tuple[str, int], Verdict]) -> None:
         """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
@@ -362,7 +401,7 @@ class Store:
         for key, spec, *fields in self._read(
             f"SELECT key, spec, state, reason, expected, {counts}, created, updated FROM cells {rest}", *values
         ):
-            yield Cell(key, json.loads(spec), *fields)
+            yield Cell(key, self._parsed(spec), *fields)
 
     def _runs(self, rest: str, *values: Any) -> Iterator[Run]:
         query = (
@@ -372,12 +411,22 @@ class Store:
             query, *values
         ):
             yield Run(
-                key, json.loads(spec), state, reason, checkpoint, digest, seconds, json.loads(summary), created, updated
+                *(key, self._parsed(spec), state, reason, checkpoint, digest, seconds),
+                *(self._parsed(summary), created, updated),
             )
+
+    def _parsed(self, text: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise StoreError(
+                f"A record of the result store {self.path} is damaged.",
+                why=f"It should be JSON and begins with {text[:40]!r}: the file was changed on disk.",
+                next_step="restore the file from a copy, or move it away and run again",
+            ) from error
 
 
 _PROBLEM = 'problem_id, "group", question, gold, choices, meta'
-_RESPONSE = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
 
 
 def _gold_columns(problem: Problem) -> tuple[str, str, str]:

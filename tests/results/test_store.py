@@ -254,6 +254,40 @@ def test_a_store_whose_pages_were_damaged_says_how_to_save_the_rest(path, store,
         damaged.samples(key)
 
 
+@pytest.mark.parametrize(
+    "change", ["text = replace(text, '3', '2')", "num_tokens = 8", "truncated = 1", "prompt_hash = 'pronpt'"]
+)
+def test_an_answer_that_was_changed_on_disk_is_noticed_and_can_be_asked_for_again(store, key, change):
+    store.add_responses(key, [response("p0"), response("p1")])
+    store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "fast", "same")})
+    store.finish_cell(key, expected=2)
+    store._connection.execute(f"UPDATE responses SET {change} WHERE problem_id = 'p0'")
+    with pytest.raises(StoreError, match=r"problem 'p0', repeat 0(.|\n)*atrl-bench verify --repair"):
+        store.samples(key)
+    assert store.damaged(key) == [("p0", 0)]
+    store.drop_responses(key, [("p0", 0)])
+    assert [sample.problem.problem_id for sample in store.samples(key)] == ["p1"]
+    assert (store.cell(key).state, store.cell(key).num_graded) == ("pending", 0)
+
+
+def test_answers_of_a_store_without_checksums_get_theirs_when_it_is_opened(path):
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(VERSION_2, path)
+    with Store.open(path) as store:
+        [cell] = store.cells()
+        assert store.damaged(cell.key) == []
+        store._connection.execute("UPDATE responses SET text = text || ' '")
+        assert len(store.damaged(cell.key)) == 6
+
+
+@pytest.mark.parametrize("table", ["cells", "runs"])
+def test_a_spec_that_is_no_json_any_more_is_a_clear_error(store, key, table):
+    store.add_run(SPEC)
+    store._connection.execute(f"UPDATE {table} SET spec = '{{\"kind'")
+    with pytest.raises(StoreError, match=r"is damaged(.|\n)*should be JSON"):
+        getattr(store, table)()
+
+
 def test_a_missing_store_is_not_created_by_a_reader(tmp_path):
     with pytest.raises(StoreError, match="Nothing has been run there yet"):
         Store.open(tmp_path / "none.sqlite", read_only=True)
