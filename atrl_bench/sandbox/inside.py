@@ -93,6 +93,8 @@ CALLS = {  # their numbers on each of the machines
     "io_uring_setup": (425, 425),
 }
 ARCHITECTURE = (0xC000003E, 0xC00000B7)  # as the kernel names the machines to a filter
+SOCKET = (41, 198)
+INTERNET = (2, 10)  # families that the network namespace keeps in; others, such as AF_VSOCK, know no namespace
 CLONE = (56, 220)
 CLONE3 = 435  # takes its flags where no filter can look; the C library then falls back on `clone`
 NAMESPACES = 0x7E020080  # the flags of `clone` that ask for a namespace of any kind
@@ -113,6 +115,8 @@ def _forbid_calls() -> None:
     steps += [(LOAD, 0, 0, NUMBER_AT), (AT_LEAST, 0, 1, FOREIGN), refuse, (EQUAL, 0, 1, CLONE3), missing]
     for numbers in CALLS.values():
         steps += [(EQUAL, 0, 1, numbers[machine]), refuse]
+    steps += [(EQUAL, 0, 5, SOCKET[machine]), (LOAD, 0, 0, FIRST_ARGUMENT_AT), (EQUAL, 2, 0, INTERNET[0])]
+    steps += [(EQUAL, 1, 0, INTERNET[1]), (RETURN, 0, 0, FAIL | errno.EAFNOSUPPORT), (RETURN, 0, 0, ALLOW)]
     steps += [(EQUAL, 0, 3, CLONE[machine]), (LOAD, 0, 0, FIRST_ARGUMENT_AT), (ANY_BIT, 0, 1, NAMESPACES), refuse]
     steps += [(RETURN, 0, 0, ALLOW)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))

@@ -105,6 +105,7 @@ def leaks(backend: SandboxBackend) -> list[str]:
     checks = {
         "reaches this machine's network": report["connected"],
         "reaches the internet": report["sent"],
+        f"opens sockets of {', '.join(report['families'])}": report["families"],
         "sees the home folder": not set(report["home"]) <= on_the_way,
         "reads /etc/shadow": report["shadow"],
         f"writes to {report['written']}": report["written"],

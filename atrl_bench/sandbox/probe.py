@@ -11,6 +11,8 @@ import os
 import socket
 import sys
 
+# Ways to talk that are no internet: to this machine, its kernel, its hypervisor, its cables.
+FAMILIES = {"AF_UNIX": 1, "AF_NETLINK": 16, "AF_PACKET": 17, "AF_BLUETOOTH": 31, "AF_ALG": 38, "AF_VSOCK": 40}
 EXPECTED_ENVIRONMENT = ["PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE"]
 
 
@@ -29,6 +31,13 @@ def _connect(port: int) -> None:
 def _send() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"x", ("192.0.2.1", 9))  # an address that is nobody's
+
+
+def _open_socket(family: int) -> None:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        with contextlib.suppress(OSError), socket.socket(family, kind):
+            return
+    raise OSError(family, "no socket of this family")
 
 
 def _write(folder: str) -> None:
@@ -92,6 +101,7 @@ def _report(task: dict) -> dict:
     return {
         "connected": _works(lambda: _connect(task["port"])),
         "sent": _works(_send),
+        "families": [name for name, number in FAMILIES.items() if _works(lambda number=number: _open_socket(number))],
         "home": home,
         "shadow": _works(lambda: open("/etc/shadow").close()),
         "written": [folder for folder in folders if _works(lambda folder=folder: _write(folder))],

@@ -86,13 +86,15 @@ def test_a_backend_that_isolates_nothing_is_found_out(monkeypatch):
             "mounted": True,
             "namespaces": True,
             "hidden": True,
+            "families": ["AF_VSOCK"],
         }
         return SandboxResult("finished", "", {"report.json": json.dumps(content).encode()})
 
     monkeypatch.setattr(isolation, "execute", unprotected)
     leaks = isolation.leaks(isolation.BACKENDS[0])
     assert report["reached"]  # there is a server to be reached
-    assert len(leaks) == 14
+    assert len(leaks) == 15
+    assert "opens sockets of AF_VSOCK" in leaks
 
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -221,6 +223,31 @@ def test_a_program_cannot_signal_this_process_or_end_its_own_supervisor():
 )
 def test_the_kernel_refuses_what_leads_out_of_the_limits(call):
     assert run(f"import ctypes; libc = ctypes.CDLL(None); raise SystemExit({call} != -1)").state == "finished"
+
+
+@needs_isolation
+@pytest.mark.parametrize("family", ["AF_UNIX", "AF_NETLINK", "AF_PACKET", "AF_ALG", "AF_VSOCK"])
+def test_a_program_opens_no_socket_that_the_network_namespace_does_not_keep_in(family):
+    program = f"""
+        import errno, socket
+        try:
+            socket.socket(socket.{family}, socket.SOCK_STREAM)
+        except OSError as error:
+            open('out', 'w').write(errno.errorcode[error.errno])
+    """
+    assert run(program, "out").files == {"out": b"EAFNOSUPPORT"}
+
+
+@needs_isolation
+def test_sockets_of_the_internet_families_and_pairs_within_a_program_still_work():
+    program = """
+        import socket
+        socket.socket(socket.AF_INET), socket.socket(socket.AF_INET6)
+        left, right = socket.socketpair()
+        left.send(b"1")
+        open('out', 'wb').write(right.recv(1))
+    """
+    assert run(program, "out").files == {"out": b"1"}
 
 
 @needs_isolation
