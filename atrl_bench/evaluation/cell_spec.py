@@ -10,7 +10,7 @@ from typing import Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.evaluation.data import data_digest
+from atrl_bench.evaluation.source import data_digest
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GRADER_VERSION
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION

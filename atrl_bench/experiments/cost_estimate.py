@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.experiments.judge_choice import judge_name
 from atrl_bench.experiments.plan import Job, Plan, evaluations_of, job_cells, seeds_options
@@ -138,11 +138,11 @@ def _job_cost(job: Job, plan: Plan, states: States) -> JobCost:
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
-    sizes, data_dir = plan.profile.evaluation, plan.run_dir.data_dir
+    sizes = plan.profile.evaluation
     for column in plan.definition.columns:
         tasks = [find_task(item.task) for item in evaluations_of(column)]
         num_samples = sum(_num_rows(task, plan) for task in tasks) * sizes.num_repeats
-        datasets = [str(data_dir / task.folder) if data_dir is not None else _on_hub(task) for task in tasks]
+        datasets = [_origin(task, plan) for task in tasks]
         hours = round(num_samples * TOKENS_PER_ANSWER / TOKENS_PER_GPU_SECOND / 3600, 1)
         yield CellCost(
             row=job.row.id,
@@ -158,14 +158,19 @@ def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
         )
 
 
-def _on_hub(task: Task) -> str:
-    return f"{task.hub_id}, {task.split}" if task.hub_id else "--data-dir (it is not on the hub as one dataset)"
+def _origin(task: Task, plan: Plan) -> str:
+    """Return where a benchmark's data is taken from, in a few words."""
+    data_dir = plan.run_dir.data_dir(task.folder)
+    if data_dir is not None:
+        return str(data_dir / task.folder)
+    return f"{task.hub_id}, {task.split}" if task.hub_id else f"atrl-bench fetch {task.name}"
 
 
 def _num_rows(task: Task, plan: Plan) -> int:
-    if plan.run_dir.data_dir is None:
+    data_dir = plan.run_dir.data_dir(task.folder)
+    if data_dir is None:
         return task.num_rows
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, plan.run_dir.data_dir))
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, data_dir))
 
 
 def _states(plan: Plan) -> States:

@@ -15,11 +15,12 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import credit_of_cell
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, require_data, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.run import train
+from atrl_bench.training.sets import folder_of
 
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
@@ -54,6 +55,7 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
 
     A recipe that starts from another's checkpoint has that one trained first.
     """
+    require_data(recipe, spec, run_dir)
     key, base_model = store.add_run(spec), run_dir.base_model
     if recipe.start_from is not None:
         first = first_stage(recipe)
@@ -63,7 +65,7 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
             recipe,
             profile=run_dir.profile,
             base_model=base_model,
-            data_dir=run_dir.data_dir,
+            data_dir=run_dir.data_dir(folder_of(recipe.data)),
             out=run_dir.checkpoints,
             seed=seed,
             spec=spec,
@@ -94,5 +96,5 @@ def evaluate_into(
     The run folder's judge decides unless the options name another.
     """
     options = replace(options, judge=options.judge or run_dir.judge)
-    data_dir = run_dir.provide(find_task(task).folder)
+    data_dir = run_dir.data_dir(find_task(task).folder)
     return evaluate(model, task, options, store=store, profile=run_dir.profile, data_dir=data_dir)

@@ -28,13 +28,15 @@ from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.data import data_digest
 from atrl_bench.training.recipe import Recipe, load_recipe
 from atrl_bench.training.run import model_digest, run_spec
+from atrl_bench.training.sets import folder_of
+from atrl_bench.training.source import data_digest
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
 EVALUATION_SEED = 0
+NOT_HERE = "not here: "  # before the name of a training set, where a digest of its contents would stand
 
 
 class Evaluation(NamedTuple):
@@ -196,7 +198,7 @@ def obstacle(task: str) -> str | None:
 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    base, data = _digests(run_dir.base_model, recipe.data, run_dir.provide(recipe.data))
+    base, data = _digests(run_dir.base_model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
     if recipe.start_from is not None:
         base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed)
@@ -210,7 +212,29 @@ def first_stage(recipe: Recipe) -> Recipe:
 @cache
 def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
-    return model_digest(base_model), data_digest(data, data_dir)
+    return model_digest(base_model), _data_digest(data, data_dir)
+
+
+def _data_digest(data: str, data_dir: Path | None) -> str:
+    """Return what names a training set; for one that is not fetched yet a stand-in, which no run is stored under."""
+    try:
+        return data_digest(data, data_dir)
+    except MissingDataError:
+        if data_dir is not None:
+            raise
+        return NOT_HERE + data
+
+
+def require_data(recipe: Recipe, spec: Mapping[str, Any], run_dir: RunDir) -> None:
+    """Raise where the spec of a training was made before its data was here: a key names contents."""
+    if not spec["data_digest"].startswith(NOT_HERE):
+        return
+    data_digest(recipe.data, run_dir.data_dir(folder_of(recipe.data)))  # says what is missing
+    raise MissingDataError(
+        f"Training set {recipe.data} was not here when this command began.",
+        why="What the training is called depends on its contents.",
+        next_step="run the same command again",
+    )
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
@@ -239,7 +263,9 @@ def _cell_keys(
     for task, frames in evaluations:
         try:
             options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
-            spec = cell_spec(model, task, options, profile=plan.profile, data_dir=run_dir.data_dir)
+            spec = cell_spec(
+                model, task, options, profile=plan.profile, data_dir=run_dir.data_dir(find_task(task).folder)
+            )
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
         keys[Evaluation(task, frames)] = spec.key

@@ -9,7 +9,6 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
@@ -86,15 +86,14 @@ class RunDir:
         """Where tables are rendered to."""
         return self.root / "reports"
 
-    @cached_property
-    def data_dir(self) -> Path | None:
-        """Local datasets: the user's, else the mini world's, which `provide` writes, else None for the hub."""
-        return self.given_data or self.provide()
+    def data_dir(self, folder: str) -> Path | None:
+        """Return the data folder that has dataset `folder`: the user's, the mini world's; None stands for the hub."""
+        return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 
     def provide(self, *folders: str) -> Path | None:
-        """Write these datasets of the mini world, unless they are there or the data is not generated at all."""
+        """Write these datasets of the mini world unless they are there; None where the data is not generated."""
         if self.given_data is not None or not self.profile.generated_data:
-            return self.given_data
+            return None
         return write_world(self.root / "data", self.profile, folders)
 
     def with_model(self, model: str | None) -> RunDir:

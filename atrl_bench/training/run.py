@@ -22,9 +22,11 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
-from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
+from atrl_bench.training.data import TrainingData, load_training_data
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.saving import save_model
+from atrl_bench.training.sets import TRAINING_SETS, describe
+from atrl_bench.training.source import data_digest
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
