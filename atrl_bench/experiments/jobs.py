@@ -54,7 +54,8 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
 
     A recipe that starts from another's checkpoint has that one trained first.
     """
-    key, base_model = store.add_run(spec), run_dir.base_model
+    key = store.add_run(spec)
+    base_model: str | Path = run_dir.profile.model
     if recipe.start_from is not None:
         first = first_stage(recipe)
         base_model = train_into(store, first, training_spec(first, run_dir, seed), run_dir=run_dir, seed=seed)

@@ -54,11 +54,14 @@ class Job:
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
     model: str  # the base model
+    missing: MissingDataError | None = None  # what has to be fetched before it is known how the store calls the run
 
     @property
     def run_key(self) -> str | None:
         """The key of the training run, None for a row that trains nothing."""
-        return None if self.run_spec is None else spec_key(self.run_spec)
+        if self.run_spec is None:
+            return None
+        return spec_key(self.run_spec) if self.missing is None else f"unknown-{spec_key(self.run_spec)}"
 
     @property
     def name(self) -> str:
@@ -168,8 +171,8 @@ def plan_definition(
         for row in definition.rows:
             if row.id in recipes:
                 own = run_dir.with_model(definition.model_of(row))
-                spec = training_spec(recipes[row.id], own, seed)
-                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model))
+                spec, missing = _training_spec(recipes[row.id], own, seed)
+                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model, missing))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 
@@ -194,9 +197,18 @@ def obstacle(task: str) -> str | None:
     return None
 
 
+def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], MissingDataError | None]:
+    """Return what names a training, and what is missing for that: then it only tells trainings apart."""
+    try:
+        return training_spec(recipe, run_dir, seed), None
+    except MissingDataError as error:
+        base = f"not known: {recipe.start_from or run_dir.profile.model}"
+        return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed), error
+
+
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    base, data = _digests(run_dir.base_model, recipe.data, run_dir.provide(recipe.data))
+    base, data = _digests(run_dir.profile.model, recipe.data, run_dir.provide(recipe.data))
     if recipe.start_from is not None:
         base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed)
@@ -208,7 +220,7 @@ def first_stage(recipe: Recipe) -> Recipe:
 
 
 @cache
-def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
+def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
     return model_digest(base_model), data_digest(data, data_dir)
 

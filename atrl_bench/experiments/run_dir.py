@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini import write_world
-from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
@@ -86,6 +85,11 @@ class RunDir:
         """Where tables are rendered to."""
         return self.root / "reports"
 
+    @property
+    def listings(self) -> Path:
+        """Which commits of which repositories its models and data come from."""
+        return self.root / "hub"
+
     @cached_property
     def data_dir(self) -> Path | None:
         """Local datasets: the user's, else the mini world's, which `provide` writes, else None for the hub."""
@@ -102,16 +106,6 @@ class RunDir:
         if model is None or self.profile.generated_data:
             return self
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
-
-    @property
-    def base_model(self) -> Path | str:
-        """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
-        try:
-            return find_model(self.profile.model).folder
-        except MissingDataError:
-            if self.profile.model == "mini" or self.profile.model.count("/") != 1:
-                raise
-            return self.profile.model
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""

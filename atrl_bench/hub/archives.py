@@ -172,7 +172,7 @@ def _untar(stream: IO[bytes], folder: _Folder) -> list[str]:
 
 def _tar_members(archive: tarfile.TarFile, folder: _Folder) -> Iterator[_Member]:
     for info in archive:
-        archive.members.clear()  # it remembers every one of a million files
+        archive.members.clear()  # type: ignore[attr-defined]  # it remembers every one of a million
         if info.isdir() and PurePosixPath(info.name) == PurePosixPath("."):
             continue
         name = folder.safe_name(info.name)
@@ -209,7 +209,7 @@ class _Joined(io.RawIOBase):
         for file, end in zip(self._files, self._ends, strict=True):
             if self._position < end:
                 file.seek(self._position - end, io.SEEK_END)
-                count = file.readinto(buffer)  # type: ignore[attr-defined]
+                count = file.readinto(buffer)
                 self._position += count
                 return int(count)
         return 0

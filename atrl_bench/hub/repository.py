@@ -1,17 +1,19 @@
 """Repositories of the Hugging Face hub: which commit is used, what is in it, and its files on this machine.
 
-The first listing of a repository is kept beside its files in the hub's cache. It pins the commit: whatever is fetched
-later comes from the same one, until `fetch --update` asks again. A listing has the size and SHA-256 of every large
-file, so a digest names contents whether or not they are on this machine, and a file is checked before it is used.
+The first listing of a repository is kept, in the run folder and beside the repository's files in the hub's cache. It
+pins the commit: whatever is fetched later comes from the same one, until `fetch --update` asks again. A listing has
+the size and SHA-256 of every large file, so a digest names contents whether or not they are on this machine, and a file
+is checked before it is used.
 """
 
 from __future__ import annotations
 
 import glob
+import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -22,6 +24,9 @@ from atrl_bench.errors import MissingDataError
 SECONDS_TO_ANSWER = 10
 SECONDS_OF_SILENCE = 60  # a hub that did not answer is not asked again for so long: a plan has dozens of questions
 COMMIT = re.compile(r"[0-9a-f]{40}")
+LISTINGS = (
+    "ATRL_BENCH_LISTINGS"  # in the environment of a command and its processes: where its run folder keeps listings
+)
 
 
 class Repository(NamedTuple):
@@ -87,25 +92,27 @@ class Listing:
         return [by_name[name] for name in names]
 
 
+def keep_listings_in(folder: Path) -> None:
+    """Let this command and its processes use the commits that are pinned in a folder, and pin others there."""
+    os.environ[LISTINGS] = str(folder)
+
+
 def listing(repository: Repository, *, update: bool = False) -> Listing:
     """Return what is in the pinned commit, else in the one of the cache, else in the hub's latest, which is pinned.
 
     `update` asks the hub for its latest and pins that.
     """
-    path = repository.folder / "listings" / f"{quote(repository.revision or 'main', safe='')}.json"
-    if not update and (content := recall(path)):
-        files = tuple(RemoteFile(**file) for file in content["files"])
-        return Listing(repository, content["commit"], files, content["gated"])
-    commit = None if update else _cached_commit(repository)
-    try:
-        new = _ask(repository, commit)
-    except MissingDataError:
-        tree = _cached_tree(repository, commit) if commit else None
-        if tree is None:
-            raise
-        new = tree
-    remember(path, {"commit": new.commit, "gated": new.gated, "files": [asdict(file) for file in new.files]})
-    return new
+    pinned = None if update else _pinned(repository)
+    if pinned is None:
+        commit = None if update else _cached_commit(repository)
+        try:
+            pinned = _ask(repository, commit)
+        except MissingDataError:
+            pinned = _cached_tree(repository, commit) if commit else None
+            if pinned is None:
+                raise
+        _write(pinned, _pin_files(repository))
+    return pinned
 
 
 def is_downloaded(listing: Listing, names: Sequence[str]) -> bool:
@@ -134,11 +141,21 @@ def download(listing: Listing, names: Sequence[str]) -> Path:
 
 def digest(listing: Listing, names: Sequence[str]) -> str:
     """Return what `file_digest` gives for these files once they are downloaded. Only small files are fetched for it."""
-    files = listing.select(names)
-    small = [file.name for file in files if file.sha256 is None]
-    folder = download(listing, small)
-    sums = dict(zip(small, sha256_of([folder / name for name in small]), strict=True))
-    return digest_of_hashes((Path(file.name).name, file.sha256 or sums[file.name]) for file in files)
+    return digest_of_hashes(zip((Path(name).name for name in names), hashes(listing, names), strict=True))
+
+
+def hashes(listing: Listing, names: Sequence[str]) -> list[str]:
+    """Return the SHA-256 of each of these files. Those that the hub does not know, of small files, are fetched once."""
+    listing = _with_known_hashes(listing)
+    sums = {file.name: file.sha256 or "" for file in listing.select(names)}
+    if small := [name for name, sha256 in sums.items() if not sha256]:
+        folder = download(listing, small)
+        sums |= zip(small, sha256_of([folder / name for name in small]), strict=True)
+        files = tuple(replace(file, sha256=sums.get(file.name) or file.sha256) for file in listing.files)
+        # Written down, so that from now on neither network nor files are needed to know them.
+        pins = [path for path in _pin_files(listing.repository) if recall(path).get("commit") == listing.commit]
+        _write(replace(listing, files=files), pins)
+    return [sums[name] for name in names]
 
 
 def may_read(repository: Repository) -> bool:
@@ -176,6 +193,37 @@ def not_available(repository: Repository, error: Exception) -> MissingDataError:
         next_step = f"connect this machine and run the same command again, or {instead}"
     what = f"The {kind} {hub_id} is not on this machine and the hub does not give it."
     return MissingDataError(what, why=why, next_step=f"{next_step}, or use --profile mini")
+
+
+def _pinned(repository: Repository) -> Listing | None:
+    first, *others = _pin_files(repository)
+    for path in (first, *others):
+        if content := recall(path):
+            if path != first:
+                remember(first, content)
+            files = tuple(RemoteFile(**file) for file in content["files"])
+            return Listing(repository, content["commit"], files, content["gated"])
+    return None
+
+
+def _with_known_hashes(listing: Listing) -> Listing:
+    """Return a listing with the SHA-256 of those small files that were downloaded since it was made."""
+    pinned = _pinned(listing.repository)
+    return pinned if pinned is not None and pinned.commit == listing.commit else listing
+
+
+def _write(listing: Listing, paths: Sequence[Path]) -> None:
+    content = {"commit": listing.commit, "gated": listing.gated, "files": [asdict(file) for file in listing.files]}
+    for path in paths:
+        remember(path, content)
+
+
+def _pin_files(repository: Repository) -> list[Path]:
+    """Return where a listing is kept: in the run folder, whose numbers came from it, then for every other one."""
+    name = f"{quote(repository.revision or 'main', safe='')}.json"
+    run_folder = os.environ.get(LISTINGS)
+    folders = [Path(run_folder) / repository.folder.name] if run_folder else []
+    return [folder / name for folder in (*folders, repository.folder / "listings")]
 
 
 _silence: dict[str, tuple[float, Exception]] = {}  # when the hub at an address did not answer, and how that showed
