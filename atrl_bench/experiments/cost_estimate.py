@@ -145,9 +145,8 @@ def _job_cost(job: Job, plan: Plan, states: States) -> JobCost:
         return JobCost(job.row.id, job.seed, "nothing to train", None, None)
     needs = resolved_arguments(job.recipe, plan.run_dir.with_model(job.model).profile)["needs"]
     state = states.get(("run", job.row.id, job.seed), "to do")
-    return JobCost(
-        job.row.id, job.seed, state, job.run_key, needs, job.missing and f"{job.missing.what} {job.missing.why}"
-    )
+    missing = f"{job.missing.what} {job.missing.why}" if job.missing else None
+    return JobCost(job.row.id, job.seed, state, job.run_key, needs, missing)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:

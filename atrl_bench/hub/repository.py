@@ -94,7 +94,7 @@ class Listing:
 
 def keep_listings_in(folder: Path) -> None:
     """Let this command and its processes use the commits that are pinned in a folder, and pin others there."""
-    os.environ[LISTINGS] = str(folder)
+    os.environ[LISTINGS] = str(folder.absolute())
 
 
 def listing(repository: Repository, *, update: bool = False) -> Listing:
@@ -176,7 +176,6 @@ def not_available(repository: Repository, error: Exception) -> MissingDataError:
     from huggingface_hub import errors
 
     kind, hub_id, page = repository.kind, repository.hub_id, repository.page
-    command = f"hf download {'--repo-type dataset ' if kind == 'dataset' else ''}{hub_id}"
     instead = "give --data-dir" if kind == "dataset" else "give a checkpoint folder"
     causes = [error, error.__cause__, error.__context__]
     if any(isinstance(cause, errors.GatedRepoError) for cause in causes):
@@ -187,7 +186,7 @@ def not_available(repository: Repository, error: Exception) -> MissingDataError:
         why = "The hub knows no such name, or not to this user."
         next_step = f"hf auth login with a token that may read {page}, or {instead}"
     elif any(isinstance(cause, errors.OfflineModeIsEnabled) for cause in causes):
-        why, next_step = "HF_HUB_OFFLINE is set.", f"HF_HUB_OFFLINE=0 {command}, or {instead}"
+        why, next_step = "HF_HUB_OFFLINE is set.", f"unset HF_HUB_OFFLINE and run the same command again, or {instead}"
     else:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         next_step = f"connect this machine and run the same command again, or {instead}"
