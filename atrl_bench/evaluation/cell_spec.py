@@ -105,7 +105,7 @@ def cell_spec(
 ) -> CellSpec:
     """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
     info, judge = find_task(task), options.judge
-    ref = ServedModel(options.endpoint.model) if options.endpoint else local.find_model(model)
+    ref = ServedModel(options.endpoint.model) if options.endpoint else local.model_ref(model)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,

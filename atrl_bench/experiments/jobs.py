@@ -15,7 +15,7 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import credit_of_cell
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, require_data, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe
@@ -55,8 +55,8 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
 
     A recipe that starts from another's checkpoint has that one trained first.
     """
-    require_data(recipe, spec, run_dir)
-    key, base_model = store.add_run(spec), run_dir.base_model
+    key = store.add_run(spec)
+    base_model: str | Path = run_dir.profile.model
     if recipe.start_from is not None:
         first = first_stage(recipe)
         base_model = train_into(store, first, training_spec(first, run_dir, seed), run_dir=run_dir, seed=seed)

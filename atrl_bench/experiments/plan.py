@@ -36,7 +36,6 @@ from atrl_bench.training.source import data_digest
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
 EVALUATION_SEED = 0
-NOT_HERE = "not here: "  # before the name of a training set, where a digest of its contents would stand
 
 
 class Evaluation(NamedTuple):
@@ -56,11 +55,14 @@ class Job:
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
     model: str  # the base model
+    missing: MissingDataError | None = None  # what has to be fetched before it is known how the store calls the run
 
     @property
     def run_key(self) -> str | None:
         """The key of the training run, None for a row that trains nothing."""
-        return None if self.run_spec is None else spec_key(self.run_spec)
+        if self.run_spec is None:
+            return None
+        return spec_key(self.run_spec) if self.missing is None else f"unknown-{spec_key(self.run_spec)}"
 
     @property
     def name(self) -> str:
@@ -170,8 +172,8 @@ def plan_definition(
         for row in definition.rows:
             if row.id in recipes:
                 own = run_dir.with_model(definition.model_of(row))
-                spec = training_spec(recipes[row.id], own, seed)
-                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model))
+                spec, missing = _training_spec(recipes[row.id], own, seed)
+                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model, missing))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 
@@ -196,9 +198,18 @@ def obstacle(task: str) -> str | None:
     return None
 
 
+def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], MissingDataError | None]:
+    """Return what names a training, and what is missing for that: then it only tells trainings apart."""
+    try:
+        return training_spec(recipe, run_dir, seed), None
+    except MissingDataError as error:
+        base = f"not known: {recipe.start_from or run_dir.profile.model}"
+        return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed), error
+
+
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    base, data = _digests(run_dir.base_model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
+    base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
     if recipe.start_from is not None:
         base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed)
@@ -210,31 +221,9 @@ def first_stage(recipe: Recipe) -> Recipe:
 
 
 @cache
-def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
+def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
-    return model_digest(base_model), _data_digest(data, data_dir)
-
-
-def _data_digest(data: str, data_dir: Path | None) -> str:
-    """Return what names a training set; for one that is not fetched yet a stand-in, which no run is stored under."""
-    try:
-        return data_digest(data, data_dir)
-    except MissingDataError:
-        if data_dir is not None:
-            raise
-        return NOT_HERE + data
-
-
-def require_data(recipe: Recipe, spec: Mapping[str, Any], run_dir: RunDir) -> None:
-    """Raise where the spec of a training was made before its data was here: a key names contents."""
-    if not spec["data_digest"].startswith(NOT_HERE):
-        return
-    data_digest(recipe.data, run_dir.data_dir(folder_of(recipe.data)))  # says what is missing
-    raise MissingDataError(
-        f"Training set {recipe.data} was not here when this command began.",
-        why="What the training is called depends on its contents.",
-        next_step="run the same command again",
-    )
+    return model_digest(base_model), data_digest(data, data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,6 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
-from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
@@ -86,6 +85,11 @@ class RunDir:
         """Where tables are rendered to."""
         return self.root / "reports"
 
+    @property
+    def listings(self) -> Path:
+        """Which commits of which repositories its models and data come from."""
+        return self.root / "hub"
+
     def data_dir(self, folder: str) -> Path | None:
         """Return the data folder that has dataset `folder`: the user's, the mini world's; None stands for the hub."""
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
@@ -101,16 +105,6 @@ class RunDir:
         if model is None or self.profile.generated_data:
             return self
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
-
-    @property
-    def base_model(self) -> Path | str:
-        """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
-        try:
-            return find_model(self.profile.model).folder
-        except MissingDataError:
-            if self.profile.model == "mini" or self.profile.model.count("/") != 1:
-                raise
-            return self.profile.model
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
