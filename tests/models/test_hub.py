@@ -15,11 +15,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from atrl_bench.models.hub import is_whole, split_files
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import data, tasks
 from atrl_bench.models import local
-from atrl_bench.models.hub import is_whole, split_files
 
 FIRST, SECOND = "1" * 40, "2" * 40
 DATASET = "lmms-lab-encoder/DocVQA"  # of InfoVQA, in the subset InfographicVQA
