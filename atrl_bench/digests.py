@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +34,39 @@ def _plain(value: Any) -> Any:
 
 
 def file_digest(paths: Sequence[Path]) -> str:
-    """Return 16 hex digits that name these files and their content, remembered until a file's size or time changes.
+    """Return 16 hex digits that name these files and their content."""
+    names = (path.name for path in paths)
+    return digest_of_hashes(zip(names, sha256_of(paths), strict=True))
+
+
+def digest_of_hashes(hashes: Iterable[tuple[str, str]]) -> str:
+    """Return what `file_digest` gives for files with these names and SHA-256 sums."""
+    lines = "".join(f"{name}:{sha256}\n" for name, sha256 in hashes)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def sha256_of(paths: Sequence[Path]) -> list[str]:
+    """Return the SHA-256 sums of these files, remembered until a file's size or time changes.
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
     memory_path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / "digests.json"
-    memory, total = _recall(memory_path), hashlib.sha256()
-    num_remembered = len(memory)
+    memory = recall(memory_path)
+    num_remembered, sums = len(memory), []
     for path in paths:
         status = path.stat()
         key = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
         if key not in memory:
             with path.open("rb") as file:
                 memory[key] = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.name}:{memory[key]}\n".encode())
+        sums.append(memory[key])
     if len(memory) > num_remembered:
-        _remember(memory_path, memory)
-    return total.hexdigest()[:16]
+        remember(memory_path, memory)
+    return sums
 
 
-def _recall(path: Path) -> dict[str, str]:
+def recall(path: Path) -> dict[str, Any]:
+    """Return what `remember` wrote to this file; nothing where it is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -61,10 +74,10 @@ def _recall(path: Path) -> dict[str, str]:
     return content if isinstance(content, dict) else {}
 
 
-def _remember(path: Path, memory: dict[str, str]) -> None:
-    # A home that cannot be written costs time, never the result.
+def remember(path: Path, content: Mapping[str, Any]) -> None:
+    """Write what can be found out again; a folder that cannot be written costs time, never the result."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(memory, file)
+            json.dump(content, file)
         os.replace(file.name, path)

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import local_hub as local_hub_server
 import pytest
 
 import atrl_bench
@@ -62,6 +63,13 @@ def real_data():
     if not folder.is_dir():
         pytest.skip("no real benchmark rows beside this checkout (../shared/data)")
     return folder
+
+
+@pytest.fixture
+def local_hub():
+    """A hub on this machine, without repositories."""
+    with local_hub_server.serving() as hub:
+        yield hub
 
 
 # A copy of the project that a test may change ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from atrl_bench.analysis.task_scores import scored, statistics_of
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.models.local import find_model
+from atrl_bench.models.local import model_ref
 from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import (
@@ -245,7 +245,7 @@ def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
         return [named] if named.spec["task"] == task and named.state == "done" else []
     done = store.cells(task=task, state="done")
     try:
-        digest = find_model(model).digest
+        digest = model_ref(model).digest
     except AtrlBenchError:
         # Behind an endpoint, or deleted since: what it was called when it was evaluated is all there is.
         return [cell for cell in done if cell.spec["model_name"] == model]

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.data import is_here
+from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
+from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.records import Block, Record, Rows
@@ -94,7 +95,7 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
             media=task.media,
             needs=list(task.needs),
             hub=task.hub_id,
-            here=is_here(task, data_dir),
+            here=is_here(task, holding(data_dir, task.folder)),
             twin=task.folder in generated,
         )
         for task in list_tasks()
@@ -112,7 +113,7 @@ def _credit_rules() -> dict[str, Entry]:
 def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
     """Return the names of `kind`, or of every kind, each with what is to be said of it.
 
-    With `data_dir`, a task's rows are looked for there instead of among the hub's downloads.
+    A task's rows are looked for in `data_dir`, and among the hub's downloads where that does not have the dataset.
     """
     readers: dict[str, Callable[[], dict[str, Entry]]] = {
         "tables": lambda: _tables("table"),

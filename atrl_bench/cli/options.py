@@ -65,9 +65,12 @@ class Options:
     def run_dir(self, *, model: str | None = None, quiet: bool = False) -> RunDir:
         """Return the run folder; `model` replaces the profile's base model."""
         from atrl_bench.experiments.run_dir import RunDir
+        from atrl_bench.hub.repository import keep_listings_in
 
         profile = self.load_profile(quiet=quiet)
-        return RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+        run_dir = RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+        keep_listings_in(run_dir.listings)
+        return run_dir
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""

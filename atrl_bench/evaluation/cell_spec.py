@@ -10,7 +10,7 @@ from typing import Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.evaluation.data import data_digest
+from atrl_bench.evaluation.source import data_digest
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GRADER_VERSION
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION
@@ -105,7 +105,7 @@ def cell_spec(
 ) -> CellSpec:
     """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
     info, judge = find_task(task), options.judge
-    ref = ServedModel(options.endpoint.model) if options.endpoint else local.find_model(model)
+    ref = ServedModel(options.endpoint.model) if options.endpoint else local.model_ref(model)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from atrl_bench.errors import MissingDataError
 from atrl_bench.grading.grade import shared_pool
 from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES
+from atrl_bench.hub.layout import path_inside
 from atrl_bench.models.prompt import Messages
 from atrl_bench.models.templates import LETTERS, choose_template, render
 from atrl_bench.results.records import Gold
@@ -178,10 +179,7 @@ def video_file(row: Row, name: str) -> str:
             why="The rows were read without the folder of the unpacked archives.",
             next_step=f"give atrl-bench a --data-dir; with lmms-eval alone, set {MEDIA_ROOT_VARIABLE} to that folder",
         )
-    path = Path(root, name)
-    if not path.resolve().is_relative_to(Path(root).resolve()):
-        raise ValueError(f"the row names a file outside its folder: {name}")
-    return str(path)
+    return str(path_inside(Path(root), name))
 
 
 def num_pixels(row: Row) -> int:

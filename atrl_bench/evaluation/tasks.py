@@ -94,11 +94,6 @@ class Task:
         """The name of this task inside lmms-eval."""
         return LMMS_EVAL_PREFIX + self.name
 
-    def data_folder(self, data_dir: Path) -> Path:
-        """Return where the benchmark's files are below `data_dir`, laid out as on the hub or all in one folder."""
-        subset = data_dir / self.folder / (self.hub_config or "")
-        return subset if subset.is_dir() else data_dir / self.folder
-
     def headline(self, num_repeats: int) -> str:
         """Return the metric that the benchmark is quoted by, over so many repeats."""
         return "acc@1" if (self.code.headline, num_repeats) == ("mean", 1) else f"{self.code.headline}@{num_repeats}"

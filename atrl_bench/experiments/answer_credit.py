@@ -190,7 +190,7 @@ def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[st
     """Return what the model was shown for these problems, by their id, from the benchmark's rows."""
     spec = CellSpec.from_dict(_cell(store, key).spec)
     task = find_task(spec.task)
-    rows = load_rows(task, run_dir.provide(task.folder), spec.limit)
+    rows = load_rows(task, run_dir.data_dir(task.folder), spec.limit)
     names = [task.code.problem_id(row) for row in without_images(rows)]
     wanted = rows.select([index for index, name in enumerate(names) if name in problem_ids])
     prompts = prompts_for(task, wanted, spec)

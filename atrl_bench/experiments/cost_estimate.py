@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.experiments.judge_choice import judge_name
 from atrl_bench.experiments.plan import Job, Plan, evaluations_of, job_cells, seeds_options
@@ -35,6 +35,7 @@ class JobCost:
     training: str
     run: str | None
     needs: dict[str, Any] | None
+    missing: str | None = None  # why the run has no key yet
 
     @property
     def text(self) -> str:
@@ -92,6 +93,9 @@ class CostEstimate(Record):
         trainings = [(job.row, f"seed {job.seed}, {job.training}: {job.text}") for job in self.jobs if job.needs]
         yield from ("", "Trainings")
         yield Rows([*trainings, *((row, f"not measured: {reason}") for row, reason in self.not_measured.items())])
+        if missing := [job.missing for job in self.jobs if job.missing]:
+            yield from ("", f"The keys of {len(missing)} trainings are not known until this is fetched")
+            yield Rows([(what,) for what in dict.fromkeys(missing)])
         if self.served:
             yield from ("", "Models that only an endpoint has")
         for row, commands in self.served.items():
@@ -117,7 +121,7 @@ def estimate_cost(plan: Plan) -> CostEstimate:
         folder=str(plan.run_dir.root),
         jobs=tuple(_job_cost(job, plan, states) for job in plan.due),
         cells=tuple(cell for job in plan.due for cell in _cell_costs(job, plan, states)),
-        next="the same command without --dry-run" if plan.only is not None else plan.command,
+        next=_next_command(plan),
         not_measured={row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
         served={
             row.id: plan.definition.evaluate_command(row, plan.run_dir.options)
@@ -127,6 +131,12 @@ def estimate_cost(plan: Plan) -> CostEstimate:
     )
 
 
+def _next_command(plan: Plan) -> str:
+    if any(job.missing for job in plan.due):
+        return f"atrl-bench fetch {plan.definition.id} {plan.run_dir.options}"
+    return "the same command without --dry-run" if plan.only is not None else plan.command
+
+
 States = dict[tuple[str, str, int], str]  # by ("run", row, seed) of a training, by (row, column, seed) of a cell
 
 
@@ -134,15 +144,17 @@ def _job_cost(job: Job, plan: Plan, states: States) -> JobCost:
     if job.recipe is None:
         return JobCost(job.row.id, job.seed, "nothing to train", None, None)
     needs = resolved_arguments(job.recipe, plan.run_dir.with_model(job.model).profile)["needs"]
-    return JobCost(job.row.id, job.seed, states.get(("run", job.row.id, job.seed), "to do"), job.run_key, needs)
+    state = states.get(("run", job.row.id, job.seed), "to do")
+    missing = f"{job.missing.what} {job.missing.why}" if job.missing else None
+    return JobCost(job.row.id, job.seed, state, job.run_key, needs, missing)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
-    sizes, data_dir = plan.profile.evaluation, plan.run_dir.data_dir
+    sizes = plan.profile.evaluation
     for column in plan.definition.columns:
         tasks = [find_task(item.task) for item in evaluations_of(column)]
         num_samples = sum(_num_rows(task, plan) for task in tasks) * sizes.num_repeats
-        datasets = [str(data_dir / task.folder) if data_dir is not None else _on_hub(task) for task in tasks]
+        datasets = [_origin(task, plan) for task in tasks]
         hours = round(num_samples * TOKENS_PER_ANSWER / TOKENS_PER_GPU_SECOND / 3600, 1)
         yield CellCost(
             row=job.row.id,
@@ -158,14 +170,19 @@ def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
         )
 
 
-def _on_hub(task: Task) -> str:
-    return f"{task.hub_id}, {task.split}" if task.hub_id else "--data-dir (it is not on the hub as one dataset)"
+def _origin(task: Task, plan: Plan) -> str:
+    """Return where a benchmark's data is taken from, in a few words."""
+    data_dir = plan.run_dir.data_dir(task.folder)
+    if data_dir is not None:
+        return str(data_dir / task.folder)
+    return f"{task.hub_id}, {task.split}" if task.hub_id else f"atrl-bench fetch {task.name}"
 
 
 def _num_rows(task: Task, plan: Plan) -> int:
-    if plan.run_dir.data_dir is None:
+    data_dir = plan.run_dir.data_dir(task.folder)
+    if data_dir is None:
         return task.num_rows
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, plan.run_dir.data_dir))
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, data_dir))
 
 
 def _states(plan: Plan) -> States:

@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.evaluation.data import is_here
+from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.run_dir import RunDir
@@ -36,9 +36,10 @@ from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results import schema
 from atrl_bench.sandbox.isolation import available_backend
 from atrl_bench.training.cost_estimate import model_shape
-from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
+from atrl_bench.training.sets import describe, folder_of
+from atrl_bench.training.source import is_here as has_training_set
 
 State = Literal["ok", "missing", "note"]
 GB = 1e9
@@ -351,39 +352,33 @@ def _data(run_dir: RunDir) -> Iterator[Check]:
     tables = [load_table(name) for name in list_tables()]
     yield from _training_sets(dict.fromkeys(table.data for table in tables), run_dir)
     tasks = expand(list(dict.fromkeys(column.task for table in tables for column in table.columns)))
-    here = [info for info in tasks if is_here(info, run_dir.given_data)]
+    here = [info for info in tasks if is_here(info, run_dir.data_dir(info.folder))]
     absent = [info for info in tasks if info not in here]
     found = f"{len(here)} of {len(tasks)} benchmarks of the tables are here"
     if not absent:
         yield Check("datasets", "ok", found)
         return
-    manual = [info for info in absent if info.hub_id is None or info.shows_videos or run_dir.given_data is not None]
-    fetched = [info for info in absent if info not in manual]
-    if fetched:
-        words = f"{found}; fetched when they are needed: {', '.join(info.name for info in fetched)}"
-        fix = f"hf download {fetched[0].hub_id} --repo-type dataset"
-        yield Check("datasets", "missing" if _is_offline() else "note", words, fix)
-    if manual:
-        words = f"to be laid into --data-dir by hand: {', '.join(info.name for info in manual)}"
-        yield Check("datasets by hand", "note", words, "see docs/reproducing.md; then --data-dir DATA")
+    large = [info for info in absent if info.hub_id is None or info.shows_videos]
+    small = [info for info in absent if info not in large]
+    state: State = "missing" if _is_offline() else "note"
+    if small:
+        words = f"{found}; fetched when they are needed: {', '.join(info.name for info in small)}"
+        yield Check("datasets", state, words, f"atrl-bench fetch {small[0].name}")
+    if large:
+        words = f"to be fetched and unpacked first: {', '.join(info.name for info in large)}"
+        yield Check("datasets in archives", state, words, f"atrl-bench fetch {large[0].name}")
 
 
 def _training_sets(names: Iterable[str], run_dir: RunDir) -> Iterator[Check]:
-    from huggingface_hub import constants
-
     for name in names:
-        described = describe(name)
-        if run_dir.given_data is not None:
-            root = run_dir.given_data / (described.folder or name)
+        described, data_dir = describe(name), run_dir.data_dir(folder_of(name))
+        if has_training_set(name, data_dir):
+            yield Check(f"training set {name}", "ok", str(data_dir / folder_of(name) if data_dir else described.hub_id))
         else:
-            root = Path(constants.HF_HUB_CACHE) / f"datasets--{described.hub_id.replace('/', '--')}"
-        if root.is_dir():
-            yield Check(f"training set {name}", "ok", str(root))
-        else:
-            how = "to be laid into --data-dir by hand" if described.media else "fetched when it is needed"
-            found = f"{described.hub_id} is not here" + ("" if run_dir.given_data else f"; {how}")
-            state: State = "missing" if run_dir.given_data or _is_offline() else "note"
-            yield Check(f"training set {name}", state, found, f"hf download {described.hub_id} --repo-type dataset")
+            how = "to be fetched and unpacked first" if described.media else "fetched when it is needed"
+            state: State = "missing" if _is_offline() else "note"
+            found = f"{described.hub_id} is not here; {how}"
+            yield Check(f"training set {name}", state, found, f"atrl-bench fetch {name}")
 
 
 def _is_offline() -> bool:

@@ -20,6 +20,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.run import train
+from atrl_bench.training.sets import folder_of
 
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
@@ -54,7 +55,8 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
 
     A recipe that starts from another's checkpoint has that one trained first.
     """
-    key, base_model = store.add_run(spec), run_dir.base_model
+    key = store.add_run(spec)
+    base_model: str | Path = run_dir.profile.model
     if recipe.start_from is not None:
         first = first_stage(recipe)
         base_model = train_into(store, first, training_spec(first, run_dir, seed), run_dir=run_dir, seed=seed)
@@ -63,7 +65,7 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
             recipe,
             profile=run_dir.profile,
             base_model=base_model,
-            data_dir=run_dir.data_dir,
+            data_dir=run_dir.data_dir(folder_of(recipe.data)),
             out=run_dir.checkpoints,
             seed=seed,
             spec=spec,
@@ -94,5 +96,5 @@ def evaluate_into(
     The run folder's judge decides unless the options name another.
     """
     options = replace(options, judge=options.judge or run_dir.judge)
-    data_dir = run_dir.provide(find_task(task).folder)
+    data_dir = run_dir.data_dir(find_task(task).folder)
     return evaluate(model, task, options, store=store, profile=run_dir.profile, data_dir=data_dir)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atrl_bench.digests import spec_key
-from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
@@ -28,9 +28,10 @@ from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.data import data_digest
 from atrl_bench.training.recipe import Recipe, load_recipe
 from atrl_bench.training.run import model_digest, run_spec
+from atrl_bench.training.sets import folder_of
+from atrl_bench.training.source import data_digest
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
@@ -54,11 +55,14 @@ class Job:
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
     model: str  # the base model
+    missing: NotFetchedError | None = None  # what has to be fetched before it is known how the store calls the run
 
     @property
     def run_key(self) -> str | None:
         """The key of the training run, None for a row that trains nothing."""
-        return None if self.run_spec is None else spec_key(self.run_spec)
+        if self.run_spec is None:
+            return None
+        return spec_key(self.run_spec) if self.missing is None else f"unknown-{spec_key(self.run_spec)}"
 
     @property
     def name(self) -> str:
@@ -168,8 +172,8 @@ def plan_definition(
         for row in definition.rows:
             if row.id in recipes:
                 own = run_dir.with_model(definition.model_of(row))
-                spec = training_spec(recipes[row.id], own, seed)
-                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model))
+                spec, missing = _training_spec(recipes[row.id], own, seed)
+                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model, missing))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 
@@ -194,9 +198,18 @@ def obstacle(task: str) -> str | None:
     return None
 
 
+def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], NotFetchedError | None]:
+    """Return what names a training, and what is missing for that: then it only tells trainings apart."""
+    try:
+        return training_spec(recipe, run_dir, seed), None
+    except NotFetchedError as error:
+        base = f"not known: {recipe.start_from or run_dir.profile.model}"
+        return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed), error
+
+
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    base, data = _digests(run_dir.base_model, recipe.data, run_dir.provide(recipe.data))
+    base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
     if recipe.start_from is not None:
         base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed)
@@ -208,7 +221,7 @@ def first_stage(recipe: Recipe) -> Recipe:
 
 
 @cache
-def _digests(base_model: Path | str, data: str, data_dir: Path | None) -> tuple[str, str]:
+def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
     return model_digest(base_model), data_digest(data, data_dir)
 
@@ -239,7 +252,9 @@ def _cell_keys(
     for task, frames in evaluations:
         try:
             options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
-            spec = cell_spec(model, task, options, profile=plan.profile, data_dir=run_dir.data_dir)
+            spec = cell_spec(
+                model, task, options, profile=plan.profile, data_dir=run_dir.data_dir(find_task(task).folder)
+            )
         except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
             continue
         keys[Evaluation(task, frames)] = spec.key

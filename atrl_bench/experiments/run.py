@@ -28,6 +28,9 @@ class PlanRun:
 
 def run_plan(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> PlanRun:
     """Return what became of the jobs that the store lacks, `jobs` of them at a time."""
+    for job in plan.due:
+        if job.missing is not None:
+            raise job.missing
     save_points(plan.definition, plan.run_dir)
     with plan.run_dir.open_store() as store:
         pending = _pending(plan, store)

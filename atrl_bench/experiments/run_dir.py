@@ -9,7 +9,6 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from pydantic import TypeAdapter
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
-from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
@@ -86,15 +85,19 @@ class RunDir:
         """Where tables are rendered to."""
         return self.root / "reports"
 
-    @cached_property
-    def data_dir(self) -> Path | None:
-        """Local datasets: the user's, else the mini world's, which `provide` writes, else None for the hub."""
-        return self.given_data or self.provide()
+    @property
+    def listings(self) -> Path:
+        """Which commits of which repositories its models and data come from."""
+        return self.root / "hub"
+
+    def data_dir(self, folder: str) -> Path | None:
+        """Return the data folder that has dataset `folder`: the user's, the mini world's; None stands for the hub."""
+        return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 
     def provide(self, *folders: str) -> Path | None:
-        """Write these datasets of the mini world, unless they are there or the data is not generated at all."""
+        """Write these datasets of the mini world unless they are there; None where the data is not generated."""
         if self.given_data is not None or not self.profile.generated_data:
-            return self.given_data
+            return None
         return write_world(self.root / "data", self.profile, folders)
 
     def with_model(self, model: str | None) -> RunDir:
@@ -102,16 +105,6 @@ class RunDir:
         if model is None or self.profile.generated_data:
             return self
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
-
-    @property
-    def base_model(self) -> Path | str:
-        """What training starts from: a folder on this machine, or the hub id of a model that is not here yet."""
-        try:
-            return find_model(self.profile.model).folder
-        except MissingDataError:
-            if self.profile.model == "mini" or self.profile.model.count("/") != 1:
-                raise
-            return self.profile.model
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""

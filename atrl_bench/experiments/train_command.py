@@ -19,9 +19,9 @@ from atrl_bench.mini.base import rebuild_base
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
-from atrl_bench.training.data import describe
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.sets import describe, folder_of
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def key_steps(
     data: str, endpoint: EndpointConfig, run_dir: RunDir, *, limit: int | None = None, quiet: bool = False
 ) -> KeyStepsResult:
     """Return the file with a training set's key steps and what is in it, asked of a served model."""
-    folder = run_dir.provide(describe(data).folder or data)
+    folder = run_dir.data_dir(folder_of(data))
     if folder is None:
         raise MissingDataError(
             f"Key steps are written beside the table of {data}, and it is not in a folder here.",

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import MissingDataError
-from atrl_bench.models.hub import not_available
+from atrl_bench.errors import MissingDataError, NotFetchedError
+from atrl_bench.hub import repository as hub
+from atrl_bench.hub.repository import Listing, Repository
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.resources import PACKAGE
 from atrl_bench.results.records import Response
@@ -41,19 +42,28 @@ CONTENT = (
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model on this machine: `mini`, its hub id or its folder's own name, and where it is."""
+    """A model: `mini`, its hub id or its folder's own name, and where it is, or will be once it is downloaded."""
 
     name: str
     folder: Path
+    listing: Listing | None = None  # of a model on the hub
 
     @property
     def digest(self) -> str:
-        """16 hex digits that name weights, configuration, tokenizer and image processor."""
-        return file_digest(sorted({path for pattern in CONTENT for path in self.folder.glob(pattern)}))
+        """16 hex digits that name weights, configuration, tokenizer and image processor, wherever they are."""
+        if self.listing is not None:
+            return hub.digest(self.listing, self.files)
+        return file_digest([self.folder / name for name in self.files])
+
+    @property
+    def files(self) -> list[str]:
+        """The files that it is loaded from."""
+        names = self.listing.names if self.listing else [path.name for path in self.folder.iterdir()]
+        return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in CONTENT) and "/" not in name)
 
 
-def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
-    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`."""
+def model_ref(model: str | Path) -> ModelRef:
+    """Return which model is meant by `mini`, a folder or a hub id; the last need not be on this machine."""
     name = str(model)
     folder = MINI if name == "mini" else Path(model)
     if (folder / "config.json").is_file():
@@ -66,37 +76,22 @@ def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
             why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
             next_step="give `mini`, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
         )
-    return ModelRef(name, _hub_folder(name, download))
+    listing = hub.listing(Repository("model", name))
+    return ModelRef(name, listing.folder, listing)
 
 
-def _hub_folder(hub_id: str, download: bool) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(hub_id, allow_patterns=list(CONTENT), local_files_only=True))
-        if _is_whole(folder):
-            return folder
-        reason = f"{folder} lacks some of its weights."
-    except LocalEntryNotFoundError:
-        reason = "It has not been downloaded."
-    if download:
-        try:
-            return Path(snapshot_download(hub_id, allow_patterns=list(CONTENT)))
-        except Exception as error:  # whatever the hub client and the network raise
-            raise not_available("model", hub_id, error) from error
-    raise MissingDataError(
-        f"The model {hub_id} is not on this machine.",
-        why=reason,
-        next_step=f"hf download {hub_id}, or use --profile mini",
-    )
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether all weights are there: a killed download leaves a folder with some of them."""
-    index = folder / "model.safetensors.index.json"
-    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
-    return all((folder / shard).is_file() for shard in shards)
+def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
+    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`."""
+    ref = model_ref(model)
+    if ref.listing is not None and download:
+        hub.download(ref.listing, ref.files)
+    elif ref.listing is not None and not hub.is_downloaded(ref.listing, ref.files):
+        raise NotFetchedError(
+            f"The model {ref.name} is not on this machine.",
+            why=f"{ref.folder} lacks some of its files." if ref.folder.is_dir() else "It has not been downloaded.",
+            next_step=f"atrl-bench fetch {ref.name}, or use --profile mini",
+        )
+    return ref
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class AnswerSource:
 
     store: Store
     cell_keys: Mapping[tuple[str, str], Sequence[str]]
-    data_dir: Path | None = None
+    data_dir: Callable[[str], Path | None] = lambda folder: None  # that has the dataset of this folder
     baseline: str = ""
     credit_of: CreditOf = field(default=lambda _: {})
     max_problems: int | None = None

@@ -10,12 +10,13 @@ import hashlib
 import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.evaluation.data import is_here, load_rows, without_images
+from atrl_bench.evaluation.data import load_rows, without_images
+from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import recalled
 from atrl_bench.models.video import read_video
@@ -31,7 +32,9 @@ MAX_PICTURES = 8  # of one problem
 Pictures = dict[str, tuple[str, ...]]
 
 
-def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, data_dir: Path | None) -> Pictures:
+def pictures_of(
+    spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, data_dir_of: Callable[[str], Path | None]
+) -> Pictures:
     """Return the file names, inside `out`, of the pictures of each problem of a cell with this spec.
 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
@@ -40,7 +43,7 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
     listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
     missing = set(problem_ids) - set(listed)
     if missing:
-        drawn = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir)
+        drawn = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir_of)
         listed |= drawn
         if drawn:
             text = json.dumps(listed, sort_keys=True, indent=0, ensure_ascii=True)
@@ -54,9 +57,12 @@ def _list_name(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
-def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
+def _draw(
+    task: str, limit: int | None, wanted: set[str], out: Path, data_dir_of: Callable[[str], Path | None]
+) -> Pictures:
     try:
         info = find_task(task)
+        data_dir = data_dir_of(info.folder)
         if info.media == "none" or not is_here(info, data_dir):
             return {}
         rows = load_rows(info, data_dir, limit)

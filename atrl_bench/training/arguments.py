@@ -11,9 +11,9 @@ from typing import Any
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
-from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
+from atrl_bench.training.sets import describe
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.

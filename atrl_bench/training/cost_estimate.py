@@ -22,8 +22,8 @@ from typing import Any
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import PACKAGE
 from atrl_bench.training.arguments import CHECKPOINTING_TOKENS, num_rollouts
-from atrl_bench.training.data import describe
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
+from atrl_bench.training.sets import describe
 
 GB = 1e9
 DEVICE_GB = 80.0  # one A100 or H100

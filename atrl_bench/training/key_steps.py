@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.ask import Reply, ask_all
 from atrl_bench.models.chat_client import EndpointConfig
-from atrl_bench.training.data import TrainingProblem, describe, load_training_data
+from atrl_bench.training.data import load_training_data
+from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
+from atrl_bench.training.sets import describe
 
 if TYPE_CHECKING:
     from PIL.Image import Image

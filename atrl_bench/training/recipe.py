@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of
 from atrl_bench.resources import folder
-from atrl_bench.training.data import PAIRS_SUFFIX, TRAINING_SETS
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
+from atrl_bench.training.sets import PAIRS_SUFFIX, TRAINING_SETS
 
 MAX_BASES = 8  # a chain longer than this is a circle
 

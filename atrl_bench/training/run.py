@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
-from atrl_bench.models.local import find_model, limit_pixels
+from atrl_bench.models.local import find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
-from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
+from atrl_bench.training.data import TrainingData, load_training_data
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.saving import save_model
+from atrl_bench.training.sets import TRAINING_SETS, describe
+from atrl_bench.training.source import data_digest
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -62,8 +64,8 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
 
 
 def model_digest(model: Path | str) -> str:
-    """Return what names a model's content; of a hub id that is not on this machine yet, the id itself."""
-    return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
+    """Return what names a model's content, on this machine or on the hub."""
+    return model_ref(model).digest
 
 
 def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
@@ -155,13 +157,13 @@ def load_inputs(
 
     from atrl_bench.models.mrope import put_words_after_videos
 
-    sizes = recipe.sizes(profile)
+    sizes, base = recipe.sizes(profile), find_model(base_model, download=True).folder
     logging.disable_progress_bar()
     try:
-        processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
+        processor = AutoProcessor.from_pretrained(base, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
-        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
+        model = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",

@@ -12,7 +12,7 @@ import yaml
 
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
-from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store

@@ -15,11 +15,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from atrl_bench.models.hub import is_whole, split_files
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import data, tasks
 from atrl_bench.models import local
-from atrl_bench.models.hub import is_whole, split_files
 
 FIRST, SECOND = "1" * 40, "2" * 40
 DATASET = "lmms-lab-encoder/DocVQA"  # of InfoVQA, in the subset InfographicVQA
@@ -159,7 +159,8 @@ def run(program: str, home: Path, endpoint: str, **environment: str) -> object:
 
 ROWS = """
 import json
-from atrl_bench.evaluation.data import data_digest, is_here, load_rows
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.source import data_digest, is_here
 from atrl_bench.evaluation.tasks import find_task
 info = find_task("infovqa_val")
 before, digest = is_here(info, None), data_digest(info, None)
@@ -321,7 +322,7 @@ def test_a_model_and_a_dataset_of_the_hub_are_evaluated_without_a_network(hub, s
     hub.repositories["Some/Mini"] = Repository({FIRST: mini_model()})
     fetch = """
 import json
-from atrl_bench.evaluation.data import parquet_files
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.models.local import find_model
 find_model("Some/Mini", download=True)

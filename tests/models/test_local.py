@@ -59,22 +59,6 @@ def test_a_model_that_is_no_folder_and_no_hub_id_says_what_one_is(name) -> None:
         local.find_model(name)
 
 
-def test_a_hub_model_that_is_not_here_says_how_to_fetch_it(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(MissingDataError, match="hf download Some/Model") as caught:
-        local.find_model("Some/Model")
-    assert "has not been downloaded" in caught.value.why
-
-
-def test_a_killed_download_does_not_count_as_a_model(tmp_path) -> None:
-    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    (tmp_path / shards["a"]).touch()
-    assert not local._is_whole(tmp_path)
-    (tmp_path / shards["b"]).touch()
-    assert local._is_whole(tmp_path)
-
-
 def test_a_model_is_loaded_once_and_bounds_its_images(folder) -> None:
     ref = local.find_model(folder)
     loaded = local.load(ref, min_pixels=56 * 56, max_pixels=112 * 112, dtype="float32")

@@ -21,7 +21,8 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
-from atrl_bench.evaluation.data import data_digest, is_here, load_rows, media_folder
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.source import data_digest, is_here, media_folder
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini import BASE
 from atrl_bench.mini.videos import encode

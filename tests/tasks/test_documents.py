@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from atrl_bench.cli.printing import text_of
-from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem, without_images
+from atrl_bench.evaluation.data import load_rows, to_problem, without_images
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.evaluate_command import ModelScores, task_scores
 from atrl_bench.grading.grade import grade

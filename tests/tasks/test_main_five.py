@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.evaluation import tasks
-from atrl_bench.evaluation.data import load_rows, parquet_files, to_problem
+from atrl_bench.evaluation.data import load_rows, to_problem
+from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict

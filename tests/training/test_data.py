@@ -16,8 +16,10 @@ from PIL import Image
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.templates import choose_template, render
-from atrl_bench.training.data import data_digest, gold_answer, load_training_data
+from atrl_bench.training.data import load_training_data
 from atrl_bench.training.multimodal import read_prompt, with_media
+from atrl_bench.training.problem import gold_answer
+from atrl_bench.training.source import data_digest
 
 
 def png(size=(56, 56)):

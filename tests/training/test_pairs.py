@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.data import data_digest, load_training_data
+from atrl_bench.training.data import load_training_data
 from atrl_bench.training.pairs import GradedAnswer, PreferencePair, given_pairs, pairs_of
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
+from atrl_bench.training.source import data_digest
 
 
 def answers(row, right, wrong):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.data import TrainingData, TrainingProblem
+from atrl_bench.training.data import TrainingData
+from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.sharding import layers_of_text, refuse_mixed_media, share
 
 IMAGE = TrainingProblem("1", "?", "A", images=(b"",))

@@ -14,14 +14,17 @@ from atrl_bench.analysis.contamination import likeness
 from atrl_bench.analysis.contamination.likeness import read_picture, read_text
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.data import data_digest as task_digest
 from atrl_bench.evaluation.data import load_rows
 from atrl_bench.evaluation.hooks import open_image
+from atrl_bench.evaluation.source import data_digest as task_digest
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
-from atrl_bench.training.data import TRAINING_SETS, TrainingProblem, data_digest, stream_problems
+from atrl_bench.training.data import stream_problems
+from atrl_bench.training.problem import TrainingProblem
+from atrl_bench.training.sets import TRAINING_SETS, folder_of
+from atrl_bench.training.source import data_digest
 
 FILE = "overlap.json"
 IN_FLIGHT = 64  # problems with their pictures in memory at a time
@@ -166,7 +169,7 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
         openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
         return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
-    return _in_threads(read, stream_problems(train, run_dir.provide(train)))
+    return _in_threads(read, stream_problems(train, run_dir.data_dir(folder_of(train))))
 
 
 def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
@@ -177,7 +180,7 @@ def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
         openers = [] if is_video else [lambda: task.images(row)]
         return _item(task.problem_id(row), task.group(row), task.question(row), openers, is_video=is_video)
 
-    return _in_threads(read, iter(load_rows(info, run_dir.provide(info.folder))))
+    return _in_threads(read, iter(load_rows(info, run_dir.data_dir(info.folder))))
 
 
 def _item(
@@ -234,7 +237,7 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
     if train in TRAINING_SETS:
-        return data_digest(train, run_dir.provide(train))
+        return data_digest(train, run_dir.data_dir(folder_of(train)))
     tasks = [info.name for info in list_tasks()]
     if train not in tasks:
         raise UnknownNameError("training set", train, [*TRAINING_SETS, *tasks])
@@ -242,7 +245,7 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
-    return f"{info.name}:{task_digest(info, run_dir.provide(info.folder))}"
+    return f"{info.name}:{task_digest(info, run_dir.data_dir(info.folder))}"
 
 
 # In words -------------------------------------------------------------------------------------------------------------

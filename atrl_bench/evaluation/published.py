@@ -1,0 +1,53 @@
+"""Where the datasets of the tasks are published, beyond what the task files say: `tasks/_published.yaml`.
+
+Nothing in there enters a task's version or a cell's key, which name the contents of files and not where they came from.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from atrl_bench.resources import folder
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Ingredient(_Settings):
+    """A file that a dataset is made from: at an address, or in a repository, perhaps in an archive there."""
+
+    url: str | None = None
+    sha256: str | None = None  # of what is at the address
+    hub_id: str | None = None
+    file: str | None = None
+    archive: str | None = None
+    folder: str | None = None  # inside the archive
+
+
+class Made(_Settings):
+    """A dataset that has no home of its own: which function of its task's file writes it, and from what."""
+
+    function: str  # takes the ingredients in this order, and then where to write
+    sources: tuple[Ingredient, ...]
+    writes: str
+
+
+class Published(_Settings):
+    """Where a benchmark's tables, images and videos are, as far as its task file does not say it."""
+
+    tables: tuple[str, ...] = ()  # the files of the split, where their names do not follow from it
+    media: str | None = None  # the repository of images and videos, where it is another than that of the rows
+    files: tuple[str, ...] = ()  # patterns of images and videos
+    archives: tuple[str, ...] = ()  # patterns of archives of them
+    made: Made | None = None
+
+
+@cache
+def published(dataset: str) -> Published:
+    """Return where the dataset of this folder is published; all defaults where the task file says everything."""
+    content = yaml.safe_load((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[str, Published]).validate_python(content).get(dataset, Published())

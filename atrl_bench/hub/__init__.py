@@ -1,0 +1,1 @@
+"""The Hugging Face hub: repositories at a fixed commit, and archives that are unpacked safely."""

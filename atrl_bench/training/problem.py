@@ -1,0 +1,140 @@
+"""A training problem, and how a row of a training set becomes one."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.hub.layout import own_file
+from atrl_bench.models.templates import render, with_choices
+from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
+from atrl_bench.training.sets import TrainingSet
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# The same set is published with the one or the other name.
+QUESTION_COLUMNS = ("problem", "question", "prompt")
+IMAGE_COLUMNS = ("images", "image")
+
+
+@dataclass(frozen=True)
+class TrainingProblem:
+    """One row: what is asked, what is shown, what is right."""
+
+    problem_id: str
+    question: str
+    answer: str
+    images: tuple[bytes | Path, ...]
+    transcription: str | None = None
+    videos: tuple[Path, ...] = ()
+    kind: str = ""  # what sort of answer it has, where the set says so
+    choices: tuple[str, ...] = ()
+    process: str = ""  # the reasoning to imitate, where the set has one
+    key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
+    section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
+    chosen: str | None = None  # the better response and the worse one, in a file of pairs
+    rejected: str | None = None
+
+    def decoded(self) -> list[Image]:
+        """Return the images as RGB pictures."""
+        return [_decode(image) for image in self.images]
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Return the images as the cells of a `datasets` Image column."""
+        return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
+
+    def content(self, template: int) -> list[dict[str, Any]]:
+        """Return the user's turn: places for images and videos, then the question in this template.
+
+        The prompt of a pair is as it stands: its responses were given to that.
+        """
+        text = render(self.question, template, "video" if self.videos else "image")
+        text = text if self.rejected is None else self.question
+        media = [{"type": "image"} for _ in self.images] + [{"type": "video"} for _ in self.videos]
+        return [*media, {"type": "text", "text": text}]
+
+
+def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
+    """Return row `index` of a training set whose images and videos, where they are files, lie below `root`."""
+    question = next(row[column] for column in QUESTION_COLUMNS if column in row)
+    # Some sets mark the place of an image in the text; the chat template has its own marks.
+    question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
+    choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
+    images, videos = _media(described, row, root)
+    solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))
+    return TrainingProblem(
+        problem_id=str(row.get(str(described.problem_id), index)),
+        question=with_choices(question, choices) if choices else question,
+        answer=gold_answer(final_answer(solution, marks)),
+        images=images,
+        transcription=row.get("transcription"),
+        videos=videos,
+        kind=row.get("problem_type") or "",
+        choices=choices,
+        process=row.get("process") or (solution if marks.answer in solution else ""),
+        key_steps=read_key_steps(row.get("key_steps")),
+        section_marks=marks,
+        chosen=str(row[described.answer]) if described.rejected else None,
+        rejected=str(row[described.rejected]) if described.rejected else None,
+    )
+
+
+def _media(
+    described: TrainingSet, row: dict[str, Any], root: Path
+) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
+    """Return what the row shows: images, embedded or as files, and videos."""
+    if described.media in row and row.get("data_type") == "video":
+        return (), tuple(own_file(root, name) for name in media_names(row[described.media]))
+    columns = image_columns(described)
+    value = next(row[column] for column in columns if column in row)
+    return tuple(_image(image, root) for image in _as_list(value)), ()
+
+
+def image_columns(described: TrainingSet) -> tuple[str, ...]:
+    """Return the columns of which one has the images of a row."""
+    return (described.media, *IMAGE_COLUMNS) if described.media else IMAGE_COLUMNS
+
+
+def media_names(value: Any) -> list[str]:
+    """Return the files that a cell of a training set names, one or several; none for embedded images."""
+    return [name for name in _as_list(value) if isinstance(name, str) and name]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value in (None, "") else [value]
+
+
+def _image(image: Any, root: Path) -> bytes | Path:
+    """Return an image as it is stored: embedded, or the path of its file."""
+    if isinstance(image, dict):
+        return image["bytes"] if image["bytes"] is not None else own_file(root, image["path"] or "")
+    return own_file(root, image) if isinstance(image, str) else image
+
+
+def gold_answer(text: str) -> str:
+    r"""Return the answer itself: `\boxed{7}`, `<answer> 7 </answer>` and `7` all give `7`."""
+    if match := re.search(r"<answer>(.*?)</answer>", text, flags=re.DOTALL):
+        text = match[1]
+    text = text.strip().strip("$").strip()
+    if match := re.fullmatch(r"\\boxed\{(.*)\}", text, flags=re.DOTALL):
+        text = match[1].strip()
+    return text
+
+
+def _decode(image: bytes | Path) -> Image:
+    from PIL import Image
+
+    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
+        return picture.convert("RGB")
+
+
+def image_size(image: bytes | Path) -> tuple[int, int]:
+    """Return height and width, read from the header."""
+    from PIL import Image
+
+    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
+        return picture.height, picture.width

@@ -1,0 +1,232 @@
+"""A hub on this machine: an HTTP server that speaks as much of huggingface.co as its clients really ask for.
+
+`huggingface_hub`, `datasets` and `transformers` read the hub's address when they are imported, so whatever talks to
+this one runs in a process of its own: `run(program, home, hub.url)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+FIRST, SECOND = "1" * 40, "2" * 40
+NOBODY = "http://127.0.0.1:9"  # an address at which nothing listens
+LARGE = re.compile(r"\.(parquet|zip|gz|tar|safetensors|mp4|bin|\d{3}|part-..)$")  # what repositories keep outside git
+
+
+@dataclass
+class HubRepository:
+    """A repository: the files of each commit, which commit each branch is, and how it misbehaves."""
+
+    commits: dict[str, dict[str, bytes]]
+    branches: dict[str, str] = field(default_factory=lambda: {"main": FIRST})
+    gated: bool = False
+    cut: dict[str, int] = field(default_factory=dict)  # after so many bytes of this file the connection breaks, once
+    altered: dict[str, bytes] = field(default_factory=dict)  # what is sent in place of the file that was listed
+
+    def commit(self, revision: str) -> str | None:
+        """Return the commit that a branch, a tag or a commit is."""
+        return revision if revision in self.commits else self.branches.get(revision)
+
+    def move(self, changes: Mapping[str, bytes], commit: str = SECOND) -> None:
+        """Make a new commit, in which these files are others, the latest one."""
+        self.commits[commit] = {**self.commits[self.branches["main"]], **changes}
+        self.branches["main"] = commit
+
+
+class LocalHub(ThreadingHTTPServer):
+    """The server, its repositories, and what it was asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.repositories: dict[tuple[str, str], HubRepository] = {}
+        self.requests: list[str] = []  # all of them, as "METHOD /address"
+        self.sent: list[str] = []  # the files whose bytes were asked for, each time
+
+    @property
+    def url(self) -> str:
+        """What HF_ENDPOINT has to be."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def add(self, kind: str, hub_id: str, files: Mapping[str, bytes] | Path, **settings: Any) -> HubRepository:
+        """Serve these files, or those of a folder, as a `dataset` or a `model`."""
+        content = files if isinstance(files, Mapping) else contents(files)
+        self.repositories[kind, hub_id] = HubRepository({FIRST: dict(content)}, **settings)
+        return self.repositories[kind, hub_id]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all files below a folder by their names in it."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def serving() -> Iterator[LocalHub]:
+    """Yield a hub without repositories that listens until the end."""
+    with LocalHub() as hub:
+        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+
+
+def environment(home: Path, endpoint: str, **more: str) -> dict[str, str]:
+    """Return the environment of a process with a Hugging Face home and a hub of its own."""
+    hidden = ("HF_", "HUGGING", "TRANSFORMERS_", "http", "HTTP", "all_", "ALL_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    own = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "XDG_CACHE_HOME": str(home), "NO_PROXY": "*"}
+    return {**clean, **own, "HF_HUB_DISABLE_TELEMETRY": "1", **more}
+
+
+def run(program: str, home: Path, endpoint: str, **more: str) -> Any:
+    """Return what a program prints last, as JSON, run with a Hugging Face home and a hub of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(home, endpoint, **more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LocalHub
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fields = json.loads(body) if body.startswith(b"{") else parse_qs(body.decode())
+        self._answer(fields.get("paths", []))
+
+    def do_GET(self) -> None:
+        self._answer([])
+
+    def _answer(self, paths: list[str]) -> None:
+        self.server.requests.append(f"{self.command} {self.path}")
+        address = unquote(urlsplit(self.path).path).strip("/")
+        api = re.fullmatch(r"api/(model|dataset)s/([^/]+/[^/]+)(?:/([\w-]+)(?:/([^/]+)(?:/(.*))?)?)?", address)
+        file = re.fullmatch(r"(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", address)
+        if api:
+            kind, name, action, revision, below = api.groups()
+        elif file:
+            kind, name, action, revision = "dataset" if file[1] else "model", file[2], "resolve", file[3]
+        else:
+            return self._reply(404, b"Not Found")
+        repository = self.server.repositories.get((kind, name))
+        if repository is None:
+            return self._reply(401, b"", **{"X-Error-Code": "RepoNotFound"})
+        commit = repository.commit(revision or "main")
+        if commit is None:
+            return self._reply(404, b"", **{"X-Error-Code": "RevisionNotFound"})
+        files = repository.commits[commit]
+        if file:
+            return self._send(repository, commit, file[4])
+        if action == "auth-check":
+            return self._refuse() if repository.gated else self._json({})
+        if action in (None, "revision"):
+            siblings = [_sibling(path, content) for path, content in files.items()]
+            gated = "manual" if repository.gated else False
+            return self._json({"id": name, "sha": commit, "private": False, "gated": gated, "siblings": siblings})
+        if action == "tree":
+            return self._json(_tree(files, below or "", recursive="recursive=true" in self.path.lower()))
+        if action == "paths-info":
+            return self._json([entry for path in paths for entry in _tree(files, "", True) if entry["path"] == path])
+        if action == "refs":
+            branches = [
+                {"name": branch, "ref": f"refs/heads/{branch}", "targetCommit": target}
+                for branch, target in repository.branches.items()
+            ]
+            return self._json({"branches": branches, "tags": [], "converts": []})
+        return self._reply(404, b"Not Found")
+
+    def _send(self, repository: HubRepository, commit: str, path: str) -> None:
+        if repository.gated:
+            return self._refuse()
+        if path not in repository.commits[commit]:
+            return self._reply(404, b"", **{"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        listed = repository.commits[commit][path]
+        etag = f'"{_sha256(listed) if LARGE.search(path) else _git_oid(listed)}"'
+        headers = {"ETag": etag, "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        if LARGE.search(path):
+            headers |= {"X-Linked-Etag": etag, "X-Linked-Size": str(len(listed))}
+        if self.command == "HEAD":
+            return self._reply(200, listed, **headers)
+        self.server.sent.append(path)
+        body, status = repository.altered.get(path, listed), 200
+        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+            start, end = int(match[1]), int(match[2] or len(body) - 1)
+            headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
+            body, status = body[start : end + 1], 206
+        return self._reply(status, body, cut=repository.cut.pop(path, None), **headers)
+
+    def _refuse(self) -> None:
+        self._reply(403, b"", **{"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to it is restricted."})
+
+    def _json(self, content: Any) -> None:
+        self._reply(200, json.dumps(content).encode(), **{"Content-Type": "application/json"})
+
+    def _reply(self, status: int, body: bytes, cut: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:cut])
+        if cut is not None:
+            self.close_connection = True
+            self.wfile.flush()
+            self.connection.shutdown(2)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _sibling(path: str, content: bytes) -> dict[str, Any]:
+    entry = {"rfilename": path, "size": len(content), "blobId": _git_oid(content)}
+    large = {"lfs": {"sha256": _sha256(content), "size": len(content), "pointerSize": 130}}
+    return {**entry, **(large if LARGE.search(path) else {})}
+
+
+def _tree(files: Mapping[str, bytes], below: str, recursive: bool) -> list[dict[str, Any]]:
+    """Return the files below a folder, with the folders, as the hub lists them; not `recursive`, only what is in it."""
+    start = f"{below.strip('/')}/" if below.strip("/") else ""
+    entries = []
+    folders = set()
+    for path, content in files.items():
+        if path.startswith(start):
+            parts = path.removeprefix(start).split("/")
+            folders |= {start + "/".join(parts[:depth]) for depth in range(1, len(parts) if recursive else 2)} - {path}
+            if recursive or len(parts) == 1:
+                large = {"lfs": {"oid": _sha256(content), "size": len(content), "pointerSize": 130}}
+                file = {"type": "file", "path": path, "size": len(content), "oid": _git_oid(content)}
+                entries.append({**file, **(large if LARGE.search(path) else {})})
+    return [{"type": "directory", "path": name, "size": 0, "oid": "0" * 40} for name in sorted(folders)] + entries
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _git_oid(content: bytes) -> str:
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
