@@ -20,7 +20,7 @@ from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
-from atrl_bench.report.page import environment, render_page
+from atrl_bench.report.page import html_environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem, Sample, Verdict
@@ -149,7 +149,7 @@ class _Writer:
 
     def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
-        self.problem = environment().get_template("samples_problem.html.j2")
+        self.problem = html_environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
         # What the baseline made of each answer, to tell what a method changed.
         self.before: dict[tuple[str, str], dict[tuple[str, str, int], bool]] = {}
