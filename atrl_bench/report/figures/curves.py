@@ -32,18 +32,9 @@ class Curve:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the curve as rows of a CSV."""
-        for rollout, mean, low, high, count in zip(
-            self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True
-        ):
-            yield {
-                "method": self.label,
-                "measure": self.measure,
-                "rollout": rollout,
-                "mean_over_seeds": mean,
-                "lowest_seed": low,
-                "highest_seed": high,
-                "num_seeds": count,
-            }
+        names = ("rollout", "mean_over_seeds", "lowest_seed", "highest_seed", "num_seeds")
+        for point in zip(self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True):
+            yield {"method": self.label, "measure": self.measure} | dict(zip(names, point, strict=True))
 
 
 def bands(trainings: Iterable[Training], measure: str) -> list[Curve]:
@@ -96,11 +87,8 @@ def smoothed(values: Sequence[float]) -> list[float]:
 def seed_note(curves: Sequence[Curve]) -> str:
     """Return what a band is, or that there is none."""
     most = max(max(curve.num_seeds) for curve in curves)
-    smooth = f" Lines are means over {WINDOW} rollouts; the CSV is not smoothed." if _is_long(curves) else ""
+    is_long = any(len(curve.means) >= 3 * WINDOW for curve in curves)
+    smooth = f" Lines are means over {WINDOW} rollouts; the CSV is not smoothed." if is_long else ""
     if most == 1:
         return f"One training seed: the spread between seeds was not measured.{smooth}"
     return f"Bands reach from the lowest to the highest of up to {most} training seeds.{smooth}"
-
-
-def _is_long(curves: Sequence[Curve]) -> bool:
-    return any(len(curve.means) >= 3 * WINDOW for curve in curves)
