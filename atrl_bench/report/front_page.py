@@ -59,7 +59,6 @@ class Status:
 class FigureFile:
     """A figure of the folder with the numbers behind it."""
 
-    name: str
     title: str
     description: str
     address: str
@@ -161,7 +160,6 @@ def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
             data = path.with_suffix(".csv")
             text = path.read_text(encoding="utf-8", errors="replace")
             yield FigureFile(
-                name=str(below.with_suffix("")),
                 title=_inside(text, "title") or words.capitalize(),
                 description=_inside(text, "desc"),
                 address=address + quote(str(below)),
