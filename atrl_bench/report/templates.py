@@ -27,3 +27,13 @@ def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
     made.filters |= {name: getattr(numbers, name) for name in _FILTERS}
     made.globals |= {"arrows": numbers.ARROWS, "words": numbers.WORDS}
     return made
+
+
+def lines_of(template: str, **values: Any) -> list[str]:
+    """Return the lines that a template of plain sentences makes of the values, one a sentence."""
+    text = environment(_one_line).get_template(template).render(values)
+    return [line for line in text.split("\n") if line]
+
+
+def _one_line(value: Any) -> Any:
+    return " ".join(value.splitlines()) if isinstance(value, str) else value
