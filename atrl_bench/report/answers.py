@@ -20,10 +20,10 @@ from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
-from atrl_bench.report.page import environment, render_page
+from atrl_bench.report.page import html_environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.records import Problem, Sample, Verdict
+from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.store import Cell, Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
@@ -72,18 +72,33 @@ class Piece:
 
 @dataclass(frozen=True)
 class AnswerView:
-    """One answer as it is shown; `kinds` are the filters that keep it."""
+    """One answer as it is shown; `source` says which seed and repeat, `kinds` are the filters that keep it."""
 
+    sample: Sample
     source: str
-    text: str
-    pieces: tuple[Piece, ...]
-    state: str
+    tokens: Tokens
     kinds: tuple[str, ...]
-    extracted: str | None
-    score: float | None
-    decided: str
-    why: str
-    others: tuple[str, ...]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The response in shades, nothing where its credit is not known."""
+        joined = "".join(text for text, _ in self.tokens)
+        return shaded(self.tokens) if joined == self.sample.response.text else ()
+
+    @property
+    def credit_range(self) -> tuple[float, float] | None:
+        """The least and the most credit of a token."""
+        values = [value for _, value in self.tokens]
+        return (min(values), max(values)) if values else None
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """One problem with the answers to it; `pictures` are the names of files."""
+
+    problem: Problem
+    pictures: tuple[str, ...]
+    answers: list[AnswerView]
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,7 @@ class PagePart:
 
 @dataclass(frozen=True)
 class Filter:
-    """One filter with the places where it has something to show: (part number, address, count)."""
+    """One filter with the files where it has something to show: (part number, name, count)."""
 
     kind: str
     text: str
@@ -107,9 +122,10 @@ class Filter:
 
 @dataclass(frozen=True)
 class Pages:
-    """What a table links to for one number: the first page of all answers, and the filters."""
+    """What a table links to for one number: the first page of all answers, and the filters, in one folder."""
 
-    address: str
+    folder: str
+    first: str
     count: int
     filters: tuple[Filter, ...]
 
@@ -119,26 +135,21 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
 
     Pages of this table that an earlier report wrote and this one does not have are removed.
     """
-    folder = file_name(table.id)
-    page_dir = out / "samples" / folder
+    folder = f"samples/{file_name(table.id)}/"
     writer = _Writer(table, answers, out)
     pages: dict[tuple[str, str], Pages] = {}
     written: set[str] = set()
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            parts = writer.parts(row, column)
+            parts = list(writer.parts(row, column))
             if not parts:
                 continue
-            filters, judged = _filters(parts), writer.judged(row, column)
-            for number, part in enumerate(parts, start=1):
-                content = writer.page(row, column, cell, parts, number, filters, judged)
-                write_atomically(page_dir / part.name, content.encode("utf-8", "backslashreplace"))
-                written.add(part.name)
-            address = f"samples/{folder}/"
-            pages[row.id, column.id] = Pages(
-                address + parts[0].name, sum(part.counts["all"] for part in parts), _below(address, filters)
-            )
-    for old in page_dir.glob("*.html"):
+            links = Pages(folder, parts[0].name, sum(part.counts["all"] for part in parts), _filters(parts))
+            for name, content in writer.contents(row, column, cell, parts, links):
+                write_atomically(out / folder / name, content.encode("utf-8", "backslashreplace"))
+                written.add(name)
+            pages[row.id, column.id] = links
+    for old in (out / folder).glob("*.html"):
         if old.name not in written:
             old.unlink()
     return pages
@@ -149,112 +160,94 @@ class _Writer:
 
     def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
-        self.problem = environment().get_template("samples_problem.html.j2")
+        self.problem = html_environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
         # What the baseline made of each answer, to tell what a method changed.
         self.before: dict[tuple[str, str], dict[tuple[str, str, int], bool]] = {}
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
 
-    def parts(self, row: Row, column: Column) -> list[PagePart]:
-        store, keys = self.answers.store, self.answers.cell_keys.get((row.id, column.id), ())
-        cells = [cell for key in keys if (cell := store.cell(key)) is not None and cell.num_responses]
-        tasks = list(dict.fromkeys(str(cell.spec.get("task", "")) for cell in cells))
-        seeds = {self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
-        before = {} if row.id == self._baseline(row) else self._before(self._baseline(row), column.id)
-        by_problem: dict[tuple[str, str], list[AnswerView]] = {}
-        problems: dict[tuple[str, str], Problem] = {}
-        pictures: dict[tuple[str, str], tuple[str, ...]] = {}
-        for cell in cells:
-            task, seed = str(cell.spec.get("task", "")), self.seeds.get(str(cell.spec.get("model_digest")))
-            credit, samples = self.answers.credit_of(cell.key), store.samples(cell.key)
-            is_repeated = any(sample.response.repeat for sample in samples)
-            for sample in self._shown(samples):
-                name, repeat = sample.problem.problem_id, sample.response.repeat
-                words = ([f"training seed {seed}"] if len(seeds) > 1 else []) + [f"repeat {repeat}"] * is_repeated
-                tokens, was_right = credit.get((name, repeat), ()), before.get((task, name, repeat))
-                problems.setdefault((task, name), sample.problem)
-                by_problem.setdefault((task, name), []).append(_view(", ".join(words), sample, tokens, was_right))
-            if any(at not in pictures for at in problems if at[0] == task):
-                by_name = self._pictures(cell, [name for of_task, name in problems if of_task == task])
-                pictures |= {(task, name): files for name, files in by_name.items()}
-        return list(self._parts(row, column, by_problem, problems, pictures, len(tasks) > 1))
-
-    def _shown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the answers to as many problems as are asked for."""
-        if self.answers.max_problems is None:
-            return samples
-        names = list(dict.fromkeys(sample.problem.problem_id for sample in samples))[: self.answers.max_problems]
-        return [sample for sample in samples if sample.problem.problem_id in names]
-
-    def _parts(
-        self,
-        row: Row,
-        column: Column,
-        answers: Mapping[tuple[str, str], Sequence[AnswerView]],
-        problems: Mapping[tuple[str, str], Problem],
-        pictures: Mapping[tuple[str, str], tuple[str, ...]],
-        is_suite: bool,
-    ) -> Iterator[PagePart]:
-        """Yield the problems in files of a bearable size."""
-        names = _names(row.id, column.id)
-        fragments: list[Markup] = []
-        counts: Counter[str] = Counter()
-        for position, (at, views) in enumerate(answers.items(), start=1):
+    def parts(self, row: Row, column: Column) -> Iterator[PagePart]:
+        """Yield the problems of a cell in files of a bearable size."""
+        name = file_name(f"{row.id}.{column.id}")
+        views = self._views(row, column)
+        is_suite = len({task for task, _ in views}) > 1
+        number, fragments, counts = 1, list[Markup](), Counter[str]()
+        for position, ((task, _), view) in enumerate(views.items(), start=1):
+            of_problem = Counter(kind for answer in view.answers for kind in answer.kinds)
             fragment = Markup(  # the template has escaped every value in it
                 self.problem.render(
                     position=position,
-                    task=at[0] if is_suite else "",
-                    problem=problems[at],
-                    kinds=sorted({kind for view in views for kind in view.kinds}),
-                    pictures=pictures.get(at, ()),
-                    answers=views,
+                    task=task if is_suite else "",
+                    view=view,
+                    kinds=sorted(of_problem),
                     marks=MARKS,
                     texts=FILTERS,
                 )
             )
             if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
-                yield PagePart(next(names), counts, tuple(fragments))
-                fragments, counts = [], Counter()
+                yield PagePart(_part_name(name, number), counts, tuple(fragments))
+                number, fragments, counts = number + 1, [], Counter()
             fragments.append(fragment)
-            counts.update(["all"] * len(views), **Counter(kind for view in views for kind in view.kinds))
+            counts.update(of_problem, all=len(view.answers))
         if fragments:
-            yield PagePart(next(names), counts, tuple(fragments))
+            yield PagePart(_part_name(name, number), counts, tuple(fragments))
 
-    def page(
-        self,
-        row: Row,
-        column: Column,
-        cell: TableCell,
-        parts: Sequence[PagePart],
-        number: int,
-        filters: Sequence[Filter],
-        judged: Sequence[str],
-    ) -> str:
-        part = parts[number - 1]
-        return render_page(
-            "samples.html.j2",
-            pictures=True,
-            table=self.table,
-            row=row,
-            column=column,
-            cell=cell,
-            part=part,
-            parts=parts,
-            number=number,
-            filters=filters,
-            judged=judged,
-            kinds=list(FILTERS),
-            total=sum(item.counts["all"] for item in parts),
-            is_shaded=any('<span class="c' in problem for problem in part.problems),
-            baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
-        )
+    def _views(self, row: Row, column: Column) -> dict[tuple[str, str], ProblemView]:
+        """Return the problems of a cell with their answers, by task and name."""
+        cells = [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
+        seeds = {cell.key: self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
+        has_seeds = len(set(seeds.values())) > 1
+        before = {} if row.id == self._baseline(row) else self._before(self._baseline(row), column.id)
+        views: dict[tuple[str, str], ProblemView] = {}
+        for cell in cells:
+            task, samples = str(cell.spec.get("task", "")), self._first(self.answers.store.samples(cell.key))
+            credit = self.answers.credit_of(cell.key)
+            has_repeats = any(sample.response.repeat for sample in samples)
+            pictures = self._pictures(cell, _problem_ids(samples))
+            for sample in samples:
+                name, repeat = sample.problem.problem_id, sample.response.repeat
+                words = [f"training seed {seeds[cell.key]}"] * has_seeds + [f"repeat {repeat}"] * has_repeats
+                view = views.setdefault((task, name), ProblemView(sample.problem, pictures.get(name, ()), []))
+                kinds = tuple(_kinds(sample, before.get((task, name, repeat))))
+                view.answers.append(AnswerView(sample, ", ".join(words), credit.get((name, repeat), ()), kinds))
+        return views
 
-    def judged(self, row: Row, column: Column) -> list[str]:
-        """Return what the judge did in each judged cell, its agreement with the rules included."""
+    def _cells(self, row: str, column: str) -> list[Cell]:
+        keys = self.answers.cell_keys.get((row, column), ())
+        return [cell for key in keys if (cell := self.answers.store.cell(key)) is not None]
+
+    def _first(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Return the answers to the first problems, as many as are to be shown."""
+        names = set(_problem_ids(samples)[: self.answers.max_problems])
+        return [sample for sample in samples if sample.problem.problem_id in names]
+
+    def contents(
+        self, row: Row, column: Column, cell: TableCell, parts: Sequence[PagePart], links: Pages
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the name and the HTML of each part."""
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
-        return [summary.line for summary in summaries if summary is not None]
+        for number, part in enumerate(parts, start=1):
+            yield (
+                part.name,
+                render_page(
+                    "samples.html.j2",
+                    pictures=True,
+                    table=self.table,
+                    row=row,
+                    column=column,
+                    cell=cell,
+                    part=part,
+                    parts=parts,
+                    number=number,
+                    filters=links.filters,
+                    judged=[summary.line for summary in summaries if summary is not None],
+                    total=links.count,
+                    is_shaded=any('<span class="c' in problem for problem in part.problems),
+                    baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
+                ),
+            )
 
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
@@ -263,10 +256,8 @@ class _Writer:
         """Return whether the baseline's answers were right, by task, problem and repeat, of its first training seed."""
         if (row, column) not in self.before:
             right: dict[tuple[str, str, int], bool] = {}
-            store = self.answers.store
-            cells = [store.cell(key) for key in self.answers.cell_keys.get((row, column), ())]
-            for cell in filter(None, cells):
-                for sample in store.samples(cell.key):
+            for cell in self._cells(row, column):
+                for sample in self.answers.store.samples(cell.key):
                     at = str(cell.spec.get("task", "")), sample.problem.problem_id, sample.response.repeat
                     if sample.score is not None:
                         right.setdefault(at, sample.score == 1.0)
@@ -274,6 +265,7 @@ class _Writer:
         return self.before[row, column]
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
+        """Return the pictures of a cell's problems, drawn once for all cells of the same data."""
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
         of_data = self.pictures.setdefault(name, {})
         if not of_data:
@@ -281,43 +273,18 @@ class _Writer:
         return of_data
 
 
-def _view(source: str, sample: Sample, tokens: Tokens, was_right: bool | None) -> AnswerView:
-    verdict, response = sample.verdict, sample.response
-    state = verdict.state if verdict else "ungraded"
-    others = [f"{response.num_tokens} tokens"]
-    if tokens:
-        values = [value for _, value in tokens]
-        others.append(f"Credit from {min(values):.2f} to {max(values):.2f}")
-    return AnswerView(
-        source=source,
-        text=response.text,
-        pieces=shaded(tokens) if "".join(text for text, _ in tokens) == response.text else (),
-        state=state,
-        kinds=tuple(_kinds(state, sample, was_right)),
-        extracted=verdict.extracted if verdict else None,
-        score=sample.score,
-        decided=_decided(verdict) if verdict else "nobody yet",
-        why=verdict.why if verdict else "",
-        others=tuple(others),
-    )
+def _problem_ids(samples: Sequence[Sample]) -> list[str]:
+    return list(dict.fromkeys(sample.problem.problem_id for sample in samples))
 
 
-def _kinds(state: str, sample: Sample, was_right: bool | None) -> Iterable[str]:
-    yield state.replace(" ", "-")
+def _kinds(sample: Sample, was_right: bool | None) -> Iterable[str]:
+    yield sample.state.replace(" ", "-")
     if sample.response.truncated:
         yield "truncated"
     if was_right is not None and sample.score is not None and was_right != (sample.score == 1.0):
         yield "broken" if was_right else "fixed"
     if sample.verdict is not None and set(sample.verdict.opinions) == {"correct", "wrong"}:
         yield "disputed"
-
-
-def _decided(verdict: Verdict) -> str:
-    """Return who decided, and what the other one said where both were heard."""
-    rule, judge = verdict.opinions
-    if verdict.grader == "judge":
-        return f"the judge; the rules said {rule}" if rule else "the judge"
-    return f"rule grader ({verdict.grader}); the judge said {judge}" if judge else f"rule grader ({verdict.grader})"
 
 
 LEVELS = 6  # of shading above none
@@ -340,27 +307,15 @@ def shaded(tokens: Tokens) -> tuple[Piece, ...]:
 
 
 def _filters(parts: Sequence[PagePart]) -> tuple[Filter, ...]:
+    numbered = list(enumerate(parts, start=1))
     return tuple(
         Filter(
             kind,
             text,
             sum(part.counts[kind] for part in parts),
-            tuple(
-                (number, f"{part.name}#only-{kind}", part.counts[kind])
-                for number, part in enumerate(parts, start=1)
-                if part.counts[kind]
-            ),
+            tuple((number, part.name, part.counts[kind]) for number, part in numbered if part.counts[kind]),
         )
         for kind, text in FILTERS.items()
-    )
-
-
-def _below(address: str, filters: Iterable[Filter]) -> tuple[Filter, ...]:
-    """Return the filters that have anything, with addresses as the table's page needs them."""
-    return tuple(
-        Filter(item.kind, item.text, item.count, tuple((n, address + where, count) for n, where, count in item.parts))
-        for item in filters
-        if item.count
     )
 
 
@@ -383,10 +338,5 @@ def file_name(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _names(row: str, column: str) -> Iterator[str]:
-    name = file_name(f"{row}.{column}")
-    yield f"{name}.html"
-    number = 2
-    while True:
-        yield f"{name}-{number}.html"
-        number += 1
+def _part_name(name: str, number: int) -> str:
+    return f"{name}.html" if number == 1 else f"{name}-{number}.html"

@@ -190,7 +190,7 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         seed = source.seed_of_model.get(cell.spec.get("model_name", ""), position // len(tasks))
         samples[task][seed] = of_cell
         num_expected[task] = len(source.store.problems(cell.key))
-        states.update(sample.verdict.state if sample.verdict else "ungraded" for sample in of_cell)
+        states.update(sample.state for sample in of_cell)
         states.update(samples=len(of_cell), truncated=sum(sample.response.truncated for sample in of_cell))
         skipped |= source.store.skipped(cell.key)
         views = views or sample_views(of_cell)

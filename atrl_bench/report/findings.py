@@ -17,6 +17,7 @@ from typing import Literal
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
 from atrl_bench.report.table_model import SIGNIFICANCE, Table
+from atrl_bench.report.templates import lines_of
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
 
@@ -191,45 +192,19 @@ def _readings(scores: Sequence[AnchorScore]) -> Finding | None:
     if not density or ("default", "atrl") not in credit:
         return None
     best = max(density.values(), key=lambda score: score.mean)
-    best_rule, default = max(credit.values(), key=lambda score: score.mean), credit["default", "atrl"]
-    return Finding(
-        READINGS,
-        f"The {best.reading} row: its density has an area under the ROC curve of {_auc(best)}, where 0.5 is chance. Of "
-        f"all credit rules the best is {best_rule.setting.replace('_', ' ')} with {_auc(best_rule)}; AT-RL's has "
-        f"{_auc(default)}.",
-        (*_about_density(best, density), *_about_credit(default, credit)),
-        "figures/anchors.svg",
+    answer, *because = lines_of(
+        "readings.txt.j2",
+        best=best,
+        best_rule=max(credit.values(), key=lambda score: score.mean),
+        default=credit["default", "atrl"],
+        other_row=density["predicting" if best.reading == "own" else "own", best.corrected, best.setting],
+        debiased=density[best.reading, True, best.setting],
+        plain=density[best.reading, False, best.setting],
+        credit=credit,
+        auc=_auc,
+        against=_against,
     )
-
-
-def _about_density(best: AnchorScore, density: Mapping[tuple[str, bool, str], AnchorScore]) -> Iterable[str]:
-    reading, layers = best.reading, best.setting
-    other = {"own": "predicting", "predicting": "own"}[reading]
-    other_row = density[other, best.corrected, layers]
-    debiased, plain = density[reading, True, layers], density[reading, False, layers]
-    yield (
-        f"Row: the density of the {reading} row has {_auc(best)}, that of the {other} row {_auc(other_row)} "
-        f"(difference {_against(best, other_row)})."
-    )
-    yield f"Debiasing: {_auc(debiased)} with it, {_auc(plain)} without ({_against(debiased, plain)})."
-    yield "Scale: it multiplies all weights of a response by one number, so it changes no ranking and no AUC."
-
-
-def _about_credit(default: AnchorScore, credit: Mapping[tuple[str, str], AnchorScore]) -> Iterable[str]:
-    sinks, fine = credit.get(("default", "atrl, sinks kept")), credit.get(("default", "atrl, 3 tokens a cluster"))
-    own, literal = credit.get(("default", "atrl, own rows")), credit.get(("literal", "atrl"))
-    if sinks is not None:
-        yield (
-            f"Attention rows: AT-RL's credit has {_auc(default)} without sinks, {_auc(sinks)} with "
-            f"({_against(default, sinks)})."
-        )
-    if own is not None and literal is not None:
-        yield (
-            f"Credit: AT-RL's is {_auc(default)} as we read it, {_auc(own)} with own rows, {_auc(literal)} by the "
-            "letter of the paper."
-        )
-    if fine is not None:
-        yield f"Clusters: with 3 tokens each in place of 10 it is {_auc(fine)} ({_against(fine, default)})."
+    return Finding(READINGS, answer, tuple(because), "figures/anchors.svg")
 
 
 def _auc(score: AnchorScore) -> str:

@@ -41,11 +41,7 @@ class Status:
     id: str
     title: str
     state: str
-    measured: int
-    partial: int
-    failed: int
-    not_measured: int
-    total: int
+    cells: Counter[str]
     shows: str
     page: str
     others: tuple[tuple[str, str], ...]
@@ -54,31 +50,19 @@ class Status:
     @property
     def rest(self) -> tuple[tuple[int, str], ...]:
         """The cells without a finished number, counted and in words."""
-        to_run = self.total - (self.measured + self.partial + self.failed + self.not_measured)
-        counts = (self.partial, "partial"), (self.failed, "failed"), (to_run, "to run")
-        return tuple((n, text) for n, text in (*counts, (self.not_measured, "not measured, with reasons")) if n)
+        words = {"partial": "partial", "failed": "failed", "missing": "to run"}
+        words["not measured"] = "not measured, with reasons"
+        return tuple((self.cells[state], text) for state, text in words.items() if self.cells[state])
 
 
 @dataclass(frozen=True)
 class FigureFile:
     """A figure of the folder with the numbers behind it."""
 
-    name: str
     title: str
     description: str
     address: str
     data: str
-
-
-@dataclass(frozen=True)
-class TrainingLine:
-    """One training run as a line."""
-
-    name: str
-    state: str
-    time: str
-    digest: str
-    reason: str
 
 
 def write_index(run_dir: RunDir) -> Path:
@@ -102,7 +86,8 @@ def render_index(run_dir: RunDir) -> str:
         diagnostics=[(table.title, figures) for table in tables.values() for figures in table.figures if figures.rows],
         figures=list(_figures(run_dir)),
         pages=list(_pages(run_dir.reports, tables)),
-        runs=[_training(run) for run in runs],
+        runs=[(label("run", run.spec).removeprefix("train "), run) for run in runs],
+        duration=duration,
         cells=cells,
         num_answers=num_answers,
         environment=run_dir.environment(),
@@ -130,11 +115,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
         id=name,
         title=definition.title if definition else table.title if table else name,
         state=state,
-        measured=states["measured"],
-        partial=states["partial"],
-        failed=states["failed"],
-        not_measured=states["not measured"],
-        total=states.total(),
+        cells=states,
         shows=shows,
         page=f"{name}.html" if table else "",
         others=tuple(
@@ -179,7 +160,6 @@ def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
             data = path.with_suffix(".csv")
             text = path.read_text(encoding="utf-8", errors="replace")
             yield FigureFile(
-                name=str(below.with_suffix("")),
                 title=_inside(text, "title") or words.capitalize(),
                 description=_inside(text, "desc"),
                 address=address + quote(str(below)),
@@ -213,13 +193,3 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
         runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
     states = Counter(cell.state for cell in cells)
     return runs, dict(sorted(states.items())), sum(cell.num_responses for cell in cells)
-
-
-def _training(run: Run) -> TrainingLine:
-    return TrainingLine(
-        name=label("run", run.spec).removeprefix("train "),
-        state=run.state,
-        time="" if run.seconds is None else duration(run.seconds),
-        digest=run.digest[:16],
-        reason=run.reason,
-    )

@@ -6,18 +6,13 @@ dvipsnames. `render_latex(table, standalone=True)` is a document that pdfLaTeX c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from atrl_bench.escape import Tex, latex, running_latex
 from atrl_bench.report.html import by_group, spans
 from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import Footnote, Row, Table
-from atrl_bench.resources import folder
-from atrl_bench.results import numbers
+from atrl_bench.report.table_model import Table
+from atrl_bench.report.templates import environment
 
 _ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
 MOST_COLUMNS = 10  # a table with more is printed with its rows as columns, as the paper does
@@ -28,8 +23,8 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
     """Return the measured table, the comparison of credits and the published table, each as a `table` environment."""
     # Braces and percent signs mean too much in LaTeX to be Jinja's delimiters. `finalize` escapes every value that is
     # not marked as LaTeX source, so that nothing can be forgotten in the template.
-    environment = Environment(
-        loader=FileSystemLoader(folder("reports") / "templates"),
+    latex_environment = environment(
+        _finalize,
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
@@ -37,15 +32,11 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         comment_start_string="<#",
         comment_end_string="#>",
         autoescape=False,  # that would be HTML's escaping
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
     )
-    environment.filters |= {name: getattr(numbers, name) for name in ("percent", "half_width", "points", "direction")}
-    environment.filters["tex"] = Tex  # for what a macro returns: its values have been escaped inside
-    return environment.get_template("table.tex.j2").render(
-        table=_with_running_notes(table),
+    # `tex` is for what a macro returns: its values have been escaped inside.
+    latex_environment.filters |= {"tex": Tex, "running": running_latex}
+    return latex_environment.get_template("table.tex.j2").render(
+        table=table,
         standalone=standalone,
         arrows=_ARROWS,
         colours=_COLOURS,
@@ -53,32 +44,11 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         label=Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
         columns=_columns(table),
         spans=spans(table),
-        claims=[row for row in table.published if row.deltas],
         verdicts=against_paper(table) if table.is_comparable else (),
         num_columns=len(table.columns) + 1,
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
-        unmeasured=[_with_running_reason(row) for row in table.rows if row.is_unmeasured],
     )
-
-
-def _with_running_notes(table: Table) -> Table:
-    """Return the table with notes whose lines may end inside the commands and lists of tasks that they name."""
-
-    def running(notes: Iterable[Footnote]) -> tuple[Footnote, ...]:
-        return tuple(replace(note, text=running_latex(note.text)) for note in notes)
-
-    return replace(
-        table,
-        notes=tuple(map(running_latex, table.notes)),
-        footnotes=running(table.footnotes),
-        published_footnotes=running(table.published_footnotes),
-    )
-
-
-def _with_running_reason(row: Row) -> Row:
-    first, *others = row.cells
-    return replace(row, cells=(replace(first, reason=running_latex(first.reason)), *others))
 
 
 def _columns(table: Table) -> Tex:

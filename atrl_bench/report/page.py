@@ -10,16 +10,14 @@ import hashlib
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from atrl_bench.escape import visible
-from atrl_bench.resources import folder
-from atrl_bench.results import numbers
+from atrl_bench.report.templates import TEMPLATES, environment
 
 # Pictures of one folder: 'self' is a web server's word for it, `file:` is what a page opened from disk needs.
 PICTURES = "img-src 'self' file:; "
-_FILTERS = ("percent", "half_width", "interval", "points", "direction", "signed", "p_value")
 
 
 def render_page(template: str, *, pictures: bool = False, **values: Any) -> str:
@@ -27,30 +25,20 @@ def render_page(template: str, *, pictures: bool = False, **values: Any) -> str:
     style, digest = _style()
     # Everything else is forbidden: a response that did escape into the page could run and load nothing.
     policy = f"default-src 'none'; {PICTURES if pictures else ''}style-src 'sha256-{digest}'; base-uri 'none'; "
-    return environment().get_template(template).render(policy=policy + "form-action 'none'", style=style, **values)
+    return html_environment().get_template(template).render(policy=policy + "form-action 'none'", style=style, **values)
 
 
 @cache
-def environment() -> Environment:
+def html_environment() -> Environment:
     """Return the one Jinja environment of all pages."""
     # `select_autoescape` would not cover a template that ends in .j2, hence True for everything.
-    made = Environment(
-        loader=FileSystemLoader(folder("reports") / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    made.filters |= {name: getattr(numbers, name) for name in _FILTERS}
-    made.globals |= {"arrows": numbers.ARROWS, "words": numbers.WORDS}
-    return made
+    return environment(_finalize, autoescape=True)
 
 
 @cache
 def _style() -> tuple[Markup, str]:
     """Return the style sheet and its digest, which is how the policy knows it."""
-    style = (folder("reports") / "templates" / "table.css").read_text(encoding="utf-8")
+    style = (TEMPLATES / "table.css").read_text(encoding="utf-8")
     return Markup(style), base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 

@@ -18,7 +18,7 @@ def sample_views(samples: Sequence[Sample]) -> list[SampleView]:
     by_state: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.response.repeat == 0:
-            by_state[sample.verdict.state if sample.verdict else "ungraded"].append(sample)
+            by_state[sample.state].append(sample)
     queues = [by_state[state] for state in sorted(by_state, key=ORDER.index)]
     turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)]
     return [_view(sample) for sample in turns[:NUM_SAMPLES]]
@@ -33,7 +33,7 @@ def _view(sample: Sample) -> SampleView:
         gold=_cut(sample.problem.gold.answer),
         response=_cut(sample.response.text),
         extracted=None if verdict is None or verdict.extracted is None else _cut(verdict.extracted),
-        state=verdict.state if verdict else "ungraded",
+        state=sample.state,
         grader=verdict.grader if verdict else "",
         why=_cut(verdict.why) if verdict else "",
         truncated=sample.response.truncated,

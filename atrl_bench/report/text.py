@@ -6,96 +6,38 @@ import csv
 import io
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
 from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
+from atrl_bench.report.table_model import Table, TableCell
+from atrl_bench.report.templates import environment
 from atrl_bench.results import numbers
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from atrl_bench.results.statistics import SeedSpread
-
-_SHORT = {"missing": "not run", "not measured": "not measured", "failed": "failed", "partial": "partial"}
 MIN_NAME = 12  # columns of a terminal for a row's name
 _STYLES = {1: "green", -1: "red", 0: ""}
 
 
 def render_markdown(table: Table) -> str:
     """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
-    head = ["Method", *(markdown(column.text) for column in table.columns)]
-    blocks = [f"# {markdown(table.title)}", f"Profile {markdown(table.profile_title)}", markdown(table.caption)]
-    blocks += [
-        "## Measured here",
-        _grid(head, ([_name(row), *map(_markdown_cell, row.cells)] for row in table.rows)),
-    ]
-    reasons = [f"{row.label}, {row.cells[0].state}: {row.cells[0].reason}" for row in table.rows if row.is_unmeasured]
-    notes = [f"{note.mark}: {note.text}" for note in table.footnotes]
-    blocks.append("\n".join(f"- {markdown(note)}" for note in (*notes, *table.notes, *reasons)))
-    if table.comparisons:
-        rows = (
-            [
-                f"{markdown(item.row)} − {markdown(item.other)}",
-                *(
-                    "not run" if d is None else f"{_change(d.estimate.mean, q)} ± {numbers.half_width(d.estimate)}"
-                    for d, q in zip(item.differences, item.q_values, strict=True)
-                ),
-                *(_spread(spread) for spread in (item.seeds, item.training)),
-            ]
-            for item in table.comparisons
-        )
-        names = ["Difference", *head[1:], "Over seeds", "While training"]
-        blocks += ["## Does the credit help?", _grid(names, rows)]
-    for figures in table.figures:
-        rows = (
-            [markdown(label), *("–" if v is None else f"{v:.3f}" for v in values)] for label, values in figures.rows
-        )
-        blocks += [
-            f"## {markdown(figures.title)}",
-            _grid(["Method", *map(markdown, figures.names)], rows),
-            markdown(figures.explanation),
-        ]
-    if table.published:
-        rows = ([_name(row), *map(_markdown_published, row.scores)] for row in table.published)
-        marked = ["Method", *(markdown(c.text) + (f" ({markdown(c.marks)})" if c.marks else "") for c in table.columns)]
-        blocks += ["## Published in the paper", markdown(table.warning), _grid(marked, rows)]
-        blocks.append(
-            "\n".join(f"- {markdown(note.mark)}: {markdown(note.text)}" for note in table.published_footnotes)
-        )
-        claims = [row for row in table.published if row.deltas]
-        if claims:
-            rows = (
-                [
-                    f"{markdown(row.label)} − {markdown(row.other)}",
-                    *("–" if d is None else _change(d, None) for d in row.deltas),
-                ]
-                for row in claims
-            )
-            blocks += ["## What the paper says the credit gains", _grid(["Difference", *head[1:]], rows)]
-        blocks += ["## Published and measured", _verdicts(table)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
+    template = environment(_markdown, autoescape=True).get_template("table.md.j2")
+    text = template.render(table=table, against=against_paper(table))
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
-def _spread(spread: SeedSpread | None) -> str:
-    if spread is None:
-        return "not run"
-    half_width = spread.half_width()
-    if half_width is None:
-        return f"{numbers.signed(spread.mean)}, one seed"
-    return f"{numbers.signed(spread.mean)} ± {numbers.percent(half_width, 1)}, {spread.num_seeds} seeds"
-
-
-def _verdicts(table: Table) -> str:
-    """Return what became of each row of the paper, in words; one sentence where nothing can be compared."""
-    if not table.is_comparable:
-        return f"Not comparable, all rows of the paper: {markdown(table.warning)}"
-    return "\n".join(f"- {markdown(item.label)}: {markdown(item.sentence)}" for item in against_paper(table))
+def _markdown(value: Any) -> Markup:
+    return value if isinstance(value, Markup) else Markup(markdown(str(value)))
 
 
 CSV_FIELDS = [
@@ -238,7 +180,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
 
 def _score_line(cell: TableCell) -> tuple[str, str]:
     if cell.estimate is None:
-        return _SHORT.get(cell.state, cell.state), "dim"
+        return "not run" if cell.state == "missing" else cell.state, "dim"
     mark = "" if cell.state == "measured" else "…"
     score = f"{numbers.percent(cell.estimate.mean, 1)}{mark} ±{numbers.half_width(cell.estimate)}"
     return score, "bold" if cell.is_best else ""
@@ -248,41 +190,5 @@ def _change_line(cell: TableCell) -> tuple[str, str]:
     if cell.difference is None:
         return "", ""
     share = cell.difference.estimate.mean
-    return _change(share, cell.q_value, digits=1), _STYLES[numbers.direction(share, 1)]
-
-
-def _change(share: float | Decimal, q_value: float | None, digits: int = 2) -> str:
-    mark = "*" if q_value is not None and q_value < 0.05 else ""
-    return f"{numbers.ARROWS[numbers.direction(share, digits)]}{numbers.points(share, digits)}{mark}"
-
-
-def _grid(head: list[str], rows: Any) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|:--" + "|--:" * (len(head) - 1) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _name(row: Row | PublishedRow) -> str:
-    return _bold(markdown(row.label), row.is_best) + (f" ({markdown(row.marks)})" if row.marks else "")
-
-
-def _bold(text: str, is_bold: bool) -> str:
-    return f"**{text}**" if is_bold else text
-
-
-def _markdown_cell(cell: TableCell) -> str:
-    if cell.estimate is None:
-        return _SHORT.get(cell.state, cell.state)
-    text = f"{_bold(numbers.percent(cell.estimate.mean), cell.is_best)} ± {numbers.half_width(cell.estimate)}"
-    if cell.difference is not None:
-        change = _change(cell.difference.estimate.mean, cell.q_value).replace("*", "\\*")
-        text += f" ({change})"
-    return text if cell.state == "measured" else f"{text} [{cell.estimate.num_problems} of {cell.num_expected}]"
-
-
-def _markdown_published(item: PublishedScore) -> str:
-    if item.score is None:
-        return "–"
-    text = _bold(str(item.score), item.is_best)
-    text += "" if item.sd is None else f" ± {item.sd}"
-    text += f" ({markdown(item.marks)})" if item.marks else ""
-    return text if item.difference is None else f"{text} ({_change(item.difference, None)})"
+    way = numbers.direction(share, 1)
+    return f"{numbers.ARROWS[way]}{numbers.points(share, 1)}{'*' if cell.is_significant else ''}", _STYLES[way]

@@ -101,3 +101,8 @@ class Sample:
         if self.verdict is None or self.verdict.state not in SCORED:
             return None
         return SCORED[self.verdict.state] if self.verdict.score is None else self.verdict.score
+
+    @property
+    def state(self) -> str:
+        """The verdict's state, "ungraded" without a verdict."""
+        return self.verdict.state if self.verdict else "ungraded"

@@ -172,9 +172,9 @@ def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
     grade = Verdict("correct", "5", "judge", "same number", details={"rule": "wrong"})
     sample = Sample(Problem("1", "1", "q", Gold("5")), Response("1", 0, "h", "5", 1, 0.1, False), grade)
     assert grade.opinions == ("wrong", "correct")
-    assert list(samples_module._kinds("correct", sample, None)) == ["correct", "disputed"]
+    assert list(samples_module._kinds(sample, None)) == ["correct", "disputed"]
     agreed = replace(sample, verdict=grade._replace(details={"rule": "unparseable"}))
-    assert list(samples_module._kinds("correct", agreed, None)) == ["correct"]
+    assert list(samples_module._kinds(agreed, None)) == ["correct"]
 
 
 # Pictures

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
 from atrl_bench.models import local
@@ -79,15 +81,10 @@ def read_scores(path: Path) -> list[AnchorScore]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    types: dict[str, Callable[[str], Any]] = {
-        "corrected": lambda text: bool(int(text)),
-        "mean": float,
-        "standard_error": float,
-        "num_problems": int,
-    }
     try:
-        return [AnchorScore(**{of: types.get(of, str)(row[name]) for name, of in CSV_FIELDS.items()}) for row in rows]
-    except (KeyError, TypeError, ValueError):
+        scores = [{field: row[name] for name, field in CSV_FIELDS.items()} for row in rows]
+        return TypeAdapter(list[AnchorScore]).validate_python(scores)
+    except (KeyError, ValueError):
         return []
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, no_grid, plain, sheet, token_text
+from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, plain, sheet, token_text
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ReadAnswers, answers
 
@@ -17,10 +16,11 @@ MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar
 
 @dataclass(frozen=True)
 class ClusterView:
-    """One cluster of a response: its share of the credit, its tokens' mean connectivity, and these in order."""
+    """One cluster of a response: its shares, its tokens' mean connectivity, and these in order."""
 
     cluster: int
-    share: float
+    share_of_credit: float
+    share_of_tokens: float
     mean_connectivity: float
     tokens: tuple[str, ...]
 
@@ -55,8 +55,9 @@ def views(credit: TokenCredit) -> list[ClusterView]:
         positions = [t for t, of_token in enumerate(credit.cluster_T) if of_token == cluster]
         share = sum(credit.credit_T[t] for t in positions) / total
         connectivity = sum(credit.connectivity_T[t] for t in positions) / len(positions)
-        views.append(ClusterView(cluster, share, connectivity, tuple(token_text(credit.texts[t]) for t in positions)))
-    return sorted(views, key=lambda view: (-view.share, view.cluster))
+        tokens = tuple(token_text(credit.texts[t]) for t in positions)
+        views.append(ClusterView(cluster, share, len(tokens) / len(credit.texts), connectivity, tokens))
+    return sorted(views, key=lambda view: (-view.share_of_credit, view.cluster))
 
 
 def picture(views: list[ClusterView], label: str) -> FigureContent:
@@ -65,17 +66,17 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
     largest = views[:MAX_CLUSTERS]
     figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(largest), ncols=2, width_ratios=[1, 1.5], sharey=True)
     names = [f"cluster {view.cluster}" for view in largest]
-    even = [len(view.tokens) for view in views]
-    even_shares = [count / sum(even) for count in even]
-    shares = [100 * view.share for view in largest]
+    shares, even_shares = (
+        [100 * getattr(view, of) for view in largest] for of in ("share_of_credit", "share_of_tokens")
+    )
     look = {"color": ORANGE, "edgecolor": PAGE, "hatch": "///"}
     bars.barh(names, shares, height=0.56, label="share of the credit", **look)
     ticks = {"color": INK, "markersize": 19, "markeredgewidth": 2.5}
-    bars.plot([100 * share for share in even_shares[: len(largest)]], names, "|", label="share of the tokens", **ticks)
+    bars.plot(even_shares, names, "|", label="share of the tokens", **ticks)
     bars.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     bars.set_xlim(left=0)
     bars.invert_yaxis()
-    no_grid(bars, "y")
+    bars.grid(visible=False, axis="y")
     bars.set_title("Share of the response")
     figure.suptitle(f"Measured: {plain(label, 90)}{more}", fontsize=10, color=SOFT)
     figure.legend(loc="outside lower left", ncols=2)
@@ -88,22 +89,13 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
     tokens.tick_params(left=False, bottom=False, labelbottom=False)
     for spine in tokens.spines.values():
         spine.set_visible(False)
-    rows: list[dict[str, Any]] = [
-        {
-            "cluster": view.cluster,
-            "share_of_credit": view.share,
-            "share_of_tokens": even_share,
-            "mean_connectivity": view.mean_connectivity,
-            "tokens": " ".join(view.tokens),
-        }
-        for view, even_share in zip(views, even_shares, strict=True)
-    ]
     in_words = " ".join(
-        f"Cluster {view.cluster}: {100 * view.share:.1f} %, {_listed(view.tokens)}." for view in largest
+        f"Cluster {view.cluster}: {100 * view.share_of_credit:.1f} %, {_listed(view.tokens)}." for view in largest
     )
     description = (
         f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {in_words}"
     )
+    rows = [asdict(view) | {"tokens": " ".join(view.tokens)} for view in views]
     return FigureContent("Importance of the clusters of one response", description, figure, rows)
 
 

@@ -16,7 +16,6 @@ from atrl_bench.report.figures.drawing import (
     SOFT,
     FigureContent,
     mark_published,
-    no_grid,
     plain,
     sheet,
 )
@@ -43,56 +42,48 @@ def threshold_of(tokens: Sequence[float]) -> float:
 def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these connectivities of tokens, with what the paper prints of its own."""
     threshold = threshold_of(tokens)
-    num_above = sum(value > threshold for value in tokens)
     edges = np.histogram_bin_edges(tokens, NUM_BINS)
-    groups = {
-        "above": [value for value in tokens if value > threshold],
-        "below": [value for value in tokens if value <= threshold],
-    }
-    counts = {name: np.histogram(values, edges)[0] for name, values in groups.items()}
+    above = [value for value in tokens if value > threshold]
+    below = [value for value in tokens if value <= threshold]
     figure, (measured, paper) = sheet(10.2, 4.2, ncols=2, width_ratios=[2.6, 1])
-    measured.hist([groups["below"]], edges, color=BLUE, label=f"{len(groups['below']):,} tokens below", edgecolor=PAGE)
-    measured.hist(
-        [groups["above"]], edges, color=ORANGE, hatch="///", edgecolor=PAGE, label=f"{num_above:,} anchor tokens above"
-    )
+    num_below, *_ = measured.hist(below, edges, color=BLUE, label=f"{len(below):,} tokens below", edgecolor=PAGE)
+    anchors = f"{len(above):,} anchor tokens above"
+    num_above, *_ = measured.hist(above, edges, color=ORANGE, hatch="///", edgecolor=PAGE, label=anchors)
     measured.axvline(threshold, color=INK, linestyle=(0, (4, 2)), linewidth=1.3, label=f"threshold {threshold:.4f}")
     measured.set_xlabel("Connectivity: share of a token's debiased attention that goes to the image")
     measured.set_ylabel("Tokens")
     measured.set_title(f"Measured: {plain(label)}")
     measured.legend(loc="upper right")
-    no_grid(measured, "x")
+    measured.grid(visible=False, axis="x")
     _paper_panel(paper, printed)
-    rows: list[dict[str, Any]] = [
-        {
-            "source": "measured",
-            "connectivity_from": float(low),
-            "connectivity_to": float(high),
-            "num_below_threshold": int(below),
-            "num_above_threshold": int(above),
-            "threshold": threshold,
-        }
-        for low, high, below, above in zip(edges[:-1], edges[1:], counts["below"], counts["above"], strict=True)
+    rows = [
+        _row("measured", float(low), float(high), int(of_below), int(of_above), threshold)
+        for low, high, of_below, of_above in zip(edges[:-1], edges[1:], num_below, num_above, strict=True)
     ]
     number = {row["kind"]: int(row["num_tokens"]) for row in printed}
     high, low = number["high connectivity"], number["low connectivity"]
-    rows.append(
-        {
-            "source": "published",
-            "connectivity_from": None,
-            "connectivity_to": None,
-            "num_below_threshold": low,
-            "num_above_threshold": high,
-            "threshold": float(printed[0]["threshold"]),
-        }
-    )
-    share = 100 * num_above / len(tokens)
+    rows.append(_row("published", None, None, low, high, float(printed[0]["threshold"])))
+    share = 100 * len(above) / len(tokens)
     description = (
-        f"Histogram of the connectivity of {len(tokens):,} tokens of {plain(label)}. {num_above:,} of them "
+        f"Histogram of the connectivity of {len(tokens):,} tokens of {plain(label)}. {len(above):,} of them "
         f"({share:.1f} %) are above the threshold of {threshold:.4f}. The median is "
         f"{float(np.median(tokens)):.4f}, the largest {max(tokens):.4f}. In a panel of its own the paper's counts: "
         f"{high} of {high + low} above {printed[0]['threshold']}."
     )
     return FigureContent("Distribution of cross-modal connectivity", description, figure, rows)
+
+
+def _row(
+    source: str, start: float | None, end: float | None, num_below: int, num_above: int, threshold: float
+) -> dict[str, Any]:
+    return {
+        "source": source,
+        "connectivity_from": start,
+        "connectivity_to": end,
+        "num_below_threshold": num_below,
+        "num_above_threshold": num_above,
+        "threshold": threshold,
+    }
 
 
 def _paper_panel(panel: Any, printed: Sequence[Mapping[str, str]]) -> None:
@@ -103,5 +94,5 @@ def _paper_panel(panel: Any, printed: Sequence[Mapping[str, str]]) -> None:
         panel.annotate(row["num_tokens"], top, (0, 3), textcoords="offset points", ha="center")
     panel.margins(y=0.14)
     panel.set_ylabel("Tokens", color=SOFT)
-    no_grid(panel, "x")
+    panel.grid(visible=False, axis="x")
     mark_published(panel, f"{printed[0]['num_samples']} samples, threshold {printed[0]['threshold']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +32,9 @@ class Curve:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the curve as rows of a CSV."""
-        for rollout, mean, low, high, count in zip(
-            self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True
-        ):
-            yield {
-                "method": self.label,
-                "measure": self.measure,
-                "rollout": rollout,
-                "mean_over_seeds": mean,
-                "lowest_seed": low,
-                "highest_seed": high,
-                "num_seeds": count,
-            }
+        names = ("rollout", "mean_over_seeds", "lowest_seed", "highest_seed", "num_seeds")
+        for point in zip(self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True):
+            yield {"method": self.label, "measure": self.measure} | dict(zip(names, point, strict=True))
 
 
 def bands(trainings: Iterable[Training], measure: str) -> list[Curve]:
@@ -70,9 +61,9 @@ def _curve(label: str, measure: str, points: dict[int, list[float]]) -> Curve:
     return Curve(label, measure, rollouts, means, lows, highs, counts)
 
 
-def draw_curves(panel: Axes, curves: Sequence[Curve], *, x_label: str, first_style: int = 0) -> None:
+def draw_curves(panel: Axes, curves: Sequence[Curve]) -> None:
     """Draw the curves with their bands; a long one is smoothed so that it can be seen among others."""
-    for index, curve in enumerate(curves, start=first_style):
+    for index, curve in enumerate(curves):
         style = style_of(index)
         x = [rollout + 1 for rollout in curve.rollouts]
         means, lows, highs = (smoothed(line) for line in (curve.means, curve.lows, curve.highs))
@@ -82,9 +73,14 @@ def draw_curves(panel: Axes, curves: Sequence[Curve], *, x_label: str, first_sty
             # Many bands over each other would be mud.
             alpha = 0.14 if len(curves) <= 3 else 0.05
             panel.fill_between(x, lows, highs, color=style["color"], alpha=alpha, linewidth=0)
-    panel.set_xlabel(x_label)
+    panel.set_xlabel("Rollout")
     whole_numbers(panel)
     panel.margins(x=0.03)
+
+
+def csv_rows(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
+    """Return all curves, by what they measure, as rows of one CSV."""
+    return [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -96,11 +92,8 @@ def smoothed(values: Sequence[float]) -> list[float]:
 def seed_note(curves: Sequence[Curve]) -> str:
     """Return what a band is, or that there is none."""
     most = max(max(curve.num_seeds) for curve in curves)
-    smooth = f" Lines are means over {WINDOW} rollouts; the CSV is not smoothed." if _is_long(curves) else ""
+    is_long = any(len(curve.means) >= 3 * WINDOW for curve in curves)
+    smooth = f" Lines are means over {WINDOW} rollouts; the CSV is not smoothed." if is_long else ""
     if most == 1:
         return f"One training seed: the spread between seeds was not measured.{smooth}"
     return f"Bands reach from the lowest to the highest of up to {most} training seeds.{smooth}"
-
-
-def _is_long(curves: Sequence[Curve]) -> bool:
-    return any(len(curve.means) >= 3 * WINDOW for curve in curves)

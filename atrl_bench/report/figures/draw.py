@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.records import Block, Command, Record
-from atrl_bench.report.figures import (
-    anchors,
-    clusters,
-    connectivity,
-    errors,
-    graph_health,
-    heat_map,
-    learning,
-    phases,
-    scale,
-    words,
-)
+from atrl_bench.report.figures import FIGURES
 from atrl_bench.report.figures.drawing import FigureContent, look, write
 from atrl_bench.report.figures.sources import Source
-
-MAKERS: dict[str, Callable[[Source], FigureContent]] = {
-    "scale": scale.make,
-    "connectivity": connectivity.make,
-    "words": words.make,
-    "clusters": clusters.make,
-    "errors": errors.make,
-    "phases": phases.make,
-    "learning": learning.make,
-    "anchors": anchors.make,
-    "heat_map": heat_map.make,
-    "graph_health": graph_health.make,
-}
 
 
 @dataclass(frozen=True)
@@ -61,11 +38,12 @@ def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: An
     only the errors of benchmarks that nobody generated need. Raises `MissingDataError`, with the command that helps,
     where the run folder lacks what the figure shows: there is no empty picture.
     """
-    if name not in MAKERS:
-        raise UnknownNameError("figure", name, MAKERS, next_step="atrl-bench list figures")
+    if name not in FIGURES:
+        raise UnknownNameError("figure", name, FIGURES, next_step="atrl-bench list figures")
+    make: Callable[[Source], FigureContent] = import_module(f"{__package__}.{name}").make
     source = Source(run_dir, **{option: value for option, value in options.items() if value is not None})
     with look():
-        drawing = MAKERS[name](source)
+        drawing = make(source)
         paths = write(drawing, name, out or run_dir.reports / "figures")
     return Drawn(name, drawing.title, drawing.description, tuple(paths))
 
@@ -99,7 +77,7 @@ def draw_all(run_dir: RunDir, **options: Any) -> DrawnFigures:
     """Write every figure that the run folder has the data of."""
     drawn: list[Drawn] = []
     missing: dict[str, MissingDataError] = {}
-    for name in MAKERS:
+    for name in FIGURES:
         try:
             drawn.append(figure(name, run_dir, **options))
         except MissingDataError as error:

@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,12 +123,6 @@ def name_bars(panel: Axes, names: Sequence[str]) -> None:
     panel.grid(visible=False, axis="y")
 
 
-def no_grid(panel: Axes, *axes: str) -> None:
-    """Take the grid lines of these axes ("x", "y") off a panel."""
-    for axis in axes:
-        panel.grid(visible=False, axis=axis)  # type: ignore[arg-type]
-
-
 def bare(panel: Axes) -> None:
     """Take everything off a panel that is not drawn into it."""
     panel.grid(visible=False)
@@ -143,10 +137,33 @@ def percent_ticks(panel: Axes) -> None:
     panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
 
 
-def number_on_bar(panel: Axes, x: float, y: float, text: str) -> None:
-    """Write a number where it can be read whatever the hatching behind it."""
+@dataclass(frozen=True)
+class BarPart:
+    """One kind of what bars are divided into: its width and the text on it in each bar, "" where there is no room."""
+
+    label: str
+    widths: Sequence[float]
+    texts: Sequence[str]
+    colour: str
+    hatch: str
+
+
+def stacked_bars(panel: Axes, names: Sequence[str], parts: Iterable[BarPart], legend_top: float) -> None:
+    """Draw a horizontal bar for each name, and the legend of its parts from `legend_top` on below the panel."""
+    # A number can be read whatever the hatching behind it.
     box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-    panel.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+    left = [0.0] * len(names)
+    for part in parts:
+        look: dict[str, Any] = {"color": part.colour, "hatch": part.hatch, "edgecolor": PAGE, "label": part.label}
+        panel.barh(range(len(names)), part.widths, left=left, height=0.62, **look)
+        for y, (start, width, text) in enumerate(zip(left, part.widths, part.texts, strict=True)):
+            if text:
+                panel.text(start + width / 2, y, text, ha="center", va="center", fontsize=9, bbox=box)
+        left = [start + width for start, width in zip(left, part.widths, strict=True)]
+    name_bars(panel, names)
+    percent_ticks(panel)
+    anchor = (0.45, legend_top - 0.25 / len(names))
+    panel.legend(loc="upper center", bbox_to_anchor=anchor, ncols=4)
 
 
 def whole_numbers(panel: Axes) -> None:

@@ -20,17 +20,19 @@ from atrl_bench.report.figures.drawing import (
     INK,
     PAGE,
     SOFT,
+    BarPart,
     FigureContent,
     mark_published,
     name_bars,
-    number_on_bar,
     percent_ticks,
     plain,
     sheet,
+    stacked_bars,
 )
 from atrl_bench.report.figures.sources import Source, cell_labels, done_cells, published
 from atrl_bench.results.records import Sample
 
+CORRECT = "correct"
 UNTYPED = "not classified"  # the judge named no kind
 MATHVISION = "mathvision_testmini"
 
@@ -43,6 +45,16 @@ class Breakdown:
     num_answers: int
     num_correct: int
     num_of_type: Mapping[str, int]
+
+    def count(self, kind: str) -> int:
+        """Return how many of the answers are of this kind, `CORRECT` or one of errors."""
+        return self.num_correct if kind == CORRECT else self.num_of_type.get(kind, 0)
+
+    def row(self, kind: str) -> dict[str, Any]:
+        """Return this kind as a row of the CSV."""
+        count = self.count(kind)
+        named = {"source": "measured", "method": self.method, "kind": kind}
+        return named | {"num_answers": count, "percent": 100 * count / self.num_answers}
 
 
 def make(source: Source) -> FigureContent:
@@ -92,26 +104,19 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
 
 def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these methods, with what the paper prints."""
-    kinds = [kind for kind in (*TYPES, UNTYPED) if kind in TYPES or any(b.num_of_type.get(kind) for b in breakdowns)]
+    has_untyped = any(b.count(UNTYPED) for b in breakdowns)
+    kinds = [CORRECT, *TYPES, *([UNTYPED] if has_untyped else [])]
     height = 1.0 + 0.42 * len(breakdowns)
     figure, (shares, paper) = sheet(10.4, height + 3.2, nrows=2, height_ratios=[height + 0.3, 1.5])
-    bars = range(len(breakdowns))
-    left = [0.0] * len(breakdowns)
-    for index, kind in enumerate(["correct", *kinds]):
-        counts = [b.num_correct if kind == "correct" else b.num_of_type.get(kind, 0) for b in breakdowns]
-        widths = [100 * count / b.num_answers for count, b in zip(counts, breakdowns, strict=True)]
-        colour = SOFT if kind == "correct" else COLOURS[(index - 1) % len(COLOURS)]
-        hatch = "" if kind == "correct" else HATCHES[index]
-        shares.barh(bars, widths, left=left, height=0.62, color=colour, hatch=hatch, edgecolor=PAGE, label=kind)
-        for y, width, start, count in zip(bars, widths, left, counts, strict=True):
-            if width >= 4:
-                number_on_bar(shares, start + width / 2, y, f"{count:,}")
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    name_bars(shares, [b.method for b in breakdowns])
+    parts = []
+    for index, kind in enumerate(kinds):
+        widths = [100 * b.count(kind) / b.num_answers for b in breakdowns]
+        texts = [f"{b.count(kind):,}" if width >= 4 else "" for b, width in zip(breakdowns, widths, strict=True)]
+        colour = COLOURS[(index - 1) % len(COLOURS)] if index else SOFT
+        parts.append(BarPart(kind, widths, texts, colour, HATCHES[index]))
+    stacked_bars(shares, [b.method for b in breakdowns], parts, -0.13)
     shares.set_xlim(0, 104)
-    percent_ticks(shares)
     shares.set_title(f"Measured: {plain(label, 80)}; the numbers are answers")
-    shares.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13 - 0.25 / len(breakdowns)), ncols=4)
     accuracies = [float(row["accuracy_percent"]) for row in printed]
     paper.barh(range(len(printed)), accuracies, height=0.6, color=SOFT, edgecolor=PAGE)
     for y, accuracy in enumerate(accuracies):
@@ -120,24 +125,14 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
     paper.set_xlim(0, 104)
     percent_ticks(paper)
     mark_published(paper, f"{printed[0]['num_problems']} problems; of the kinds of errors it prints no number")
-    rows: list[dict[str, Any]] = [
-        {
-            "source": "measured",
-            "method": b.method,
-            "kind": kind,
-            "num_answers": count,
-            "percent": 100 * count / b.num_answers,
-        }
-        for b in breakdowns
-        for kind, count in [("correct", b.num_correct), *((kind, b.num_of_type.get(kind, 0)) for kind in kinds)]
-    ]
+    rows = [b.row(kind) for b in breakdowns for kind in kinds]
     rows += [
-        {"source": "published", "method": row["method"], "kind": "correct", "num_answers": None, "percent": accuracy}
+        {"source": "published", "method": row["method"], "kind": CORRECT, "num_answers": None, "percent": accuracy}
         for row, accuracy in zip(printed, accuracies, strict=True)
     ]
     in_words = " ".join(
         f"{plain(b.method)}: {b.num_correct} of {b.num_answers} correct, "
-        + ", ".join(f"{b.num_of_type[kind]} {kind}" for kind in kinds if b.num_of_type.get(kind))
+        + ", ".join(f"{b.count(kind)} {kind}" for kind in kinds[1:] if b.count(kind))
         + "."
         for b in breakdowns
     )

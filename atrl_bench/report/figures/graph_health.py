@@ -6,7 +6,7 @@ as any other: then the cut meets the random cut, and grouping is a way to draw l
 
 from __future__ import annotations
 
-from atrl_bench.report.figures.curves import NUM_MARKERS, Curve, bands, draw_curves, seed_note, smoothed
+from atrl_bench.report.figures.curves import NUM_MARKERS, Curve, bands, csv_rows, draw_curves, seed_note, smoothed
 from atrl_bench.report.figures.drawing import INK, PAGE, FigureContent, plain, sheet, style_of
 from atrl_bench.report.figures.sources import Source, trainings
 
@@ -29,9 +29,9 @@ def picture(curves: dict[str, list[Curve]]) -> FigureContent:
     from matplotlib.lines import Line2D
 
     figure, (density, cut, entropy) = sheet(10.4, 4.4, ncols=3)
-    draw_curves(density, curves[DENSITY], x_label="Rollout")
+    draw_curves(density, curves[DENSITY])
     density.set_title("Edge density of the token graph")
-    draw_curves(cut, curves[CUT], x_label="Rollout")
+    draw_curves(cut, curves[CUT])
     for index, curve in enumerate(curves[RANDOM_CUT]):
         style = style_of(index) | {"markerfacecolor": PAGE, "markeredgecolor": style_of(index)["color"], "alpha": 0.75}
         style |= {"linestyle": ":", "linewidth": 1.0, "markevery": max(1, len(curve.rollouts) // NUM_MARKERS)}
@@ -42,18 +42,18 @@ def picture(curves: dict[str, list[Curve]]) -> FigureContent:
         Line2D([], [], color=INK, marker="o", markerfacecolor=PAGE, linestyle=":", label="random partition"),
     ]
     cut.legend(handles=kinds, loc="best")
-    draw_curves(entropy, curves[ENTROPY], x_label="Rollout")
+    draw_curves(entropy, curves[ENTROPY])
     entropy.set_title("Entropy of the weight (1: uniform)")
-    for panel in (density, cut):
-        panel.set_ylim(bottom=0)
+    density.set_ylim(bottom=0)
+    cut.set_ylim(bottom=0)
     handles, labels = density.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=10 if len(labels) <= 6 else 8)
-    ends = []
-    for number, lot in zip(curves[CUT], curves[RANDOM_CUT], strict=True):
-        ends.append(f"{plain(number.label)} {number.means[-1]:.2f} against {lot.means[-1]:.2f} at random")
+    ends = [
+        f"{plain(metis.label)} {metis.means[-1]:.2f} against {random.means[-1]:.2f} at random"
+        for metis, random in zip(curves[CUT], curves[RANDOM_CUT], strict=True)
+    ]
     description = (
         "Three panels over the rollouts of training. A graph is worth grouping by where METIS cuts much less than "
         f"a random partition. Cut in the last rollout: {'; '.join(ends)}. {seed_note(curves[DENSITY])}"
     )
-    rows = [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
-    return FigureContent("Health of the token graph over training", description, figure, rows)
+    return FigureContent("Health of the token graph over training", description, figure, csv_rows(curves))

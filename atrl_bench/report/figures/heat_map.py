@@ -6,6 +6,7 @@ A token's ground is the darker the more credit it has; the 15 % with the most ar
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     """Return the figure of one response; of an answer to a video, or to words alone, without a picture."""
     boxes = laid_out(credit.texts[:MAX_TOKENS])
     num_lines = boxes[-1].line + 1
-    question_lines = _wrapped(plain(question, 240), 34)
+    question_lines = textwrap.wrap(plain(question, 240), 34) or [""]
     height = max(2.9 + 0.18 * len(question_lines), 1.1 + num_lines * LINE_HEIGHT / 72)
     figure, (image_panel, text) = sheet(10.2, height, ncols=2, width_ratios=[1, 2.35])
     _image(image_panel, images, question_lines)
@@ -73,16 +74,11 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     _legend(text, -(num_lines + 0.35) * LINE_HEIGHT, low, high)
     text.set_title(f"Measured: {plain(label, 80)}")
     bare(text)
-    rows: list[dict[str, Any]] = [
-        {
-            "position": t,
-            "token": text_,
-            "credit": credit.credit_T[t],
-            "connectivity": credit.connectivity_T[t],
-            "cluster": credit.cluster_T[t],
-            "is_top_15_percent": int(t in top),
-        }
-        for t, text_ in enumerate(credit.texts)
+    names = ("token", "credit", "connectivity", "cluster")
+    tokens = zip(credit.texts, credit.credit_T, credit.connectivity_T, credit.cluster_T, strict=True)
+    rows = [
+        {"position": t} | dict(zip(names, token, strict=True)) | {"is_top_15_percent": int(t in top)}
+        for t, token in enumerate(tokens)
     ]
     named = ", ".join(f"{boxes[t].text} ({credit.credit_T[t]:.2f})" for t in sorted(top) if t < len(boxes))
     description = (
@@ -135,12 +131,6 @@ def _image(panel: Any, images: Sequence[Image], question_lines: Sequence[str]) -
     for spine in panel.spines.values() if images else ():
         spine.set(visible=True, color=LINE)
     panel.set_xlabel("\n".join(question_lines), fontsize=9, loc="left", labelpad=8)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width) or [""]
 
 
 def _rectangle(x: float, y: float, width: float, height: float, alpha: float) -> Any:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from atrl_bench.report.figures.curves import Curve, bands, draw_curves, seed_note
+from atrl_bench.report.figures.curves import Curve, bands, csv_rows, draw_curves, seed_note
 from atrl_bench.report.figures.drawing import FigureContent, sheet
 from atrl_bench.report.figures.sources import Source, trainings
 
@@ -39,7 +39,7 @@ def picture(curves: dict[str, list[Curve]]) -> FigureContent:
     if len(curves["accuracy"]) <= MAX_TOGETHER:
         figure, panels = sheet(9.2, 4.4, ncols=len(PANELS))
         for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
-            draw_curves(panel, curves[name], x_label="Rollout")
+            draw_curves(panel, curves[name])
             panel.set_title(title)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
@@ -52,7 +52,7 @@ def picture(curves: dict[str, list[Curve]]) -> FigureContent:
             10.2, 0.6 + 4.2 * rows_of_panels, nrows=rows_of_panels, ncols=columns, sharey=True, squeeze=False
         )
         for panel, (title, group) in zip(panels.flat, groups.items(), strict=False):
-            draw_curves(panel, group, x_label="Rollout")
+            draw_curves(panel, group)
             panel.set_title(title)
             panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=7)
             _percent(panel)
@@ -64,8 +64,7 @@ def picture(curves: dict[str, list[Curve]]) -> FigureContent:
         "Lines over the rollouts of training, one for each method. "
         f"Mean accuracy over the last rollouts, at most eight: {'; '.join(ends)}. {seed_note(curves['accuracy'])}"
     )
-    rows = [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
-    return FigureContent("Learning curves", description, figure, rows)
+    return FigureContent("Learning curves", description, figure, csv_rows(curves))
 
 
 def by_objective(curves: Sequence[Curve]) -> dict[str, list[Curve]]:

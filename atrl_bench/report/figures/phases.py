@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atrl_bench.report.figures.drawing import (
     COLOURS,
     HATCHES,
     INK,
     PAGE,
+    BarPart,
     FigureContent,
     mark_published,
     name_bars,
-    number_on_bar,
     percent_ticks,
     plain,
     sheet,
+    stacked_bars,
 )
 from atrl_bench.report.figures.sources import Source, Training, published, trainings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # In the order of a step. The last two are all that credit adds.
 NAMES = {
@@ -63,26 +61,27 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
     labels = list(seconds)
     height = 1.9 + 0.42 * len(labels)
     figure, (measured, paper) = sheet(10.4, height + 1.7, nrows=2, height_ratios=[height, 1.25])
-    rows = []
-    left = dict.fromkeys(labels, 0.0)
-    for index, phase in enumerate(phases):
-        shares = [100 * seconds[label].get(phase, 0.0) / sum(seconds[label].values()) for label in labels]
-        bars = measured.barh(
-            range(len(labels)),
-            shares,
-            left=[left[label] for label in labels],
-            height=0.62,
-            color=COLOURS[index % len(COLOURS)],
-            hatch=HATCHES[index % len(HATCHES)],
-            edgecolor=PAGE,
-            label=NAMES.get(phase, plain(phase)),
+    shares = {
+        phase: [100 * seconds[label].get(phase, 0.0) / sum(seconds[label].values()) for label in labels]
+        for phase in phases
+    }
+    parts = [
+        BarPart(
+            NAMES.get(phase, plain(phase)),
+            of_phase,
+            [f"{share:.0f} %" if share >= 7 else "" for share in of_phase],
+            COLOURS[index % len(COLOURS)],
+            HATCHES[index % len(HATCHES)],
         )
-        for y, (bar, label, share) in enumerate(zip(bars, labels, shares, strict=True)):
-            if share >= 7:
-                number_on_bar(measured, bar.get_x() + share / 2, y, f"{share:.0f} %")
-            left[label] += share
-            if phase in seconds[label]:
-                rows.append(_row("measured", label, phase, seconds[label][phase], share))
+        for index, (phase, of_phase) in enumerate(shares.items())
+    ]
+    stacked_bars(measured, labels, parts, -0.16)
+    rows = [
+        _row("measured", label, phase, seconds[label][phase], share)
+        for phase, of_phase in shares.items()
+        for label, share in zip(labels, of_phase, strict=True)
+        if phase in seconds[label]
+    ]
     added = {
         label: 100 * sum(seconds[label].get(phase, 0.0) for phase in ADDED) / sum(seconds[label].values())
         for label in labels
@@ -91,10 +90,8 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         if share:
             measured.text(101, y, f"credit adds {share:.1f} %", va="center", ha="left", fontsize=9)
     measured.set_xlim(0, 124)
-    _percent_axis(measured)
-    name_bars(measured, labels)
+    measured.spines["left"].set_visible(False)
     measured.set_title("Measured share of a training step")
-    measured.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16 - 0.25 / len(labels)), ncols=4)
     start = 0.0
     for index, row in enumerate(printed):
         share = float(row["percent"])
@@ -115,7 +112,8 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         start += share
         rows.append(_row("published", "Paper", row["phase"], None, share))
     paper.set_xlim(0, 124)
-    _percent_axis(paper)
+    percent_ticks(paper)
+    paper.spines["left"].set_visible(False)
     name_bars(paper, ["Paper"])
     mark_published(paper, f"one A100; without generation, and adding up to {start:.1f} %")
     in_words = "; ".join(f"{plain(label)} {share:.1f} %" for label, share in added.items() if share)
@@ -129,8 +127,3 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
 
 def _row(source: str, method: str, phase: str, seconds: float | None, percent: float) -> dict[str, Any]:
     return {"source": source, "method": method, "phase": phase, "seconds": seconds, "percent": percent}
-
-
-def _percent_axis(panel: Axes) -> None:
-    percent_ticks(panel)
-    panel.spines["left"].set_visible(False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model
@@ -32,13 +32,13 @@ TASKS = {"mathvista_testmini": "MathVista", "mathverse_testmini": "MathVerse"}  
 
 @dataclass(frozen=True)
 class Point:
-    """One score: of which method, on which benchmark, at how many parameters; with half of its 95 % interval."""
+    """One score: of which method, on which benchmark, at how many parameters; half of its 95 % interval if measured."""
 
     method: str
     task: str
     num_parameters: float
     percent: float
-    half_width: float = 0.0
+    half_width_95: float | None = None
 
 
 def make(source: Source) -> FigureContent:
@@ -78,15 +78,8 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
         _draw(bottom, [p for p in printed if p.task == task], paper_positions)
         mark_published(bottom, f"{title}, as the paper's tables print it")
         bottom.set_xlabel("Parameters")
-    rows: list[dict[str, Any]] = [
-        {
-            "source": kind,
-            "method": point.method,
-            "task": point.task,
-            "num_parameters": round(point.num_parameters),
-            "percent": point.percent,
-            "half_width_95": point.half_width if kind == "measured" else None,
-        }
+    rows = [
+        {"source": kind} | asdict(point) | {"num_parameters": round(point.num_parameters)}
         for kind, points in (("measured", measured), ("published", printed))
         for point in points
     ]
@@ -112,8 +105,9 @@ def _draw(panel: Axes, points: Sequence[Point], positions: Mapping[str, int]) ->
             aside = index - (min(positions.values()) + max(positions.values())) / 2
             x = [sizes.index(point.num_parameters) + 0.06 * aside for point in own]
             # No score is below 0 or above 100, wherever half a width would reach.
-            ends = [[min(p.half_width, p.percent) for p in own], [min(p.half_width, 100 - p.percent) for p in own]]
-            errors = ends if any(p.half_width for p in own) else None
+            halves = [p.half_width_95 or 0.0 for p in own]
+            room = [[p.percent for p in own], [100 - p.percent for p in own]]
+            errors = [list(map(min, halves, of_side)) for of_side in room] if any(halves) else None
             panel.errorbar(x, [p.percent for p in own], errors, label=plain(method), capsize=3, **style_of(index))
     panel.set_xticks(range(len(sizes)), [_size(size) for size in sizes])
     panel.set_xlim(-0.6, len(sizes) - 0.4)
@@ -144,7 +138,7 @@ def _means(points: Sequence[Point]) -> list[Point]:
     for point in points:
         groups.setdefault((point.method, point.task, point.num_parameters), []).append(point)
     return [
-        Point(*group, sum(p.percent for p in same) / len(same), max(p.half_width for p in same))
+        Point(*group, sum(p.percent for p in same) / len(same), max(p.half_width_95 or 0.0 for p in same))
         for group, same in sorted(groups.items())
     ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,14 +39,9 @@ class Source:
     num_problems: int = 100  # the paper looks at as many samples of MathVision
     judge: JudgeConfig | None = None  # names the kinds of errors where nobody generated the problems
 
-    @property
-    def command(self) -> str:
-        """The command that fills this run folder with what most figures need."""
-        return f"atrl-bench run-table main_7b {self.run_dir.options}"
-
     def missing(self, what: str, why: str = "") -> MissingDataError:
-        """Return the error of a figure that has nothing to show."""
-        return MissingDataError(what, why=why, next_step=self.command)
+        """Return the error of a figure that has nothing to show, with the command that helps most of them."""
+        return MissingDataError(what, why=why, next_step=f"atrl-bench run-table main_7b {self.run_dir.options}")
 
     def open_store(self) -> Store:
         """Return the run folder's store, to be read."""
@@ -68,14 +63,10 @@ def trainings(source: Source) -> list[Training]:
 
     with source.open_store() as store:
         runs = representative([run for run in store.runs() if run.state == "done"])
-    labels = run_labels(runs)
-    finished = [
-        Training(
-            labels[run.key], run.spec["seed"], read_metrics(source.run_dir.root / run.checkpoint / "metrics.jsonl")
-        )
-        for run in runs
-    ]
-    return sorted((t for t in finished if t.steps), key=lambda training: (training.label, training.seed))
+    labels, root = run_labels(runs), source.run_dir.root
+    steps = {run.key: read_metrics(root / run.checkpoint / "metrics.jsonl") for run in runs}
+    finished = [Training(labels[run.key], run.spec["seed"], steps[run.key]) for run in runs if steps[run.key]]
+    return sorted(finished, key=lambda training: (training.label, training.seed))
 
 
 def representative(runs: Sequence[Run]) -> list[Run]:
@@ -86,28 +77,33 @@ def representative(runs: Sequence[Run]) -> list[Run]:
     have learned from the same problems, so that the data with most of a family's methods come first, then those that
     most runs share.
     """
-    plainest: dict[str, int] = {}
-    for run in runs:
-        method = method_name(run.spec["recipe"])
-        plainest[method] = min(_num_settings(run), plainest.get(method, _num_settings(run)))
-    candidates = [run for run in runs if _num_settings(run) == plainest[method_name(run.spec["recipe"])]]
-    methods: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for run in candidates:
-        methods[_family(run.spec["recipe"]), _data(run)].add(method_name(run.spec["recipe"]))
-    num_of_data = Counter(map(_data, runs))
+    import pandas as pd
 
-    def rank(run: Run) -> tuple[Any, ...]:
-        data = _data(run)
-        return -len(methods[_family(run.spec["recipe"]), data]), -num_of_data[data], data, run.created, run.key
-
-    chosen: dict[str, str] = {}
-    for run in sorted(candidates, key=rank):
-        chosen.setdefault(method_name(run.spec["recipe"]), _setting(run))
-    return [run for run in runs if chosen[method_name(run.spec["recipe"])] == _setting(run)]
+    if not runs:
+        return []
+    of_run = pd.DataFrame(map(_traits, runs))
+    least = of_run.groupby("method")["num_settings"].transform("min")
+    candidates = of_run[of_run["num_settings"] == least].assign(
+        num_methods=lambda candidates: candidates.groupby(["family", "data"])["method"].transform("nunique"),
+        num_runs=lambda candidates: candidates["data"].map(of_run["data"].value_counts()),
+    )
+    rank = {"num_methods": False, "num_runs": False, "data": True, "created": True, "key": True}
+    ranked = candidates.sort_values(list(rank), ascending=list(rank.values()))
+    settings = set(ranked.drop_duplicates("method")["setting"])
+    return [run for run in runs if _setting(run) in settings]
 
 
-def _num_settings(run: Run) -> int:
-    return len((run.spec["recipe"].get("credit") or {}).get("settings") or {})
+def _traits(run: Run) -> dict[str, Any]:
+    recipe = run.spec["recipe"]
+    return {
+        "key": run.key,
+        "created": run.created,
+        "setting": _setting(run),
+        "method": method_name(recipe),
+        "family": _family(recipe),
+        "data": _data(run),
+        "num_settings": len((recipe.get("credit") or {}).get("settings") or {}),
+    }
 
 
 def _data(run: Run) -> str:
@@ -187,9 +183,8 @@ def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
 
     Untrained is what no training of the folder has made; a run that does not stand for its method is no untrained one.
     """
-    runs = [run for run in store.runs() if run.digest]
+    runs, representatives = _trained_models(store)
     of_digest = {run.digest: f"{method_name(run.spec['recipe'])}, another setting" for run in runs}
-    representatives = representative([run for run in runs if run.state == "done"])
     labels = run_labels(representatives)
     of_digest |= {run.digest: labels[run.key] for run in representatives}
     return {
@@ -199,30 +194,28 @@ def cell_labels(store: Store, cells: Sequence[Cell]) -> dict[str, str]:
 
 def finished_cells(source: Source, store: Store, task: str) -> list[Cell]:
     """Return the finished cells of a benchmark: of one judge, and of no training that does not stand for its method."""
-    runs = [run for run in store.runs() if run.digest]
-    representatives = representative([run for run in runs if run.state == "done"])
-    # By both: two trainings may have ended in the same weights.
-    others = _names(runs) - _names(representatives)
+    # By key and by digest: two trainings may have ended in the same weights.
+    names, of_representatives = ({n for run in runs for n in (run.key, run.digest)} for runs in _trained_models(store))
+    others = names - of_representatives
     cells = of_one_judge(store.cells(task=task, state="done"), source.run_dir.judge)
     return [cell for cell in cells if not others & {cell.spec["model_name"], cell.spec["model_digest"]}]
 
 
-def _names(runs: Sequence[Run]) -> set[str]:
-    """Return what the model of an evaluation may be called if one of these runs trained it."""
-    return {name for run in runs for name in (run.key, run.digest)}
+def _trained_models(store: Store) -> tuple[list[Run], list[Run]]:
+    """Return the runs that left a model, and those of them that stand for their methods."""
+    runs = [run for run in store.runs() if run.digest]
+    return runs, representative([run for run in runs if run.state == "done"])
 
 
 def done_cells(source: Source, store: Store) -> list[Cell]:
     """Return the finished cells of the benchmark, in the order of their names, then of their age."""
-    cells = finished_cells(source, store, source.task)
-    if source.model is not None:
-        wanted = source.model
-        labels = cell_labels(store, cells)
-        cells = [c for c in cells if wanted in (c.spec["model_name"], c.spec["model_digest"], c.key, labels[c.key])]
-    if not cells:
-        who = f" of {source.model}" if source.model else ""
-        raise source.missing(f"{source.run_dir.root} has no finished evaluation{who} on {source.task}.")
+    cells, model = finished_cells(source, store, source.task), source.model
     labels = cell_labels(store, cells)
+    if model is not None:
+        cells = [c for c in cells if model in (c.spec["model_name"], c.spec["model_digest"], c.key, labels[c.key])]
+    if not cells:
+        who = f" of {model}" if model else ""
+        raise source.missing(f"{source.run_dir.root} has no finished evaluation{who} on {source.task}.")
     return sorted(cells, key=lambda cell: (labels[cell.key], cell.created, cell.key))
 
 
@@ -230,8 +223,7 @@ def chosen_cell(source: Source, store: Store) -> tuple[Cell, str]:
     """Return the cell whose tokens are looked at, with its name: one trained with AT-RL where there is one."""
     cells = done_cells(source, store)
     labels = cell_labels(store, cells)
-    anchored = [cell for cell in cells if is_anchored(labels[cell.key])]
-    cell = (anchored or cells)[0]
+    cell = next((cell for cell in cells if is_anchored(labels[cell.key])), cells[0])
     return cell, labels[cell.key]
 
 
@@ -240,14 +232,16 @@ def chosen_cell(source: Source, store: Store) -> tuple[Cell, str]:
 
 def published(name: str) -> list[dict[str, str]]:
     """Return the rows of `reports/paper/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
-    path = folder("reports") / "paper" / "figures" / f"{name}.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return _rows_of_paper(f"figures/{name}")
 
 
 def published_score(table: str, row: str, column: str) -> float | None:
     """Return a printed score of one of the paper's tables, in percent."""
-    path = folder("reports") / "paper" / f"{table}.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        [score] = [line[column] for line in csv.DictReader(file) if line["row"] == row]
+    [score] = [line[column] for line in _rows_of_paper(table) if line["row"] == row]
     return None if score == "--" else float(score)
+
+
+def _rows_of_paper(name: str) -> list[dict[str, str]]:
+    path = folder("reports") / "paper" / f"{name}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -30,7 +30,7 @@ class ReadAnswers:
 class Word:
     """A token over all answers: how often it was written, and what it got on average."""
 
-    text: str
+    token: str
     count: int
     mean_credit: float
     mean_connectivity: float
@@ -64,4 +64,4 @@ def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
         for text, values in credit.items()
         if len(values) >= min_count
     ]
-    return sorted(averages, key=lambda word: (-word.mean_credit, word.text))
+    return sorted(averages, key=lambda word: (-word.mean_credit, word.token))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, FigureContent, bare, plain, sheet
 from atrl_bench.report.figures.sources import Source
@@ -61,18 +61,9 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
         panels[0][column].set_title(f"{side.capitalize()} mean credit")
         _table(panels[1][column], sides[side][:NUM_LISTED])
     figure.suptitle(f"Measured: {plain(label)}; only tokens written often enough", fontsize=10, color=SOFT)
-    rows: list[dict[str, Any]] = [
-        {
-            "rank": rank,
-            "token": word.text,
-            "count": word.count,
-            "mean_credit": word.mean_credit,
-            "mean_connectivity": word.mean_connectivity,
-        }
-        for rank, word in enumerate(ranked, start=1)
-    ]
+    rows = [{"rank": rank} | asdict(word) for rank, word in enumerate(ranked, start=1)]
     highest, lowest = (
-        ", ".join(f"{word.text} ({word.mean_credit:.2f})" for word in of_side[:NUM_LISTED])
+        ", ".join(f"{word.token} ({word.mean_credit:.2f})" for word in of_side[:NUM_LISTED])
         for of_side in sides.values()
     )
     description = (
@@ -102,7 +93,7 @@ def _placed(ranked: Sequence[Word], zoom: float) -> list[Placed]:
     placements = []
     for word, distance in zip(ranked, distances, strict=True):
         size = zoom * (SMALLEST + (LARGEST - SMALLEST) * distance / widest)
-        width, height = text_width(word.text, size) + 8, 1.25 * size
+        width, height = text_width(word.token, size) + 8, 1.25 * size
         index = _first_free(width, height, taken)
         if index is not None:
             taken.append((*index, width, height))
@@ -139,7 +130,7 @@ def _cloud(panel: Axes, placements: Sequence[Placed], colour: str) -> None:
     panel.set(xlim=(-WIDTH / 2, WIDTH / 2), ylim=(-HEIGHT / 2, HEIGHT / 2))
     bare(panel)
     for one in placements:
-        panel.text(one.x, one.y, one.word.text, fontsize=one.size, color=colour, ha="center", va="center_baseline")
+        panel.text(one.x, one.y, one.word.token, fontsize=one.size, color=colour, ha="center", va="center_baseline")
 
 
 def _table(panel: Axes, listed: Sequence[Word]) -> None:
@@ -149,6 +140,6 @@ def _table(panel: Axes, listed: Sequence[Word]) -> None:
         panel.text(x, -0.35, head, ha=side, va="center", color=SOFT, fontsize=9)
     panel.plot([0, 1], [0.1, 0.1], color=LINE, linewidth=1)
     for index, word in enumerate(listed, start=1):
-        fields = (word.text, f"{word.mean_credit:.3f}", f"{word.mean_connectivity:.3f}", f"{word.count:,}")
+        fields = (word.token, f"{word.mean_credit:.3f}", f"{word.mean_connectivity:.3f}", f"{word.count:,}")
         for field, (_, x, side) in zip(fields, HEADS, strict=True):
             panel.text(x, index - 0.25, field, ha=side, va="center", fontsize=9.5)

@@ -234,18 +234,18 @@ def test_the_threshold_leaves_fifteen_percent_of_the_tokens_above(drawn):
 def test_words_count_a_token_wherever_it_stands_and_rank_by_mean_credit():
     other = TokenCredit(("The", "3"), (0.3, 0.6), (1.5, 2.5), (0, 1))
     found = words.words([CREDITED, other])
-    assert [(word.text, word.count) for word in found[:1]] == [("3", 2)]
+    assert [(word.token, word.count) for word in found[:1]] == [("3", 2)]
     assert found[0].mean_credit == 2.0  # 1.5 and 2.5
-    the = next(word for word in found if word.text == "The")
+    the = next(word for word in found if word.token == "The")
     assert (the.count, the.mean_credit, the.mean_connectivity) == (2, 1.0, pytest.approx(0.2))
-    assert [word.text for word in words.words([CREDITED, other], min_count=2)] == ["3", "The"]
+    assert [word.token for word in words.words([CREDITED, other], min_count=2)] == ["3", "The"]
 
 
 def test_words_of_a_cloud_do_not_overlap_and_stay_inside():
     many = [words.Word(f"word{i}", 1, 3 - i / 20, 0.1) for i in range(40)]
     places = words.placed(many)
     assert len(places) == 40
-    boxes = [(p.x, p.y, words.text_width(p.word.text, p.size), p.size) for p in places]
+    boxes = [(p.x, p.y, words.text_width(p.word.token, p.size), p.size) for p in places]
     for i, (x, y, width, height) in enumerate(boxes):
         assert abs(x) + width / 2 <= words.WIDTH / 2
         assert abs(y) + height / 2 <= words.HEIGHT / 2
