@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from atrl_bench.errors import AtrlBenchError, StoreError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
 from atrl_bench.evaluation import made
 from atrl_bench.evaluation import source as benchmarks
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
@@ -189,7 +189,8 @@ def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[
 
 
 def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
-    return replace(item, state=MISSING, why=f"{error.what} {error.why}".strip(), next=error.next_step)
+    why = error.why if isinstance(error, NotFetchedError) else f"{error.what} {error.why}"
+    return replace(item, state=MISSING, why=why, next=error.next_step.partition(", or ")[0])
 
 
 def _update(kind: str, name: str) -> None:
