@@ -129,7 +129,8 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
     `update` moves the pins of its repositories to the hub's latest commits.
     """
-    items, absent = [], {}
+    items: list[StockItem] = []
+    absent: dict[tuple[Repository, str], int] = {}
     for kind, needed in dict.fromkeys(_needs(name, run_dir)):
         try:
             if update:
@@ -173,7 +174,8 @@ def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[
     how = KINDS[kind]
     if (folder := how.folder(name)) and (data_dir := run_dir.data_dir(folder)) is not None:
         return StockItem(kind, name, HERE, folder=str(data_dir / folder)), {}
-    is_here, absent, origins = how.is_here(name), {}, []
+    is_here, origins = how.is_here(name), []
+    absent: dict[tuple[Repository, str], int] = {}
     try:
         files = how.files(name)
     except NotFetchedError:  # what was made here may outlive what is known of its sources
