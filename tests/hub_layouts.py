@@ -99,12 +99,13 @@ def _of_videos(world: Path) -> dict[str, Files]:
     halves = {"debiased": rows.slice(0, 10), "pruned": rows.slice(10)}
     tracks = {track: _shards(world, f"video_mmmu/{track}/test", f"{track}/test") for track in
               ("Perception", "Comprehension", "Adaptation")}  # fmt: skip
+    scanners = ("arkitscenes", "scannet", "scannetpp")
     disciplines = ("Art", "Business", "Engineering", "Humanities", "Medicine", "Science")
     return {
         "nyu-visionx/VSI-Bench": {
             **{f"test_{name}.parquet": _written(table) for name, table in halves.items()},
             "test.jsonl": b"{}\n",
-            **{f"{name}.zip": _zip(world / "vsi_bench", f"{name}/*.mp4") for name in ("arkitscenes", "scannet", "scannetpp")},
+            **{f"{name}.zip": _zip(world / "vsi_bench", f"{name}/*.mp4") for name in scanners},
         },
         "lmms-lab/VideoMMMU": {
             **{name: content for track in tracks.values() for name, content in track.items()},

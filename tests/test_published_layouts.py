@@ -1,16 +1,20 @@
-"""Every benchmark and training set, read in the layout in which its publisher has it: from a folder and from the hub."""
+"""Every benchmark and training set in the layout of its publisher: from a folder and from the hub."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import hub_layouts
+import local_hub as hubs
+import pyarrow.parquet
 import pytest
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.data import load_rows
-from atrl_bench.evaluation.source import data_digest, is_here, media_files
+from atrl_bench.evaluation.source import data_digest, is_here, media_files, parts
 from atrl_bench.evaluation.tasks import find_task, list_tasks
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.sets import TRAINING_SETS, folder_of
@@ -155,3 +159,195 @@ def test_a_training_row_that_names_a_file_elsewhere_is_left_out_and_named(tmp_pa
     secret = training_digest("r1_vl", data_dir)
     (tmp_path / "secret.png").write_bytes(b"other")
     assert training_digest("r1_vl", data_dir) == secret != before  # it is not even read for the key
+
+
+# From the hub --------------------------------------------------------------------------------------------------------
+
+READ = """
+import json, sys
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.source import data_digest, is_here
+from atrl_bench.evaluation.tasks import find_task
+read = {}
+for name in NAMES:
+    task = find_task(name)
+    before, digest = is_here(task, None), data_digest(task, None)
+    still = is_here(task, None)
+    rows = load_rows(task, None)
+    read[name] = [before, still, is_here(task, None), len(rows), digest, data_digest(task, None)]
+print(json.dumps(read))
+"""
+
+
+def serve(hub, world, names=None) -> None:
+    for hub_id, files in hub_layouts.repositories(world).items():
+        if names is None or hub_id in names:
+            hub.add("dataset", hub_id, files)
+
+
+def test_a_benchmark_has_one_key_on_the_hub_in_its_cache_and_in_a_folder(local_hub, mini_world, tmp_path) -> None:
+    serve(local_hub, mini_world)
+    program = READ.replace("NAMES", repr(PLAIN))
+    first = hubs.run(program, tmp_path / "home", local_hub.url)
+    local_hub.sent.clear()
+    offline = hubs.run(program, tmp_path / "home", hubs.NOBODY, HF_HUB_OFFLINE="1")
+    assert local_hub.sent == []
+    for name in PLAIN:
+        task = find_task(name)
+        data_dir = hub_layouts.local_dir(mini_world, task.folder, tmp_path / "data")
+        key, num_rows = data_digest(task, data_dir), len(load_rows(task, data_dir))
+        # Not here, and its key asks for no table; here once it is read; and the key is the folder's each time.
+        assert first[name][2:] == [True, num_rows, key, key]
+        assert offline[name] == [True, True, True, num_rows, key, key]
+    assert first["mathvista_testmini"][:2] == [False, False]
+
+
+FETCH = """
+import json
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation import made
+from atrl_bench.evaluation.source import data_digest, is_here, parquet_files
+from atrl_bench.evaluation.tasks import find_task
+done = {}
+for name in NAMES:
+    task = find_task(name)
+    try:
+        data_digest(task, None)
+        refused = None
+    except MissingDataError as error:
+        refused = [error.what, error.why, error.next_step]
+    here = is_here(task, None)
+    made.fetch(task)
+    done[name] = [refused, here, is_here(task, None), data_digest(task, None)]
+print(json.dumps(done))
+"""
+
+
+def test_videos_are_fetched_and_unpacked_and_then_have_the_key_of_a_folder(local_hub, mini_world, tmp_path) -> None:
+    serve(local_hub, mini_world)
+    program = FETCH.replace("NAMES", repr(WITH_VIDEOS))
+    first = hubs.run(program, tmp_path / "home", local_hub.url)
+    again = hubs.run(program, tmp_path / "home", hubs.NOBODY, HF_HUB_OFFLINE="1")
+    for name in WITH_VIDEOS:
+        task = find_task(name)
+        data_dir = hub_layouts.local_dir(mini_world, task.folder, tmp_path / "data")
+        hub_layouts.unpack_by_hand(data_dir / task.folder)
+        assert first[name][2:] == [True, data_digest(task, data_dir)]
+        assert again[name] == [None, True, *first[name][2:]]
+    refused, here = first["vsi_bench"][:2]
+    assert not here
+    assert "arkitscenes.zip, scannet.zip, scannetpp.zip of the hub's dataset nyu-visionx/VSI-Bench" in refused[1]
+    assert refused[2].startswith("atrl-bench fetch vsi_bench")
+    assert "videos.zip" not in local_hub.sent  # MMVU's come as files from the other repository
+
+
+TRAIN = """
+import json
+from atrl_bench.errors import MissingDataError
+from atrl_bench.training.data import load_training_data, stream_problems
+from atrl_bench.training.source import data_digest, fetch, is_here
+done = {}
+for name in NAMES:
+    before = is_here(name, None)
+    try:
+        early = data_digest(name, None)
+    except MissingDataError as error:
+        early = error.next_step
+    fetch(name)
+    data = load_training_data(name, None)
+    streamed = sum(1 for _ in stream_problems(name, None))
+    done[name] = [before, early, is_here(name, None), data_digest(name, None), len(data.problems), streamed]
+print(json.dumps(done))
+"""
+
+
+def test_a_training_set_has_one_key_on_the_hub_fetched_and_in_a_folder(local_hub, mini_world, tmp_path) -> None:
+    serve(local_hub, mini_world)
+    program = TRAIN.replace("NAMES", repr(list(TRAINING_SETS)))
+    first = hubs.run(program, tmp_path / "home", local_hub.url)
+    again = hubs.run(program, tmp_path / "home", hubs.NOBODY, HF_HUB_OFFLINE="1")
+    for name, described in TRAINING_SETS.items():
+        data_dir = hub_layouts.local_dir(mini_world, folder_of(name), tmp_path / "data")
+        hub_layouts.unpack_by_hand(data_dir / folder_of(name))
+        key, count = training_digest(name, data_dir), len(load_training_data(name, data_dir).problems)
+        assert first[name][2:] == [True, key, count, count]
+        assert again[name] == [True, key, True, key, count, count]
+        if described.media and name != "video_r1_cot":  # fetched with the other table over its videos
+            assert first[name][1].startswith(f"atrl-bench fetch {name}")
+        elif not described.media:
+            assert first[name][:2] == [False, key]
+
+
+MAKE = """
+import json, sys
+from atrl_bench.evaluation.made import make
+from atrl_bench.evaluation.published import published
+from atrl_bench.evaluation.source import data_digest, is_here
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.tasks import find_task
+task = find_task("geoqa_test")
+made = published("geoqa").made
+questions = made.sources[0].model_copy(update={"url": URL, "sha256": SHA256})
+made = made.model_copy(update={"sources": (questions, *made.sources[1:])})
+before = is_here(task, None)
+folder = make(task, made)
+make(task, made)
+rows = load_rows(task, None)
+shown = task.code.images(rows[0])[0].size
+after, path, key = is_here(task, None), folder / "test.parquet", data_digest(task, None)
+print(json.dumps([before, after, str(path), key, len(rows), shown]))
+"""
+
+
+def test_the_geoqa_test_is_made_from_its_two_public_sources(local_hub, mini_world, tmp_path) -> None:
+    questions, geo170k = hub_layouts.geoqa_sources(mini_world)
+    local_hub.add("dataset", "Luckyjhg/Geo170K", geo170k)
+    local_hub.add("dataset", "somebody/questions", {"geoqa_test_prompts.jsonl": questions})
+    url = f"{local_hub.url}/datasets/somebody/questions/resolve/main/geoqa_test_prompts.jsonl"
+    sha256 = hashlib.sha256(questions).hexdigest()
+    program = MAKE.replace("URL", repr(url)).replace("SHA256", repr(sha256))
+    before, after, path, key, count, size = hubs.run(program, tmp_path / "home", local_hub.url)
+    assert (before, after, count) == (False, True, 24)
+    info = find_task("geoqa_test")
+    assert size == list(info.code.images(load_rows(info, mini_world)[0])[0].size)
+    assert "qa_tuning.json" not in local_hub.sent
+    assert local_hub.sent.count("geoqa_test_prompts.jsonl") == 1  # made once
+    # The table in a data folder has the same key, whatever it is called there.
+    (tmp_path / "data" / "geoqa").mkdir(parents=True)
+    shutil.copy(path, tmp_path / "data" / "geoqa" / "test-00000-of-00001.parquet")
+    assert data_digest(info, tmp_path / "data") == key
+    assert not list(Path(path).parent.glob(".ingredients"))
+    # So has one that another version of the Parquet writer made of the same rows, and other rows have another.
+    table = pyarrow.parquet.read_table(path)
+    copy = tmp_path / "data" / "geoqa" / "test-00000-of-00001.parquet"
+    pyarrow.parquet.write_table(table, copy, compression="gzip", row_group_size=5)
+    assert data_digest(info, tmp_path / "data") == key
+    pyarrow.parquet.write_table(table.slice(1), copy)
+    assert data_digest(info, tmp_path / "data") != key
+
+
+def test_other_questions_than_the_published_ones_are_refused(local_hub, mini_world, tmp_path) -> None:
+    local_hub.add("dataset", "somebody/questions", {"q.jsonl": b"{}"})
+    program = """
+import json
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.evaluation.made import make
+from atrl_bench.evaluation.published import Ingredient, Made
+from atrl_bench.evaluation.tasks import find_task
+try:
+    make(find_task("geoqa_test"), Made(function="join", writes="t", sources=(Ingredient(url=URL, sha256="0" * 64),)))
+except InvalidFileError as error:
+    print(json.dumps(error.what))
+"""
+    url = f"{local_hub.url}/datasets/somebody/questions/resolve/main/q.jsonl"
+    assert "is not the file that it was" in hubs.run(program.replace("URL", repr(url)), tmp_path, local_hub.url)
+
+
+def test_what_fetch_needs_is_said_for_every_dataset() -> None:
+    made = {task.folder for task in list_tasks() if task.hub_id is None}
+    assert made == {"geoqa", "chartmimic"}
+    assert {part.hub_id for name in ("geoqa_test", "chartmimic_direct_600") for part in parts(find_task(name))} == {
+        "Luckyjhg/Geo170K",
+        "ChartMimic/ChartMimic",
+    }
+    assert {"vsi_bench", "video_mmmu", "mmvu", "mega_bench"} == {find_task(name).folder for name in WITH_VIDEOS}

@@ -9,10 +9,11 @@ import urllib.request
 from pathlib import Path
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.contents import mark_as_made
 from atrl_bench.evaluation.published import Ingredient, Made, published
 from atrl_bench.evaluation.source import parquet_files, parts
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.hub.source import Part, is_laid_out, laid_out_folder, lay_out
+from atrl_bench.hub.source import DatasetPart, is_laid_out, laid_out_folder, lay_out
 from atrl_bench.results.files import write_atomically
 
 SECONDS_TO_ANSWER = 30
@@ -22,7 +23,7 @@ def fetch(task: Task) -> Path:
     """Return the folder with the benchmark's tables; all that it needs is on this machine then."""
     where = published(task.folder)
     if where.made is not None:
-        return _make(task, where.made)
+        return make(task, where.made)
     files = parquet_files(task, None)
     media = [part for part in parts(task) if part.files or part.archives]
     if media:
@@ -30,13 +31,16 @@ def fetch(task: Task) -> Path:
     return files[0].parent
 
 
-def _make(task: Task, made: Made) -> Path:
+def make(task: Task, made: Made) -> Path:
+    """Return the folder of a dataset without a home of its own, written from its ingredients unless it is there."""
     folder = laid_out_folder(task.folder)
     if not is_laid_out(task.folder):
         ingredients = folder / ".ingredients"
         ingredients.mkdir(parents=True, exist_ok=True)
         paths = [_bring(item, ingredients) for item in made.sources]
         getattr(task.module, made.function)(*paths, folder / made.writes)
+        for table in folder.glob("*.parquet"):
+            mark_as_made(table)
         shutil.rmtree(ingredients)
         lay_out(task.folder, ())  # nothing more
     return folder
@@ -46,7 +50,9 @@ def _bring(item: Ingredient, folder: Path) -> Path:
     """Return where an ingredient is on this machine, fetched if it is not: a file, or the folder of an archive."""
     if item.url is not None:
         return _download(item.url, item.sha256, folder)
-    part = Part(str(item.hub_id), files=(item.file,) if item.file else (), archives=tuple(filter(None, [item.archive])))
+    part = DatasetPart(
+        str(item.hub_id), files=(item.file,) if item.file else (), archives=tuple(filter(None, [item.archive]))
+    )
     part.lay_out(folder)
     return folder / (item.file or item.folder or "")
 

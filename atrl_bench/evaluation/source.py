@@ -10,11 +10,12 @@ from pathlib import Path
 
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
+from atrl_bench.evaluation.contents import rows_digest, was_made
 from atrl_bench.evaluation.published import published
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.hub.layout import is_whole, path_inside, split_files
 from atrl_bench.hub.repository import Repository, listing
-from atrl_bench.hub.source import Folder, OnHub, Part, Source, is_laid_out, laid_out_folder
+from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder
 
 ARCHIVES = ("*.zip", "*.tar", "*.tar.*", "*.tgz")
 
@@ -49,8 +50,17 @@ def data_digest(task: Task, data_dir: Path | None) -> str:
     names = _tables(task, source)
     ordinals = [f"{task.split}-{number:05d}-of-{len(names):05d}.parquet" for number in range(len(names))]
     media = media_files(task, data_dir)
-    hashes = [*zip(ordinals, source.sha256(names), strict=True)]
+    hashes = [*zip(ordinals, _hashes(task, source, names), strict=True)]
     return digest_of_hashes([*hashes, *zip((path.name for path in media), sha256_of(media), strict=True)])
+
+
+def _hashes(task: Task, source: Source, names: list[str]) -> list[str]:
+    """Return a hash of each table: of its bytes, or of its rows where each machine writes it for itself."""
+    sums = source.sha256(names)
+    if published(task.folder).made is None:
+        return sums
+    paths = source.paths(names)
+    return [rows_digest(path) if was_made(path) else sha256 for path, sha256 in zip(paths, sums, strict=True)]
 
 
 def media_folder(task: Task, data_dir: Path | None) -> Path:
@@ -84,26 +94,28 @@ def media_files(task: Task, data_dir: Path | None) -> list[Path]:
     return present
 
 
-def parts(task: Task) -> tuple[Part, ...]:
+def parts(task: Task) -> tuple[DatasetPart, ...]:
     """Return which files of which repositories the benchmark needs: what `fetch` brings."""
     where = published(task.folder)
     if where.made is not None:
         return tuple(
-            Part(item.hub_id, files=(item.file,) if item.file else (), archives=(item.archive,) if item.archive else ())
+            DatasetPart(
+                item.hub_id, files=(item.file,) if item.file else (), archives=(item.archive,) if item.archive else ()
+            )
             for item in where.made.sources
             if item.hub_id
         )
     assert task.hub_id is not None
     tables = tuple(_tables(task, _source(task, None)))
-    return (Part(task.hub_id, tables=tables, revision=task.revision), *_media(task))
+    return (DatasetPart(task.hub_id, tables=tables, revision=task.revision), *_media(task))
 
 
-def _media(task: Task) -> tuple[Part, ...]:
+def _media(task: Task) -> tuple[DatasetPart, ...]:
     where = published(task.folder)
     if not (where.files or where.archives):
         return ()
     hub_id, revision = (where.media, None) if where.media else (str(task.hub_id), task.revision)
-    return (Part(hub_id, files=where.files, archives=where.archives, revision=revision),)
+    return (DatasetPart(hub_id, files=where.files, archives=where.archives, revision=revision),)
 
 
 def _repository(task: Task) -> Repository:
