@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from atrl_bench.cli import evaluation, machine, reports, tables, training
+from atrl_bench.cli import data, evaluation, machine, reports, tables, training
 from atrl_bench.errors import AtrlBenchError, StoreError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ VERBS = {
     "run-table": tables.run_table,
     "ablate": tables.ablate,
     "plan": tables.plan,
+    "fetch": data.fetch,
     "report": tables.report,
     "explain": tables.explain,
     "figure": reports.figure,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from atrl_bench.digests import digest_of_hashes, sha256_of
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.evaluation.contents import rows_digest, was_made
 from atrl_bench.evaluation.published import published
 from atrl_bench.evaluation.tasks import Task
@@ -66,7 +66,7 @@ def _hashes(task: Task, source: Source, names: list[str]) -> list[str]:
 def media_folder(task: Task, data_dir: Path | None) -> Path:
     """Return the folder in which the benchmark's videos and other files lie as its rows name them."""
     if data_dir is None and not is_laid_out(task.folder):
-        raise MissingDataError(
+        raise NotFetchedError(
             f"The videos of {task.title} are not here yet.",
             why=f"They are in {_media_words(task)}.",
             next_step=f"atrl-bench fetch {task.name}, or give a --data-dir that has them",
@@ -126,7 +126,7 @@ def _source(task: Task, data_dir: Path | None) -> Source:
     if task.hub_id is not None:
         return OnHub(listing(_repository(task)))
     if not is_laid_out(task.folder):
-        raise MissingDataError(
+        raise NotFetchedError(
             f"{task.title} is not on the hub as one dataset.",
             why=f"It is made from {_made_words(task)}.",
             next_step=f"atrl-bench fetch {task.name} makes it, or give a --data-dir with {task.folder}/",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atrl_bench.digests import spec_key
-from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
@@ -55,7 +55,7 @@ class Job:
     recipe: Recipe | None
     run_spec: dict[str, Any] | None
     model: str  # the base model
-    missing: MissingDataError | None = None  # what has to be fetched before it is known how the store calls the run
+    missing: NotFetchedError | None = None  # what has to be fetched before it is known how the store calls the run
 
     @property
     def run_key(self) -> str | None:
@@ -198,11 +198,11 @@ def obstacle(task: str) -> str | None:
     return None
 
 
-def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], MissingDataError | None]:
+def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], NotFetchedError | None]:
     """Return what names a training, and what is missing for that: then it only tells trainings apart."""
     try:
         return training_spec(recipe, run_dir, seed), None
-    except MissingDataError as error:
+    except NotFetchedError as error:
         base = f"not known: {recipe.start_from or run_dir.profile.model}"
         return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed), error
 

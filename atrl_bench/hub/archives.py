@@ -118,7 +118,11 @@ class _Folder:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() or not target.parent.resolve().is_relative_to(self.into.resolve()):
-            raise self.refusal(f"Its {member.name} would be written over another file.")
+            raise InvalidFileError(
+                f"{self.archive} is not unpacked further.",
+                why=f"Its {member.name} would be written over another file.",
+                next_step=f"rm {target}, if it came from an older archive, and run the same command again",
+            )
         temporary = _marker(self.archive, self.into).with_suffix(".part")
         with temporary.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)

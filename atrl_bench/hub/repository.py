@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from atrl_bench.digests import digest_of_hashes, recall, remember, sha256_of
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, NotFetchedError
 
 SECONDS_TO_ANSWER = 10
 SECONDS_OF_SILENCE = 60  # a hub that did not answer is not asked again for so long: a plan has dozens of questions
@@ -171,7 +171,7 @@ def may_read(repository: Repository) -> bool:
     return True
 
 
-def not_available(repository: Repository, error: Exception) -> MissingDataError:
+def not_available(repository: Repository, error: Exception) -> NotFetchedError:
     """Return what to tell a user whom the hub does not give a dataset or model, and what can be done about it."""
     from huggingface_hub import errors
 
@@ -191,7 +191,7 @@ def not_available(repository: Repository, error: Exception) -> MissingDataError:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         next_step = f"connect this machine and run the same command again, or {instead}"
     what = f"The {kind} {hub_id} is not on this machine and the hub does not give it."
-    return MissingDataError(what, why=why, next_step=f"{next_step}, or use --profile mini")
+    return NotFetchedError(what, why=why, next_step=f"{next_step}, or use --profile mini")
 
 
 def _pinned(repository: Repository) -> Listing | None:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from atrl_bench.digests import sha256_of
 from atrl_bench.hub.archives import unpack
-from atrl_bench.hub.repository import Listing, Repository, download, is_downloaded, listing
+from atrl_bench.hub.repository import Listing, Repository, download, hashes, is_downloaded, listing
 
 _COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 
@@ -66,10 +66,7 @@ class OnHub:
 
     def sha256(self, names: Sequence[str]) -> list[str]:
         """Return the SHA-256 of each file as the hub announces it; only small files are fetched for it."""
-        announced = {file.name: file.sha256 for file in self.listing.select(names)}
-        unknown = [name for name, sha256 in announced.items() if sha256 is None]
-        sums = dict(zip(unknown, sha256_of(self.paths(unknown)), strict=True)) if unknown else {}
-        return [announced[name] or sums[name] for name in names]
+        return hashes(self.listing, names)
 
     def is_here(self, names: Sequence[str]) -> bool:
         """Return whether these files are on this machine."""
@@ -137,6 +134,11 @@ def lay_out(folder: str, parts: Sequence[Part]) -> Path:
 def is_laid_out(folder: str) -> bool:
     """Return whether `lay_out` finished with this dataset."""
     return (laid_out_folder(folder) / _COMPLETE).is_file()
+
+
+def forget_layout(folder: str) -> None:
+    """Let the next `lay_out` of this dataset look at all of its files again."""
+    (laid_out_folder(folder) / _COMPLETE).unlink(missing_ok=True)
 
 
 def _link(path: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.hub import repository as hub
 from atrl_bench.hub.repository import Listing, Repository
 from atrl_bench.models.prompt import Prompt, Sampling
@@ -86,7 +86,7 @@ def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
     if ref.listing is not None and download:
         hub.download(ref.listing, ref.files)
     elif ref.listing is not None and not hub.is_downloaded(ref.listing, ref.files):
-        raise MissingDataError(
+        raise NotFetchedError(
             f"The model {ref.name} is not on this machine.",
             why=f"{ref.folder} lacks some of its files." if ref.folder.is_dir() else "It has not been downloaded.",
             next_step=f"atrl-bench fetch {ref.name}, or use --profile mini",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import sha256_of
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.hub.layout import is_whole, own_file, split_files
 from atrl_bench.hub.repository import Repository, listing
 from atrl_bench.hub.source import Folder, OnHub, Part, Source, is_laid_out, laid_out_folder, lay_out
@@ -173,7 +173,7 @@ def _source(name: str, data_dir: Path | None) -> Source:
     if not described.media:
         return OnHub(listing(_repository(name)))
     if not is_laid_out(folder):
-        raise MissingDataError(
+        raise NotFetchedError(
             f"Training set {name} is not here yet.",
             why=f"{described.hub_id} has its images and videos in archives: {', '.join(described.archives)}.",
             next_step=f"atrl-bench fetch {name}, or give a --data-dir that has it as {folder}/",

@@ -1,0 +1,308 @@
+"""Fetch what a table, a benchmark, a training set or a model needs from the hub, and say what is here of it.
+
+Everything comes from pinned commits, is checked, and is unpacked where it is an archive. What is here is not fetched
+again; what cannot be fetched is named with the reason and does not keep the rest from coming.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
+from atrl_bench.evaluation import made
+from atrl_bench.evaluation import source as benchmarks
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
+from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.plan import evaluations_of, first_stage
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.hub.archives import SPARE_BYTES, archives_in
+from atrl_bench.hub.repository import Listing, Repository, is_downloaded, listing, may_read
+from atrl_bench.hub.source import Part, forget_layout
+from atrl_bench.models.local import find_model, model_ref
+from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.training import source as training_sets
+from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.sets import TRAINING_SETS, folder_of
+
+ALL = "all"
+HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"
+
+
+class _Kind(NamedTuple):
+    """How models, training sets or benchmarks are found and fetched, each by its name."""
+
+    heading: str
+    folder: Callable[[str], str]  # in a data folder
+    files: Callable[[str], list[tuple[Listing, list[str]]]]
+    is_here: Callable[[str], bool]
+    fetch: Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The files that are needed of one commit of a repository."""
+
+    repository: str
+    commit: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StockItem:
+    """A model, training set or benchmark, and whether it is on this machine; if it cannot be fetched, why."""
+
+    kind: str
+    name: str
+    state: str
+    origins: tuple[Origin, ...] = ()
+    folder: str = ""  # of a data folder that has it
+    why: str = ""
+    next: str = ""
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """Its line in a table."""
+        gigabytes = sum(origin.bytes for origin in self.origins) / 1e9
+        words = [f"{one.repository} at {one.commit[:8]}, {_count(one.files, 'file')}" for one in self.origins]
+        details = "; ".join(words) or self.folder
+        return self.name, f"{gigabytes:,.2f}" if self.origins else "", f"{self.state}{': ' if details else ''}{details}"
+
+
+@dataclass(frozen=True)
+class Stock(Record):
+    """What something needs from the hub, and what of it is on this machine."""
+
+    name: str
+    profile: str
+    items: tuple[StockItem, ...]
+    bytes_to_fetch: int
+    bytes_unpacked: int  # of the archives among these, about
+    next: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is here."""
+        return all(item.state == HERE for item in self.items)
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether something is to be fetched, and can be."""
+        return any(item.state == TO_FETCH for item in self.items)
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what is needed by its kind, then what cannot be had and why, then the next command."""
+        if not self.items:
+            yield f"{self.name} under profile {self.profile}: nothing is to be fetched."
+            yield "Its model is here and its data is generated. For the paper's: --profile paper"
+        else:
+            num_here = sum(item.state == HERE for item in self.items)
+            yield f"{self.name} under profile {self.profile}: {num_here} of {len(self.items)} are here"
+        for kind, (heading, *_) in KINDS.items():
+            if rows := [item.row for item in self.items if item.kind == kind and (item.origins or item.folder)]:
+                yield from ("", heading)
+                yield Rows(rows, ("", "GB", ""), right={1})
+        if self.bytes_to_fetch:
+            yield ""
+            yield f"To fetch: {self.bytes_to_fetch / 1e9:,.2f} GB{self._unpacked}"
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for item in self.items:
+            if item.state == MISSING:
+                reasons.setdefault((item.why, item.next), []).append(item.name)
+        if reasons:
+            yield from ("", "What the hub does not give, and what to do about it")
+        for (why, then), names in reasons.items():
+            yield Rows([(f"{', '.join(names)}: {why}",), (f"-> {then}",)])
+        yield Command(self.next)
+
+    @property
+    def _unpacked(self) -> str:
+        return f", and about {self.bytes_unpacked / 1e9:,.2f} GB unpacked" if self.bytes_unpacked else ""
+
+
+def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
+    """Return what a table, benchmark, training set or model needs, or `all` tables, and what of it is here.
+
+    `update` moves the pins of its repositories to the hub's latest commits.
+    """
+    items, absent = [], {}
+    for kind, needed in dict.fromkeys(_needs(name, run_dir)):
+        try:
+            if update:
+                _update(kind, needed)
+            item, files = _stock_item(kind, needed, run_dir)
+            absent |= files
+        except AtrlBenchError as error:
+            item = _missing(StockItem(kind, needed, MISSING), error)
+        items.append(item)
+    archives = {part for parts in archives_in(file for _, file in absent).values() for part in parts}
+    stock = Stock(
+        name,
+        run_dir.profile.name,
+        tuple(items),
+        bytes_to_fetch=sum(absent.values()),
+        bytes_unpacked=sum(size for (_, file), size in absent.items() if file in archives),
+        next="",
+    )
+    return replace(stock, next=_next_command(stock, run_dir))
+
+
+def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
+    """Return what is here once everything that can be fetched was; `on_item(item)` is called before each."""
+    _require_space(stock.bytes_to_fetch + stock.bytes_unpacked)
+    failures: dict[tuple[str, str], AtrlBenchError] = {}
+    for item in stock.items:
+        if item.state == TO_FETCH:
+            on_item(item)
+            try:
+                KINDS[item.kind].fetch(item.name)
+            except AtrlBenchError as error:
+                failures[item.kind, item.name] = error
+    now = take_stock(stock.name, run_dir)
+    at = [(item, failures.get((item.kind, item.name))) for item in now.items]
+    now = replace(now, items=tuple(_missing(item, error) if error else item for item, error in at))
+    return replace(now, next=_next_command(now, run_dir))
+
+
+def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
+    """Return an item, and the sizes of the files that are to be fetched for it."""
+    how = KINDS[kind]
+    if (folder := how.folder(name)) and (data_dir := run_dir.data_dir(folder)) is not None:
+        return StockItem(kind, name, HERE, folder=str(data_dir / folder)), {}
+    files, absent, origins = how.files(name), {}, []
+    for listed, names in files:
+        selected = listed.select(names)
+        origins.append(Origin(listed.repository.hub_id, listed.commit, len(names), sum(f.size for f in selected)))
+        if how.is_here(name):
+            continue
+        missing = {(listed.repository, f.name): f.size for f in selected if not is_downloaded(listed, [f.name])}
+        if missing and listed.gated and not may_read(listed.repository):
+            page = listed.repository.page
+            why, then = "Its owner asks for an agreement first.", f"agree on {page}, then: hf auth login"
+            return StockItem(kind, name, MISSING, tuple(origins), why=why, next=then), {}
+        absent |= missing
+    return StockItem(kind, name, HERE if how.is_here(name) else TO_FETCH, tuple(origins)), absent
+
+
+def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
+    why = error.why if isinstance(error, NotFetchedError) else f"{error.what} {error.why}"
+    return replace(item, state=MISSING, why=why, next=error.next_step.partition(", or ")[0])
+
+
+def _update(kind: str, name: str) -> None:
+    changed = [
+        listed
+        for listed, _ in KINDS[kind].files(name)
+        if listing(listed.repository, update=True).commit != listed.commit
+    ]
+    if changed and (folder := KINDS[kind].folder(name)):
+        forget_layout(folder)
+
+
+def _require_space(num_bytes: int) -> None:
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HOME)
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free - SPARE_BYTES
+    if num_bytes > free:
+        raise StoreError(
+            f"{num_bytes / 1e9:,.1f} GB are to be fetched and unpacked, and {max(0, free) / 1e9:,.1f} GB are free.",
+            why=f"They go to {cache}.",
+            next_step="free space, or set HF_HOME to a folder on a larger disk, and run the same command again",
+        )
+
+
+def _next_command(stock: Stock, run_dir: RunDir) -> str:
+    """Return what to type next: this command while something lacks, then what uses it."""
+    if not stock.is_complete:
+        return f"atrl-bench fetch {stock.name} {run_dir.options}"
+    if stock.name == ALL or stock.name in list_tables():
+        return f"atrl-bench run-table {stock.name} {run_dir.options}"
+    if stock.name in TRAINING_SETS:
+        return f"atrl-bench train grpo --set data={stock.name} {run_dir.options}"
+    is_model = any(item.kind == "model" for item in stock.items)
+    model, tasks = (stock.name, "geoqa_test") if is_model else (run_dir.profile.model, stock.name)
+    return f"atrl-bench evaluate {model} --tasks {tasks} {run_dir.options}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# What is needed ---------------------------------------------------------------------------------------------------
+
+
+def _needs(name: str, run_dir: RunDir) -> Iterator[tuple[str, str]]:
+    """Yield what `name` needs as kind and name; data that is generated is not needed, nor is a model in a folder."""
+    tasks = [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())]
+    is_generated = run_dir.profile.generated_data
+    if name == ALL or name in list_tables():
+        for table in list_tables() if name == ALL else [name]:
+            yield from _needs_of_table(load_table(table), run_dir)
+    elif name in tasks:
+        yield from (() if is_generated else (("benchmark", task.name) for task in expand([name])))
+    elif name in TRAINING_SETS:
+        yield from () if is_generated else [("training set", name)]
+    elif _is_on_hub(name):
+        yield "model", name
+    else:
+        raise UnknownNameError("table, task or training set", name, [*list_tables(), *tasks, *TRAINING_SETS, ALL])
+
+
+def _needs_of_table(table: TableDefinition, run_dir: RunDir) -> Iterator[tuple[str, str]]:
+    rows = [row for row in table.rows if not (row.served or row.not_measured)]
+    models = [run_dir.with_model(table.model_of(row)).profile.model for row in rows]
+    yield from (("model", model) for model in models if _is_on_hub(model))
+    if run_dir.profile.generated_data:
+        return
+    recipes = [load_recipe(row.recipe, **table.recipe_fields(row)) for row in rows if row.recipe]
+    stages = [stage for recipe in recipes for stage in _stages(recipe)]
+    yield from (("training set", stage.data) for stage in stages if stage.data in TRAINING_SETS)
+    yield from (("benchmark", evaluation.task) for evaluation in evaluations_of(*table.columns))
+
+
+def _stages(recipe: Recipe) -> list[Recipe]:
+    return [recipe] if recipe.start_from is None else [*_stages(first_stage(recipe)), recipe]
+
+
+def _is_on_hub(model: str) -> bool:
+    return model.count("/") == 1 and not model.startswith((".", "/")) and not Path(model).exists()
+
+
+def _model_files(name: str) -> list[tuple[Listing, list[str]]]:
+    ref = model_ref(name)
+    return [(ref.listing, ref.files)] if ref.listing else []
+
+
+def _files_of(parts: Iterable[Part]) -> list[tuple[Listing, list[str]]]:
+    return [(listing(part.repository), part.names()) for part in parts]
+
+
+KINDS = {
+    "model": _Kind(
+        "Models",
+        folder=lambda name: "",
+        files=_model_files,
+        is_here=lambda name: all(is_downloaded(*files) for files in _model_files(name)),
+        fetch=lambda name: find_model(name, download=True),
+    ),
+    "training set": _Kind(
+        "Training sets",
+        folder=folder_of,
+        files=lambda name: _files_of(training_sets.parts(name)),
+        is_here=lambda name: training_sets.is_here(name, None),
+        fetch=training_sets.fetch,
+    ),
+    "benchmark": _Kind(
+        "Benchmarks",
+        folder=lambda name: find_task(name).folder,
+        files=lambda name: _files_of(benchmarks.parts(find_task(name))),
+        is_here=lambda name: benchmarks.is_here(find_task(name), None),
+        fetch=lambda name: made.fetch(find_task(name)),
+    ),
+}
