@@ -11,7 +11,7 @@ import pytest
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import num_rollouts, trl_arguments
-from atrl_bench.training.cost_estimate import model_shape
+from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
 from atrl_bench.training.run import resolved_arguments
 
