@@ -315,8 +315,6 @@ def _recomputes(sizes: TrainingSizes) -> bool:
     return sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
 
 
-
-
 # Answering benchmarks ------------------------------------------------------------------------------------------------
 
 

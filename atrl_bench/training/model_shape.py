@@ -40,7 +40,9 @@ def model_shape(model: str) -> ModelShape | None:
     count = sum(_num_parameters(path) for path in folder.glob("*.safetensors"))
     heads = text.get("num_key_value_heads") or text["num_attention_heads"]
     head_size = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    return ModelShape(count, text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"], heads * head_size)
+    return ModelShape(
+        count, text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"], heads * head_size
+    )
 
 
 def _num_parameters(path: Path) -> int:

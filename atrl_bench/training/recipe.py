@@ -269,7 +269,9 @@ class SupervisedRecipe(Recipe):
 
     def sizes(self, profile: Profile) -> TrainingSizes:
         """Return the profile's sizes for supervised training, with this recipe's overrides; a rollout is a batch."""
-        return TrainingSizes.model_validate({**profile.training.model_dump(), **profile.supervised, **self.overrides_under(profile)})
+        return TrainingSizes.model_validate(
+            {**profile.training.model_dump(), **profile.supervised, **self.overrides_under(profile)}
+        )
 
 
 KINDS: dict[str, type[Recipe]] = {

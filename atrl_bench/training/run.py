@@ -24,6 +24,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
+from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -87,6 +88,7 @@ def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = A
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
         **METHODS[recipe.method].describe(recipe, profile, rates),
+        **describe_differences(recipe, profile),
     }
 
 

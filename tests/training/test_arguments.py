@@ -23,6 +23,8 @@ SIZE_FIELDS = {
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "learning_rate",
+    "lr_scheduler_type",
+    "top_p",
     "warmup_steps",
     "adam_beta2",
     "max_grad_norm",
