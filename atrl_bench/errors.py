@@ -4,6 +4,7 @@ AtrlBenchError            base: says what happened, why, and the next command to
 ├── UnknownNameError      a name that does not exist (table, recipe, task, row, column, rule): pick a near one
 ├── InvalidFileError      a YAML or data file with a wrong field or type: edit that file
 ├── MissingDataError      a dataset, checkpoint or model that is not on this machine: fetch or make it
+├── MachineTooSmallError  a training that does not fit devices, memory or disk: take more, or train less
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
 """
@@ -44,6 +45,10 @@ class InvalidFileError(AtrlBenchError):
 
 class MissingDataError(AtrlBenchError):
     """Something that has to be on this machine and is not."""
+
+
+class MachineTooSmallError(AtrlBenchError):
+    """A training that this machine does not hold; the message says what would fit."""
 
 
 class StoreError(AtrlBenchError):

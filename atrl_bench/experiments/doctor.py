@@ -35,8 +35,8 @@ from atrl_bench.profiles import Profile
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results import schema
 from atrl_bench.sandbox.isolation import available_backend
-from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.data import describe
+from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 

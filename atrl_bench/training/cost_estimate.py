@@ -15,7 +15,6 @@ reads all weights, and where they are sharded gathers them from the other device
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""How a run's settings differ from those of its method's authors: `recipes/official.yaml` against the resolved recipe."""
+"""How a run's settings differ from those of its method's authors, which are in `recipes/official.yaml`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def differences(recipe: Recipe, profile: Profile) -> list[Difference]:
 
 
 def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:
-    """Return every setting of a run under one name: a size, or a field of the recipe, `vppo.kept_fraction` among them."""
+    """Return every setting of a run by its name: sizes, and fields of the recipe such as `vppo.kept_fraction`."""
     sizes = recipe.sizes(profile)
     settings = {**sizes.model_dump(), **dict(_flat(recipe.model_dump(exclude={"overrides"})))}
     settings["num_rollouts"] = num_rollouts(recipe, profile)
