@@ -138,8 +138,3 @@ def load_profile(name: str) -> Profile:
     if not path.is_file():
         raise UnknownNameError("profile", name, list_profiles())
     return read_settings(path, Profile)
-
-
-def default_profile() -> str:
-    """Return `paper` on a machine with an NVIDIA driver, `mini` elsewhere; asks the file system, not torch."""
-    return "paper" if Path("/dev/nvidiactl").exists() else "mini"

@@ -16,6 +16,7 @@ from atrl_bench.training.cost_estimate import GB, MARGIN, TrainingNeeds, trainin
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.recipe import Recipe
 
+DEVICES = Path("/dev")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -121,6 +122,11 @@ def hub_cache() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
     home = Path(os.environ.get("HF_HOME", cache / "huggingface"))
     return Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+
+
+def count_gpus() -> int:
+    """Return how many GPUs of NVIDIA's driver there are, by its device files: at once, and without their sizes."""
+    return sum(path.name.removeprefix("nvidia").isdigit() for path in DEVICES.glob("nvidia*"))
 
 
 def visible_gpus_gb() -> tuple[float, ...]:
