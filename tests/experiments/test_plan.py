@@ -91,9 +91,8 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     # MathVerse: 3,940 rows, eight answers each.
     assert {cell.samples for cell in cost.cells if cell.column == "mathverse_testmini"} == {31_520}
     text = text_of(cost)
-    head, grpo, dapo = (
-        line.split() for line in text.splitlines() if line.startswith(("Trainings", "grpo  ", "dapo  "))
-    )
+    lines = [line.split() for line in text.splitlines()]
+    head, grpo, dapo = (next(line for line in lines if line[:1] == [name]) for name in ("Trainings", "grpo", "dapo"))
     assert head == ["Trainings", "seed", "GPUs", "GPU-hours", "hours", "disk", "GB"]
     needs = cost.jobs[1].needs
     assert grpo[2:5] == ["8", "x", "55"]
