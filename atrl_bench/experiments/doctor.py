@@ -35,7 +35,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results import schema
 from atrl_bench.sandbox.isolation import available_backend
-from atrl_bench.training.cost_estimate import model_shape
+from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 from atrl_bench.training.sets import describe, folder_of

@@ -60,14 +60,17 @@ class Job:
     @property
     def run_key(self) -> str | None:
         """The key of the training run, None for a row that trains nothing."""
-        if self.run_spec is None:
-            return None
-        return spec_key(self.run_spec) if self.missing is None else f"unknown-{spec_key(self.run_spec)}"
+        return None if self.run_spec is None else planned_key(self.run_spec, self.missing)
 
     @property
     def name(self) -> str:
         """How progress lines and errors call this job."""
         return self.row.id if self.recipe is None else f"{self.row.id} seed {self.seed}"
+
+
+def planned_key(spec: dict[str, Any], missing: NotFetchedError | None) -> str:
+    """Return the key of a training; while something is missing for that, a stand-in that tells trainings apart."""
+    return spec_key(spec) if missing is None else f"unknown-{spec_key(spec)}"
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def plan_definition(
         for row in definition.rows:
             if row.id in recipes:
                 own = run_dir.with_model(definition.model_of(row))
-                spec, missing = _training_spec(recipes[row.id], own, seed)
+                spec, missing = planned_spec(recipes[row.id], own, seed)
                 jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model, missing))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
@@ -198,7 +201,7 @@ def obstacle(task: str) -> str | None:
     return None
 
 
-def _training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], NotFetchedError | None]:
+def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], NotFetchedError | None]:
     """Return what names a training, and what is missing for that: then it only tells trainings apart."""
     try:
         return training_spec(recipe, run_dir, seed), None
