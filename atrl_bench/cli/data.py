@@ -36,6 +36,7 @@ def fetch(
     if not options.dry_run and listed.is_fetchable:
         if not options.as_json:
             show(listed, as_json=False)
+            typer.echo("")
         listed = stock.fetch(listed, run_dir, announce)
     show(listed, options.as_json)
     if not options.dry_run and not listed.is_complete:
