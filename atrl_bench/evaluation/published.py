@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from atrl_bench.resources import folder
 
 
-class _Settings(BaseModel):
+class _Publication(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Ingredient(_Settings):
+class Ingredient(_Publication):
     """A file that a dataset is made from: at an address, or in a repository, perhaps in an archive there."""
 
     url: str | None = None
@@ -28,7 +28,7 @@ class Ingredient(_Settings):
     folder: str | None = None  # inside the archive
 
 
-class Made(_Settings):
+class Made(_Publication):
     """A dataset that has no home of its own: which function of its task's file writes it, and from what."""
 
     function: str  # takes the ingredients in this order, and then where to write
@@ -36,7 +36,7 @@ class Made(_Settings):
     writes: str
 
 
-class Published(_Settings):
+class Published(_Publication):
     """Where a benchmark's tables, images and videos are, as far as its task file does not say it."""
 
     tables: tuple[str, ...] = ()  # the files of the split, where their names do not follow from it

@@ -15,7 +15,7 @@ from atrl_bench.evaluation.published import published
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.hub.layout import is_whole, path_inside, split_files
 from atrl_bench.hub.repository import Repository, listing
-from atrl_bench.hub.source import Folder, OnHub, Part, Source, is_laid_out, laid_out_folder
+from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder
 
 ARCHIVES = ("*.zip", "*.tar", "*.tar.*", "*.tgz")
 
@@ -94,26 +94,28 @@ def media_files(task: Task, data_dir: Path | None) -> list[Path]:
     return present
 
 
-def parts(task: Task) -> tuple[Part, ...]:
+def parts(task: Task) -> tuple[DatasetPart, ...]:
     """Return which files of which repositories the benchmark needs: what `fetch` brings."""
     where = published(task.folder)
     if where.made is not None:
         return tuple(
-            Part(item.hub_id, files=(item.file,) if item.file else (), archives=(item.archive,) if item.archive else ())
+            DatasetPart(
+                item.hub_id, files=(item.file,) if item.file else (), archives=(item.archive,) if item.archive else ()
+            )
             for item in where.made.sources
             if item.hub_id
         )
     assert task.hub_id is not None
     tables = tuple(_tables(task, _source(task, None)))
-    return (Part(task.hub_id, tables=tables, revision=task.revision), *_media(task))
+    return (DatasetPart(task.hub_id, tables=tables, revision=task.revision), *_media(task))
 
 
-def _media(task: Task) -> tuple[Part, ...]:
+def _media(task: Task) -> tuple[DatasetPart, ...]:
     where = published(task.folder)
     if not (where.files or where.archives):
         return ()
     hub_id, revision = (where.media, None) if where.media else (str(task.hub_id), task.revision)
-    return (Part(hub_id, files=where.files, archives=where.archives, revision=revision),)
+    return (DatasetPart(hub_id, files=where.files, archives=where.archives, revision=revision),)
 
 
 def _repository(task: Task) -> Repository:

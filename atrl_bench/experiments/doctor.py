@@ -337,7 +337,7 @@ def _model(profile: Profile) -> Iterator[Check]:
     try:
         yield Check("", "ok", f"{profile.model} in {find_model(profile.model).folder}")
     except MissingDataError as error:
-        found, fix = f"{profile.model} is not here", f"hf download {profile.model}"
+        found, fix = f"{profile.model} is not here", f"atrl-bench fetch {profile.model}"
         if profile.model.count("/") == 1 and not _is_offline():
             yield Check("", "note", f"{found}; it is fetched when it is needed", fix)
         else:

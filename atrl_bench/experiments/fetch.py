@@ -21,7 +21,7 @@ from atrl_bench.experiments.plan import evaluations_of, first_stage
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.hub.archives import SPARE_BYTES, archives_in
 from atrl_bench.hub.repository import Listing, Repository, is_downloaded, listing, may_read
-from atrl_bench.hub.source import Part, forget_layout
+from atrl_bench.hub.source import DatasetPart, forget_layout
 from atrl_bench.models.local import find_model, model_ref
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.training import source as training_sets
@@ -129,7 +129,8 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
     `update` moves the pins of its repositories to the hub's latest commits.
     """
-    items, absent = [], {}
+    items: list[StockItem] = []
+    absent: dict[tuple[Repository, str], int] = {}
     for kind, needed in dict.fromkeys(_needs(name, run_dir)):
         try:
             if update:
@@ -173,11 +174,18 @@ def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[
     how = KINDS[kind]
     if (folder := how.folder(name)) and (data_dir := run_dir.data_dir(folder)) is not None:
         return StockItem(kind, name, HERE, folder=str(data_dir / folder)), {}
-    files, absent, origins = how.files(name), {}, []
+    is_here, origins = how.is_here(name), []
+    absent: dict[tuple[Repository, str], int] = {}
+    try:
+        files = how.files(name)
+    except NotFetchedError:  # what was made here may outlive what is known of its sources
+        if not is_here:
+            raise
+        return StockItem(kind, name, HERE), {}
     for listed, names in files:
         selected = listed.select(names)
         origins.append(Origin(listed.repository.hub_id, listed.commit, len(names), sum(f.size for f in selected)))
-        if how.is_here(name):
+        if is_here:
             continue
         missing = {(listed.repository, f.name): f.size for f in selected if not is_downloaded(listed, [f.name])}
         if missing and listed.gated and not may_read(listed.repository):
@@ -185,7 +193,7 @@ def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[
             why, then = "Its owner asks for an agreement first.", f"agree on {page}, then: hf auth login"
             return StockItem(kind, name, MISSING, tuple(origins), why=why, next=then), {}
         absent |= missing
-    return StockItem(kind, name, HERE if how.is_here(name) else TO_FETCH, tuple(origins)), absent
+    return StockItem(kind, name, HERE if is_here else TO_FETCH, tuple(origins)), absent
 
 
 def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
@@ -279,7 +287,7 @@ def _model_files(name: str) -> list[tuple[Listing, list[str]]]:
     return [(ref.listing, ref.files)] if ref.listing else []
 
 
-def _files_of(parts: Iterable[Part]) -> list[tuple[Listing, list[str]]]:
+def _files_of(parts: Iterable[DatasetPart]) -> list[tuple[Listing, list[str]]]:
     return [(listing(part.repository), part.names()) for part in parts]
 
 

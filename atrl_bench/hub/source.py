@@ -80,7 +80,7 @@ Source = Folder | OnHub
 
 
 @dataclass(frozen=True)
-class Part:
+class DatasetPart:
     """Files of one repository that a dataset needs, by patterns of their paths."""
 
     hub_id: str
@@ -121,7 +121,7 @@ def laid_out_folder(folder: str) -> Path:
     return Path(constants.HF_HOME) / "atrl_bench" / folder
 
 
-def lay_out(folder: str, parts: Sequence[Part]) -> Path:
+def lay_out(folder: str, parts: Sequence[DatasetPart]) -> Path:
     """Return the folder of a dataset with the files of all its parts in it, fetched and unpacked where they are not."""
     root = laid_out_folder(folder)
     root.mkdir(parents=True, exist_ok=True)

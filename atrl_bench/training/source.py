@@ -16,7 +16,7 @@ from atrl_bench.digests import sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.hub.layout import is_whole, own_file, split_files
 from atrl_bench.hub.repository import Repository, listing
-from atrl_bench.hub.source import Folder, OnHub, Part, Source, is_laid_out, laid_out_folder, lay_out
+from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder, lay_out
 from atrl_bench.training.problem import media_names
 from atrl_bench.training.rewards.steps import key_step_file
 from atrl_bench.training.sets import describe, folder_of
@@ -116,12 +116,16 @@ def stream_batches(name: str, data_dir: Path | None) -> Iterator[pyarrow.RecordB
             yield from file.iter_batches(STREAM_ROWS, row_groups=[group])
 
 
-def parts(name: str) -> tuple[Part, ...]:
+def parts(name: str) -> tuple[DatasetPart, ...]:
     """Return which files of which repository the set needs."""
     described = describe(name)
     source = OnHub(listing(_repository(name)))
     tables = tuple(_table_names(source, described.tables))
-    return (Part(described.hub_id, tables=tables, archives=described.archives, unpack_beside=described.unpack_beside),)
+    return (
+        DatasetPart(
+            described.hub_id, tables=tables, archives=described.archives, unpack_beside=described.unpack_beside
+        ),
+    )
 
 
 def fetch(name: str) -> Path:

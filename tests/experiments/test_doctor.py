@@ -101,7 +101,7 @@ def test_a_model_that_has_to_be_fetched_is_a_note_online_and_missing_offline(mon
     absent = PAPER.model_copy(update={"model": "nobody/nothing-of-this-name"})
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     (check,) = module._model(absent)
-    assert (check.state, check.fix) == ("note", "hf download nobody/nothing-of-this-name")
+    assert (check.state, check.fix) == ("note", "atrl-bench fetch nobody/nothing-of-this-name")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (check,) = module._model(absent)
     assert check.state == "missing"
