@@ -374,17 +374,17 @@ def test_rows_without_any_video_say_which_archives_to_unpack(mini_world, tmp_pat
         path.unlink()
     with pytest.raises(MissingDataError, match="None of the 12 files") as caught:
         data_digest(info, data)
-    assert "mmvu_val.py" in caught.value.next_step
+    assert "videos/*/*.mp4 of the hub's dataset yale-nlp/MMVU" in caught.value.why
+    assert "atrl-bench fetch mmvu_val" in caught.value.next_step
     assert is_here(info, mini_world)
     assert not is_here(info, data)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_hub_s_archives_are_not_unpacked_unasked(name) -> None:
-    for look in (media_folder, data_digest):
-        with pytest.raises(MissingDataError, match="archives") as caught:
-            look(find_task(name), None)
-        assert "--data-dir" in caught.value.next_step
+def test_videos_that_were_not_fetched_are_named_with_the_command_that_brings_them(name) -> None:
+    with pytest.raises(MissingDataError, match="are not here yet") as caught:
+        media_folder(find_task(name), None)
+    assert f"atrl-bench fetch {name}" in caught.value.next_step
     assert not is_here(find_task(name), None)
 
 

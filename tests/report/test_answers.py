@@ -183,13 +183,13 @@ def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
 def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
     data = write_world(tmp_path / "data", load_profile("smoke"), ("geoqa",))
     spec = {"task": "geoqa_test", "task_version": "1", "data_digest": "d", "limit": None}
-    shown = pictures_of(spec, ["0", "1", "no such problem"], tmp_path / "media", data)
+    shown = pictures_of(spec, ["0", "1", "no such problem"], tmp_path / "media", lambda folder: data)
     assert set(shown) == {"0", "1"}
     files = [tmp_path / "media" / name for names in shown.values() for name in names]
     assert all(path.stat().st_size < 60_000 for path in files)
     times = [path.stat().st_mtime_ns for path in files]
     # The list alone is enough afterwards: a report is rendered where the data is not.
-    assert pictures_of(spec, ["0", "1"], tmp_path / "media", None) == shown
+    assert pictures_of(spec, ["0", "1"], tmp_path / "media", lambda folder: None) == shown
     assert times == [path.stat().st_mtime_ns for path in files]
 
 

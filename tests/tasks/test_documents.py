@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 
 import datasets
@@ -229,4 +228,3 @@ def test_infovqa_reads_its_own_subset_of_the_dataset_it_shares_with_docvqa(mini_
     (folder / "DocVQA" / source.name).write_bytes(b"not of this benchmark")
     (folder / "InfographicVQA" / source.name).write_bytes(source.read_bytes())
     assert len(load_rows(info, tmp_path)) == pq.read_metadata(source).num_rows
-    assert dataclasses.replace(info, hub_config="DocVQA").data_folder(tmp_path) == folder / "DocVQA"

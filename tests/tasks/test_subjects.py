@@ -14,7 +14,6 @@ from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import interleaved, numbered_images, open_gold, read_list
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites
 from atrl_bench.grading.grade import grade
-from atrl_bench.models import hub
 from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.records import Gold
 
@@ -268,16 +267,6 @@ def test_what_emma_core_was_taken_to_mean_is_there_to_print() -> None:
     assert "whole test split" in find_task("emma_test").note
     assert find_task("emma_mini").note == ""
     assert (find_task("emma_test").num_rows, find_task("emma_mini").num_rows) == (2788, 400)
-
-
-def test_emma_s_rows_are_found_as_one_subset_or_as_four() -> None:
-    shard = "test-00000-of-00001.parquet"
-    four = [f"{subject}/{shard}" for subject in ("Chemistry", "Coding", "Math", "Physics")]
-    assert hub.split_files(four, "test", "All") == four
-    assert hub.split_files([f"All/{shard}", *four], "test", "All") == [f"All/{shard}"]
-    assert hub.is_whole(four)
-    assert not hub.is_whole([*four, "More/test-00001-of-00002.parquet"])
-    assert hub.split_files(four, "test", "History") == []  # a subset that is not there is not all the others
 
 
 # Twins ------------------------------------------------------------------------------------------------------------

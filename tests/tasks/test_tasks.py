@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation import tasks
 from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import choice_gold, open_image, repair_latex
 from atrl_bench.evaluation.source import data_digest
@@ -50,6 +51,15 @@ def assert_grades_its_own_gold(problems) -> None:
 def problems_of(name: str, data_dir: Path) -> list:
     info = find_task(name)
     return [to_problem(info, row) for row in load_rows(info, data_dir)]
+
+
+def test_a_task_file_pins_a_revision_under_dataset_kwargs() -> None:
+    path = tasks.find_task("infovqa_val").yaml_path
+    config = tasks._read(path)
+    assert tasks._task(path, config).revision is None
+    pinned = tasks._task(path, {**config, "dataset_kwargs": {"revision": "v1"}})
+    assert pinned.revision == "v1"
+    assert pinned.version != tasks.find_task("infovqa_val").version
 
 
 def test_every_benchmark_of_the_paper_is_there() -> None:

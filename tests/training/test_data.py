@@ -121,8 +121,10 @@ def test_the_length_of_a_prompt_is_counted_as_the_processor_makes_it(tmp_path, m
 
 
 def test_a_missing_folder_column_or_set_says_so(tmp_path):
-    with pytest.raises(MissingDataError, match=r"train\*\.parquet"):
+    with pytest.raises(MissingDataError, match="no table of training set geometry3k") as caught:
         load_training_data("geometry3k", tmp_path)
+    assert "train*.parquet" in caught.value.why
+    assert "hf download hiyouga/geometry3k" in caught.value.next_step
     with pytest.raises(MissingDataError, match="no column images or image"):
         load_training_data("geometry3k", write(tmp_path, "geometry3k", [{"problem": "?", "answer": "1"}]))
     with pytest.raises(UnknownNameError, match="Did you mean geometry3k"):
@@ -137,7 +139,6 @@ def test_the_digest_of_the_data_follows_its_bytes(tmp_path):
         write(folder, "geometry3k", [{**row, "answer": answer}])
     digests = [data_digest("geometry3k", folder) for folder in folders]
     assert digests[0] == digests[1] != digests[2]
-    assert data_digest("geometry3k", None) == "hub:hiyouga/geometry3k"
 
 
 # Rows about videos ------------------------------------------------------------------------------------------------
@@ -237,9 +238,11 @@ def test_the_digest_follows_the_videos(tmp_path):
     assert data_digest("video_r1_cot", tmp_path) != before
 
 
-def test_video_r1_is_asked_for_in_a_folder(tmp_path):
-    with pytest.raises(MissingDataError, match="only be read from a folder") as caught:
+def test_video_r1_is_fetched_first_or_given_as_a_folder(tmp_path):
+    with pytest.raises(MissingDataError, match="is not here yet") as caught:
         load_training_data("video_r1", None)
-    assert "hf download Video-R1/Video-R1-data" in caught.value.next_step
-    with pytest.raises(MissingDataError, match="Video-R1-260k"):
+    assert "atrl-bench fetch video_r1" in caught.value.next_step
+    with pytest.raises(MissingDataError, match="no table") as caught:
         load_training_data("video_r1", tmp_path)
+    assert "Video-R1-260k" in caught.value.why
+    assert "unpack its archives" in caught.value.next_step
