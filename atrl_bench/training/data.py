@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.models.templates import TEMPLATES, choose_template, render, with_choices
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
+from atrl_bench.training.media_marks import content_with_media, num_marks, without_opening_marks
 from atrl_bench.training.rewards.steps import (
     OFFICIAL,
     KeyStep,
@@ -87,7 +88,7 @@ class TrainingProblem:
     """One row: what is asked, what is shown, what is right."""
 
     problem_id: str
-    question: str
+    question: str  # with `<image>` and `<video>` where some stand within it
     answer: str
     images: tuple[bytes | Path, ...]
     transcription: str | None = None
@@ -100,6 +101,11 @@ class TrainingProblem:
     chosen: str | None = None  # the better response and the worse one, in a file of pairs
     rejected: str | None = None
 
+    @property
+    def num_media(self) -> dict[str, int]:
+        """How many images and how many videos it shows."""
+        return {"image": len(self.images), "video": len(self.videos)}
+
     def decoded(self) -> list[Image]:
         """Return the images as RGB pictures."""
         return [_decode(image) for image in self.images]
@@ -109,14 +115,13 @@ class TrainingProblem:
         return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
 
     def content(self, template: int) -> list[dict[str, Any]]:
-        """Return the user's turn: places for images and videos, then the question in this template.
+        """Return the user's turn: the question in this template, images and videos where it marks them or before it.
 
         The prompt of a pair is as it stands: its responses were given to that.
         """
         text = render(self.question, template, "video" if self.videos else "image")
         text = text if self.rejected is None else self.question
-        media = [{"type": "image"} for _ in self.images] + [{"type": "video"} for _ in self.videos]
-        return [*media, {"type": "text", "text": text}]
+        return content_with_media(text, self.num_media)
 
 
 @dataclass(frozen=True)
@@ -372,8 +377,7 @@ def _check_columns(name: str, described: TrainingSet, column_names: Sequence[str
 
 def _problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
-    # Some sets mark the place of an image in the text; the chat template has its own marks.
-    question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
+    question = without_opening_marks(str(question or ""))
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
     images, videos = _media(described, row, root)
     solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))
@@ -411,6 +415,8 @@ def _checked(problem: TrainingProblem) -> tuple[TrainingProblem, str]:
     if not problem.images and not problem.videos:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.
         return problem, "no image"
+    if any(num_marks(problem.question, kind) > count for kind, count in problem.num_media.items()):
+        return problem, "more marks than images"
     if not problem.answer:
         return problem, "no answer"
     files = [medium for medium in (*problem.images, *problem.videos) if isinstance(medium, Path)]

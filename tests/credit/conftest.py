@@ -84,6 +84,18 @@ def _qwen3_vl() -> Any:
     return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=vision, **_qwen_special()))
 
 
+def _qwen3_5() -> Any:
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    vision = {"depth": 2, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
+    vision |= {"patch_size": 14, "num_position_embeddings": 16}
+    # Linear attention and full attention in turn; in the real model every fourth layer is full.
+    layers = {"num_hidden_layers": 6, "layer_types": ["linear_attention", "full_attention"] * 3}
+    linear = {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2}
+    text = _text(**layers, **linear, linear_num_value_heads=4, rope_parameters=_mrope(), head_dim=8)
+    return Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=vision, **_qwen_special()))
+
+
 def _llava() -> Any:
     from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
@@ -118,6 +130,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "qwen2_vl": _qwen2_vl,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_vl": _qwen3_vl,
+    "qwen3_5": _qwen3_5,
     "llava": _llava,
     "gemma3": _gemma3,
 }
