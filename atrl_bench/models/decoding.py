@@ -25,6 +25,8 @@ import torch
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.prompt import Sampling
 
+MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -67,8 +69,7 @@ def without_media_tokens(model: Any) -> Iterator[None]:
 
     One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
     """
-    names = ("image_token_id", "video_token_id")
-    token_ids = [value for name in names if (value := getattr(model.config, name, None)) is not None]
+    token_ids = [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
 
     def forbid(_module: Any, _arguments: Any, output: Any) -> None:
         output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
