@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from atrl_bench.mini.model import CHAT_TEMPLATE, MAX_PIXELS, MIN_PIXELS, SPECIAL_TOKENS, build_tokenizer
+from atrl_bench.training.multimodal import read_prompt, token_types, with_media
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
+from atrl_bench.training.run import build_trainer, load_inputs, train
 
 pytestmark = pytest.mark.slow
 
@@ -74,3 +75,26 @@ def test_grpo_with_token_credit_trains_the_family(folder, schedule, data_dir, pr
     assert all(line["grad_norm"] > 0 and line["skipped_updates"] == 0 for line in lines)
     assert 0 < lines[0]["credit/mean_connectivity"] < 1
     assert lines[0]["credit/num_empty_visual"] == 0
+
+
+def test_a_response_is_scored_as_by_a_plain_forward_pass_over_it_alone(
+    folder, data_dir, profile, tmp_path, coin_grader
+):
+    recipe, rows = load_recipe("grpo", data="geometry3k"), (0, 1, 2, 3)
+    with build_trainer(load_inputs(tmp_path, recipe, profile, str(folder), data_dir, 0)) as trainer:
+        trainer.model.train()
+        trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+        batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+    config = trainer.model.config
+    for place, row in enumerate(row for row in rows for _ in range(4)):
+        example = trainer.data.example(row, 0)
+        messages = with_media(example["prompt"], example["images"], example["videos"])
+        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+        mask = batch["completion_mask"][place].bool()
+        ids = batch["completion_ids"][place][mask]
+        ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
+        types_1S = token_types(ids_1S, config.image_token_id, config.video_token_id)
+        with torch.no_grad():
+            logits_SV = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0]
+        expected = logits_SV[len(prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[:, None])[:, 0]
+        torch.testing.assert_close(batch["old_per_token_logps"][place][mask], expected, atol=2e-5, rtol=0)
