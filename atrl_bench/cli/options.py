@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -48,6 +48,9 @@ class Options:
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
     ] = None
+    report_to: Annotated[
+        str | None, typer.Option("--report-to", help="also show metrics in: trackio, wandb, tensorboard, or several")
+    ] = None
     allow_code: AllowCode = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")] = False
@@ -65,9 +68,12 @@ class Options:
     def run_dir(self, *, model: str | None = None, quiet: bool = False) -> RunDir:
         """Return the run folder; `model` replaces the profile's base model."""
         from atrl_bench.experiments.run_dir import RunDir
+        from atrl_bench.training.trackers import check_trackers
 
+        report_to = check_trackers(names_of(self.report_to) or [])
         profile = self.load_profile(quiet=quiet)
-        return RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+        profile = profile.model_copy(update={"model": model}) if model else profile
+        return replace(RunDir.at(self.out, profile, self.data_dir), report_to=report_to)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""

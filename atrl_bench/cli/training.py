@@ -11,7 +11,7 @@ from atrl_bench.cli.options import Options, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "as_json")
+@shared("profile", "seed", "out", "data_dir", "report_to", "dry_run", "as_json")
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -43,7 +43,7 @@ def train(
         show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json")
+@shared("profile", "seed", "out", "data_dir", "report_to", "as_json")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
