@@ -27,7 +27,7 @@ def run(base_folder, data_dir, profile, coin_grader, tmp_path):
             out=tmp_path / out,
             seed=0,
             on_progress=on_progress,
-            trackers=Trackers(trackers, "atrl-bench-test", tmp_path),
+            trackers=Trackers(trackers, tmp_path.name, tmp_path),
         )
 
     return start
@@ -37,19 +37,11 @@ def metrics_of(result):
     return [json.loads(line) for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture
-def trackio_rows(tmp_path, monkeypatch):
-    """A function that returns the runs of trackio's local store and the metrics of each."""
-    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
-    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
+def trackio_rows(project):
+    """Return the runs of a project in trackio's local store, and the metrics of each."""
+    from trackio.sqlite_storage import SQLiteStorage
 
-    def read():
-        from trackio.sqlite_storage import SQLiteStorage
-
-        names = SQLiteStorage.get_runs("atrl-bench-test")
-        return {name: SQLiteStorage.get_logs("atrl-bench-test", name) for name in names}
-
-    return read
+    return {name: SQLiteStorage.get_logs(project, name) for name in SQLiteStorage.get_runs(project)}
 
 
 def tensorboard_scalars(folder):
@@ -81,10 +73,10 @@ def test_tensorboard_shows_every_metric_of_every_step_of_a_run_that_was_killed_a
     assert sorted(scalars["loss"]) == [1, 2, 3, 4]
 
 
-def test_trackio_has_a_killed_and_resumed_run_as_one(run, pull_the_plug, trackio_rows):
+def test_trackio_has_a_killed_and_resumed_run_as_one(run, pull_the_plug, tmp_path):
     pull_the_plug(partial(run, ("trackio",)), 2)
     result = run(("trackio",))
-    [(name, rows)] = trackio_rows().items()
+    [(name, rows)] = trackio_rows(tmp_path.name).items()
     assert name == f"grpo+atrl-seed0-{result.checkpoint.name}"
     losses = {row["train/global_step"]: row["train/loss"] for row in rows if "train/loss" in row}
     assert losses == {line["step"]: line["loss"] for line in metrics_of(result)}
@@ -103,9 +95,7 @@ def test_wandb_gets_a_run_with_the_name_and_the_key_and_is_finished_after_it(run
     assert all(name.encode() in log.read_bytes() for name in (*OURS, f"grpo+atrl-seed0-{result.checkpoint.name}"))
 
 
-def test_reporting_changes_neither_the_key_nor_the_weights_and_keeps_the_standard_output_clean(
-    run, trackio_rows, capsys
-):
+def test_reporting_changes_neither_the_key_nor_the_weights_and_keeps_the_standard_output_clean(run, capsys):
     plain = run((), out="plain")
     capsys.readouterr()
     reported = run(("trackio", "tensorboard"))
