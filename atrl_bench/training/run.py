@@ -196,7 +196,7 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
 
 
 def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> None:
-    data, attention = trainer.data, {"implementation": attention_of(trainer.model)}
+    data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if trainer.credit is not None:
         attention["credit_layers"] = trainer.credit.capture.layer_indices
     content = {
