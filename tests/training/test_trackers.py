@@ -104,6 +104,7 @@ def test_wandb_gets_a_run_with_the_name_and_the_key_and_is_finished_after_it(run
     [folder] = (tmp_path / "wandb").glob("offline-run-*")
     assert folder.name.endswith(result.checkpoint.name)
     assert wandb.run is None
+    wandb.teardown()  # its service writes the log behind our back; this waits for it
     lines = wandb_history(folder)
     assert {line["train/global_step"]: line["train/loss"] for line in lines if "train/loss" in line} == {
         line["step"]: line["loss"] for line in metrics_of(result)
