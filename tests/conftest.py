@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
 
 pytest_plugins = ["table_fixtures"]
+# trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()
+os.environ.pop("TRACKIO_SPACE_ID", None)
 
 
 def pytest_collection_modifyitems(config, items):

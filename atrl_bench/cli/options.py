@@ -46,6 +46,9 @@ class Options:
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
     ] = None
+    report_to: Annotated[
+        str | None, typer.Option("--report-to", help="also show metrics in: trackio, wandb, tensorboard, or several")
+    ] = None
     allow_code: AllowCode = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run and what it costs, and stop")] = False
     yes: Annotated[bool, typer.Option("--yes", help="start without asking, whatever it costs")] = False
@@ -69,9 +72,12 @@ class Options:
         """Return the run folder; `model` replaces the profile's base model."""
         from atrl_bench.experiments.run_dir import RunDir
         from atrl_bench.hub.repository import keep_listings_in
+        from atrl_bench.training.trackers import check_trackers
 
+        report_to = check_trackers(names_of(self.report_to) or [])
         profile = self.load_profile(quiet=quiet, paper_hours=paper_hours)
-        run_dir = RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+        profile = profile.model_copy(update={"model": model}) if model else profile
+        run_dir = replace(RunDir.at(self.out, profile, self.data_dir), report_to=report_to)
         keep_listings_in(run_dir.listings)
         return run_dir
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
+@shared("profile", "seed", "out", "data_dir", "report_to", "dry_run", "yes", "as_json")
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -61,7 +61,7 @@ def train(
         show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
+@shared("profile", "seed", "out", "data_dir", "report_to", "dry_run", "yes", "as_json")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],

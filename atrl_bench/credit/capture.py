@@ -70,9 +70,9 @@ class RowCapture:
         self._implementation = implementation
 
     @property
-    def num_layers(self) -> int:
-        """The number of layers whose rows are averaged."""
-        return len(self._layers)
+    def layer_indices(self) -> list[int]:
+        """The numbers, from 0, of the decoder layers whose rows are averaged."""
+        return [layer.layer_idx for layer in self._layers]
 
     @contextmanager
     def record(self, num_response_tokens: int) -> Iterator[Recording]:
@@ -82,6 +82,9 @@ class RowCapture:
         `logits_to_keep`. Several passes (micro-batches) append in their order. Backward passes inside the block
         record nothing, so gradient checkpointing, which runs the forward again, counts once. Outside the block
         nothing is computed: generation and reference passes are as fast as without us.
+
+        Sequences packed into one row (flash attention without a mask) look at their own columns alone. The positions
+        are then those of the whole row, to be cut at the sequences by whoever packed them.
         """
         if _recording.get() is not None:
             raise ValueError("A recording is on already; recordings do not nest.")
@@ -104,7 +107,8 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
     """Returns a RowCapture for the last `num_layers` attention layers of the model's text decoder.
 
     Takes any transformers model whose attention goes through AttentionInterface, also inside PEFT or DDP. Only the
-    text decoder's implementation is renamed; the vision tower keeps its own. Installing twice is harmless.
+    text decoder's implementation is renamed; the vision tower keeps its own. Installing twice is harmless. Layers of
+    linear attention have no rows and do not count: the last four of Qwen3.5 are every fourth of its last sixteen.
     """
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
@@ -157,6 +161,8 @@ def _call_eager(module: nn.Module, *arguments: Any, **options: Any) -> tuple[Ten
 
 
 def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any]:
+    is_flash = "flash" in original
+
     def attention_with_rows(
         module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
     ) -> Any:
@@ -164,9 +170,9 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
         recording = _recording.get()
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
             started = _now(query)
-            _record(recording, module, query, key, attention_mask, options)
+            _record(recording, module, query, key, attention_mask, options, is_flash=is_flash)
             recording.seconds += _now(query) - started
-        if "flash" not in original:
+        if not is_flash:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
         module.config._attn_implementation = original
@@ -192,6 +198,8 @@ def _record(
     key_BGSD: Tensor,
     attention_mask: Tensor | None,
     options: dict[str, Any],
+    *,
+    is_flash: bool,
 ) -> None:
     # One row more in front: that of the query which predicted the first response token.
     num_rows, num_positions = recording.num_response_tokens + 1, query_BHSD.shape[2]
@@ -201,11 +209,17 @@ def _record(
         raise ValueError(
             f"{num_rows - 1} response tokens and one before them do not fit into {num_positions} positions."
         )
-    for unsupported in ("cu_seq_lens_q", "s_aux", "position_bias"):
+    # Other implementations ignore the lengths and would look across sequences.
+    for unsupported in ("s_aux", "position_bias") if is_flash else ("cu_seq_lens_q", "s_aux", "position_bias"):
         if options.get(unsupported) is not None:
             raise ValueError(
                 f"Cannot record attention that is packed or not a plain softmax: it came with {unsupported}."
             )
+    sequence_S = None
+    if is_flash and attention_mask is None:
+        sequence_S = packed_sequences(
+            len(query_BHSD), num_positions, options.get("cu_seq_lens_q"), options.get("position_ids")
+        )
     is_causal = options.get("is_causal")
     # Autocast would turn the float32 products back into bfloat16.
     with torch.no_grad(), torch.autocast(query_BHSD.device.type, enabled=False):
@@ -217,6 +231,9 @@ def _record(
             is_causal=module.is_causal if is_causal is None else is_causal,
             sliding_window=options.get("sliding_window"),
         )
+        if sequence_S is not None:
+            same_RS = sequence_S[-num_rows:, None] == sequence_S
+            mask_BHRS = same_RS[None, None] if mask_BHRS is None else mask_BHRS & same_RS
         scaling = options.get("scaling")
         rows_BRS = attention_rows(
             query_BHSD[:, :, -num_rows:],
@@ -226,6 +243,27 @@ def _record(
             softcap=options.get("softcap"),
         )
     recording._add(module, rows_BRS)
+
+
+def packed_sequences(
+    num_rows: int, num_positions: int, cu_seq_lens: Tensor | None, position_ids: Tensor | None
+) -> Tensor | None:
+    """Returns sequence_S, which of several sequences laid end to end each position belongs to; None where it is one.
+
+    Flash attention, without a mask, reads that from the lengths or, in a batch of one row, from positions that begin
+    again; this is its rule.
+    """
+    if cu_seq_lens is not None:
+        if num_rows > 1:
+            raise ValueError(f"Packed sequences should be one row; these are {num_rows} with cu_seq_lens_q.")
+        position_S = torch.arange(num_positions, device=cu_seq_lens.device)
+        return torch.searchsorted(cu_seq_lens[1:].long(), position_S, right=True)
+    if position_ids is None or num_rows > 1:
+        return None
+    position_S, first = position_ids[0], position_ids.min()
+    if torch.equal(position_S, first + torch.arange(num_positions, device=position_S.device)):
+        return None
+    return (position_S == first).cumsum(0)
 
 
 def rows_of_mask(

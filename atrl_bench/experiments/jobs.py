@@ -70,6 +70,7 @@ def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: R
             seed=seed,
             spec=spec,
             on_progress=lambda done, total: store.heartbeat("run", key, done, total),
+            trackers=run_dir.trackers,
         )
     except Exception as error:
         store.fail_run(key, f"{type(error).__name__}: {error}")

@@ -23,6 +23,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
+from atrl_bench.training.trackers import Trackers
 
 JUDGE_FILE = "judge.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
@@ -31,12 +32,16 @@ PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis"
 
 @dataclass(frozen=True)
 class RunDir:
-    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules."""
+    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules.
+
+    `report_to` names the trackers that its trainings report to.
+    """
 
     root: Path
     profile: Profile
     given_data: Path | None = None
     judge: JudgeConfig | None = None
+    report_to: tuple[str, ...] = ()
 
     @classmethod
     def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> RunDir:
@@ -77,6 +82,11 @@ class RunDir:
                 # Another process was faster, or the folder can only be read: then it is looked at without this credit.
                 with contextlib.suppress(OSError):
                     path.rename(path.with_name(f"{new_keys[key]}-{rest}"))
+
+    @property
+    def trackers(self) -> Trackers:
+        """Where its trainings report to: mini's numbers and the paper's are in different projects."""
+        return Trackers(self.report_to, f"atrl-bench-{self.profile.name}", self.root)
 
     @property
     def checkpoints(self) -> Path:
@@ -128,6 +138,8 @@ class RunDir:
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
         content["cpu"] = f"{os.cpu_count()} x {_processor()}"
         content |= {package: importlib.metadata.version(package) for package in PACKAGES}
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
+            content["flash-attn"] = importlib.metadata.version("flash-attn")
         write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
 
     def environment(self) -> dict[str, str]:

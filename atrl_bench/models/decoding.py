@@ -14,7 +14,8 @@ Shapes: P prompts, M answers (repeats of all prompts), R distinct rows, S positi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ import torch
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.prompt import Sampling
+
+MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,38 @@ def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndar
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big"))).random(count)
 
 
-@torch.inference_mode()
 def sample(
     model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
 ) -> list[SampledTokens]:
-    """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output)."""
+    """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
+
+    No answer has a token that stands for an image or a video.
+    """
+    with without_media_tokens(model), torch.inference_mode():
+        return _sample(model, inputs, draws, eos_ids, sampling)
+
+
+@contextmanager
+def without_media_tokens(model: Any) -> Iterator[None]:
+    """Make the model's placeholders for images and videos impossible inside the block, whoever generates with it.
+
+    One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
+    """
+    token_ids = [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
+
+    def forbid(_module: Any, _arguments: Any, output: Any) -> None:
+        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
+
+    handle = model.register_forward_hook(forbid)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _sample(
+    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+) -> list[SampledTokens]:
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
     # here.
@@ -85,7 +115,7 @@ def sample(
         pairs, row_M[open_M] = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
         parent_R, token_R = (torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in pairs.T)
         if len(pairs) != num_rows or not np.array_equal(pairs[:, 0], np.arange(num_rows)):
-            cache.batch_select_indices(parent_R)
+            cache.reorder_cache(parent_R)  # also the states of linear attention, which know no other selection
             mask_RS, position = mask_RS[parent_R], position.index_select(-2, parent_R)
             num_rows = len(pairs)
         mask_RS = torch.cat([mask_RS, mask_RS.new_ones(num_rows, 1)], dim=1)

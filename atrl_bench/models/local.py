@@ -19,6 +19,7 @@ from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.hub import repository as hub
 from atrl_bench.hub.repository import Listing, Repository
+from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.resources import PACKAGE
 from atrl_bench.results.records import Response
@@ -217,6 +218,7 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
     ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
     eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
+    prefer_flash_attention(model, dtype)
     return LocalModel(model, processor, tuple(sorted(eos_ids)))
 
 

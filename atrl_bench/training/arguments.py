@@ -117,7 +117,7 @@ def common_arguments(
         "save_strategy": "steps",
         "save_steps": sizes.save_every_rollouts * updates_per_save,
         "logging_steps": 1,
-        "report_to": [],
+        "report_to": [],  # trackers.py adds those that are wanted, in one run from the start to the last resumption
         "disable_tqdm": True,
     }
 

@@ -20,6 +20,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.hub.layout import OUTSIDE
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
+from atrl_bench.training.media_marks import num_marks
 from atrl_bench.training.problem import QUESTION_COLUMNS, TrainingProblem, image_columns, image_size, read_problem
 from atrl_bench.training.rewards.steps import key_step_file, read_key_step_file
 from atrl_bench.training.sets import TrainingSet, describe
@@ -191,6 +192,8 @@ def _checked(problem: TrainingProblem) -> tuple[TrainingProblem, str]:
     if not problem.images and not problem.videos:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.
         return problem, "no image"
+    if any(num_marks(problem.question, kind) > count for kind, count in problem.num_media.items()):
+        return problem, "more marks than images"
     if not problem.answer:
         return problem, "no answer"
     files = [medium for medium in (*problem.images, *problem.videos) if isinstance(medium, Path)]

@@ -9,13 +9,12 @@ Shapes: P prompts, G responses each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from trl.trainer.utils import pad
 
 from atrl_bench.models.decoding import Draw, Sampling, sample
@@ -65,28 +64,23 @@ def sample_groups(
     run_seed: int,
     pad_id: int,
     eos_ids: Sequence[int],
-    media_ids: MediaIds,
 ) -> list[list[int]]:
-    """Return P * G responses as token ids, group by group, each with the token that ended it.
-
-    No response has one of the `media_ids`.
-    """
+    """Return P * G responses as token ids, group by group, each with the token that ended it."""
     sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
     step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
     responses: list[list[int]] = []
-    with without_media_tokens(model, media_ids):
-        for start in range(0, len(prompts.keys_P), step):
-            part = slice(start, start + step)
-            fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
-            inputs = _padded(prompts.token_ids_P[part], fields, pad_id, model.device)
-            inputs |= joined_visuals(prompts.visuals_P[part], model.device)
-            keys = enumerate(prompts.keys_P[part])
-            draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
-            responses += [
-                [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)
-                for answer in sample(model, inputs, draws, eos_ids, sampling)
-            ]
+    for start in range(0, len(prompts.keys_P), step):
+        part = slice(start, start + step)
+        fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
+        inputs = _padded(prompts.token_ids_P[part], fields, pad_id, model.device)
+        inputs |= joined_visuals(prompts.visuals_P[part], model.device)
+        keys = enumerate(prompts.keys_P[part])
+        draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
+        responses += [
+            [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)
+            for answer in sample(model, inputs, draws, eos_ids, sampling)
+        ]
     return responses
 
 
@@ -105,18 +99,3 @@ def _padded(
     for name, rows_P in token_fields.items():
         inputs[name] = pad([torch.tensor(row) for row in rows_P], padding_value=0, padding_side="left")
     return {name: value.to(device) for name, value in inputs.items()}
-
-
-@contextmanager
-def without_media_tokens(model: nn.Module, media_ids: MediaIds) -> Iterator[None]:
-    """Make these tokens impossible: one that is drawn would have no image when the response is scored."""
-    token_ids = [token_id for token_id in media_ids if token_id is not None]
-
-    def forbid(_module: nn.Module, _arguments: Any, output: Any) -> None:
-        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
-
-    handle = model.register_forward_hook(forbid)
-    try:
-        yield
-    finally:
-        handle.remove()

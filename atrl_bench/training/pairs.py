@@ -148,7 +148,6 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
-            media_ids=media_ids,
         )
     model.train(training)
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)

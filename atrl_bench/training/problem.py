@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.hub.layout import own_file
 from atrl_bench.models.templates import render, with_choices
+from atrl_bench.training.media_marks import content_with_media, without_opening_marks
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
 from atrl_bench.training.sets import TrainingSet
 
@@ -26,7 +27,7 @@ class TrainingProblem:
     """One row: what is asked, what is shown, what is right."""
 
     problem_id: str
-    question: str
+    question: str  # with `<image>` and `<video>` where some stand within it
     answer: str
     images: tuple[bytes | Path, ...]
     transcription: str | None = None
@@ -39,6 +40,11 @@ class TrainingProblem:
     chosen: str | None = None  # the better response and the worse one, in a file of pairs
     rejected: str | None = None
 
+    @property
+    def num_media(self) -> dict[str, int]:
+        """How many images and how many videos it shows."""
+        return {"image": len(self.images), "video": len(self.videos)}
+
     def decoded(self) -> list[Image]:
         """Return the images as RGB pictures."""
         return [_decode(image) for image in self.images]
@@ -48,21 +54,19 @@ class TrainingProblem:
         return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
 
     def content(self, template: int) -> list[dict[str, Any]]:
-        """Return the user's turn: places for images and videos, then the question in this template.
+        """Return the user's turn: the question in this template, images and videos where it marks them or before it.
 
         The prompt of a pair is as it stands: its responses were given to that.
         """
         text = render(self.question, template, "video" if self.videos else "image")
         text = text if self.rejected is None else self.question
-        media = [{"type": "image"} for _ in self.images] + [{"type": "video"} for _ in self.videos]
-        return [*media, {"type": "text", "text": text}]
+        return content_with_media(text, self.num_media)
 
 
 def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
     """Return row `index` of a training set whose images and videos, where they are files, lie below `root`."""
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
-    # Some sets mark the place of an image in the text; the chat template has its own marks.
-    question = re.sub(r"\s*<(?:image|video)>\s*", " ", str(question or "")).strip()
+    question = without_opening_marks(str(question or ""))
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
     images, videos = _media(described, row, root)
     solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))

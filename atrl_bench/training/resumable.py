@@ -16,6 +16,7 @@ from accelerate.utils import gather_object, is_peft_model
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
+from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.sharding import share
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -48,6 +49,8 @@ class Resumable(Trainer):
         self._checkpoint_dir: Path | None = None
         self._noted: set[str] = set()
         share(self, self.data)
+        if (reference := getattr(self, "ref_model", None)) is not None:  # TRL has loaded it, and rounds as the policy
+            prefer_flash_attention(self.accelerator.unwrap_model(reference), inputs.recipe.sizes(inputs.profile).dtype)
         self.add_callback(_SkipNonFinite(self))
 
     def release(self) -> None:

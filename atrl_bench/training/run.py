@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
+from atrl_bench.models.attention import attention_of, prefer_flash_attention
 from atrl_bench.models.local import find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
-from atrl_bench.training.data import TrainingData, load_training_data
+from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import TRAINING_SETS, describe
 from atrl_bench.training.source import data_digest
+from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 TRAINING_VERSION = 1
 # The module that builds a recipe's trainer and describes its arguments, for each `method`.
 METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
+NO_TRACKERS = Trackers()
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -104,12 +107,13 @@ def train(
     seed: int,
     spec: dict[str, Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    trackers: Trackers = NO_TRACKERS,
 ) -> TrainingResult:
     """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
-    last. `on_progress(rollouts done, rollouts)` is called after each rollout.
+    last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too.
     """
     if spec is None:
         spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
@@ -123,16 +127,21 @@ def train(
         started = time.monotonic()
         (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
         with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
-            return _trained(trainer, folder, started, on_progress)
+            checkpoint = _last_checkpoint(folder / "resume")
+            name = run_name(recipe, seed, folder.name)
+            with reporting(trainer, trackers, name, first_step=_step_of(checkpoint)):
+                return _trained(trainer, folder, checkpoint, started, on_progress)
 
 
 def _trained(
-    trainer: Resumable, folder: Path, started: float, on_progress: Callable[[int, int], None] | None
+    trainer: Resumable,
+    folder: Path,
+    checkpoint: Path | None,
+    started: float,
+    on_progress: Callable[[int, int], None] | None,
 ) -> TrainingResult:
     from atrl_bench.training.metrics import MetricsFile, ProgressCallback, summarise
 
-    resume = folder / "resume"
-    checkpoint = _last_checkpoint(resume)
     metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
     trainer.add_callback(metrics)
     if on_progress is not None:
@@ -146,8 +155,8 @@ def _trained(
     summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
     result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
     if trainer.accelerator.is_main_process:
-        _write_done(folder, result, trainer.data)
-        shutil.rmtree(resume, ignore_errors=True)
+        _write_done(folder, result, trainer)
+        shutil.rmtree(folder / "resume", ignore_errors=True)
     return result
 
 
@@ -175,6 +184,7 @@ def load_inputs(
             next_step="give a folder with a checkpoint, or a hub id this machine can reach",
         ) from None
     put_words_after_videos(model)
+    prefer_flash_attention(model, sizes.dtype)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     data = load_training_data(recipe.data, data_dir).seen_at(sizes)
     data = data.without_long_prompts(processor, sizes.max_prompt_tokens)
@@ -191,12 +201,16 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
         yield trainer
 
 
-def _write_done(folder: Path, result: TrainingResult, data: TrainingData) -> None:
+def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> None:
+    data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
+    if trainer.credit is not None:
+        attention["credit_layers"] = trainer.credit.capture.layer_indices
     content = {
         "digest": result.digest,
         "seconds": result.seconds,
         "summary": result.summary,
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
+        "attention": attention,
     }
     temporary = folder / "done.json.tmp"
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")

@@ -38,17 +38,12 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 
+from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
 from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import (
-    PromptBatch,
-    read_prompts,
-    sample_groups,
-    sequences_at_once,
-    without_media_tokens,
-)
+from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     joined_visuals,
@@ -236,7 +231,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 run_seed=self.run_seed,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
-                media_ids=self._media_ids,
             )
         return responses, None
 
@@ -250,7 +244,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         at_once = sequences_at_once(self.model.config, longest, getattr(torch, self.sizes.dtype))
         token_fields = {name: _repeated(rows_P, group_size) for name, rows_P in prompts.token_fields_P.items()}
         visuals, responses = _repeated(prompts.visuals_P, group_size), []
-        with without_media_tokens(self.model, self._media_ids):
+        with without_media_tokens(self.model):
             for start in range(0, len(prompt_ids), at_once):
                 part = slice(start, start + at_once)
                 fields: dict[str, Any] = {name: rows[part] for name, rows in token_fields.items()}

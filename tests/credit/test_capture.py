@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +10,9 @@ import torch
 
 from atrl_bench.credit import capture as capture_module
 from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
-from atrl_bench.credit.capture import attention_rows, rows_of_mask
+from atrl_bench.credit.capture import attention_rows, packed_sequences, rows_of_mask
 
-FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"]
+FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "gemma3"]
 
 
 def valid_rows(rows_BTS, tiny):
@@ -312,6 +313,106 @@ def test_the_flash_form_of_masks_gives_the_rows_of_eager(tiny_vlm, eager_rows, m
     torch.testing.assert_close(recording.rows("own"), expected_BSS[:1, -8:], atol=1e-5, rtol=0)
 
 
+# Sequences packed into one row, as flash attention takes them without a mask.
+
+
+def attention_of_packed_sequences(module, query, key, value, attention_mask, scaling=None, **options):
+    """A stand-in for flash attention's variable-length kernel: each sequence on its own, with transformers' lengths."""
+    from transformers.modeling_flash_attention_utils import _is_packed_sequence, prepare_fa_kwargs_from_position_ids
+
+    assert attention_mask is None
+    ends = options.get("cu_seq_lens_q")
+    if ends is None:
+        assert _is_packed_sequence(options["position_ids"], len(query))
+        (ends, _), _ = prepare_fa_kwargs_from_position_ids(options["position_ids"])
+    outputs = [
+        torch.nn.functional.scaled_dot_product_attention(
+            query[:, :, start:end], key[:, :, start:end], value[:, :, start:end], is_causal=True, scale=scaling,
+            enable_gqa=True,
+        )
+        for start, end in pairwise(ends.tolist())
+    ]  # fmt: skip
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """A function that lays the first two sequences of a batch end to end, in one row, for a flash-like attention."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    def pack(tiny):
+        monkeypatch.setitem(AttentionInterface._global_mapping, "flash_packed", attention_of_packed_sequences)
+        mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, "flash_packed", mask)
+        tiny.model.config.get_text_config()._attn_implementation = "flash_packed"
+        valid_BS = tiny.inputs["attention_mask"][:2].bool()
+        lengths = valid_BS.sum(dim=1).tolist()
+        inputs = {
+            "input_ids": tiny.inputs["input_ids"][:2][valid_BS][None],
+            "pixel_values": tiny.inputs["pixel_values"],
+        }
+        return inputs, lengths
+
+    return pack
+
+
+def expected_of_packed(tiny, eager_rows):
+    """The eager rows of both sequences in one matrix, with nothing between them."""
+    valid_BS = tiny.inputs["attention_mask"].bool()
+    blocks = [rows[valid][:, valid] for rows, valid in zip(eager_rows(tiny, 4)[:2], valid_BS[:2], strict=True)]
+    return torch.block_diag(*blocks)
+
+
+def test_packed_sequences_that_only_their_positions_tell_apart_have_rows_of_their_own(tiny_vlm, packed, eager_rows):
+    tiny = tiny_vlm("llava")
+    expected_SS = expected_of_packed(tiny, eager_rows)
+    inputs, lengths = packed(tiny)
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    capture = install_row_capture(tiny.model)
+    with torch.no_grad(), capture.record(sum(lengths) - 1) as recording:
+        tiny.model(**inputs, position_ids=positions)
+    torch.testing.assert_close(recording.rows("own")[0], expected_SS[1:], atol=1e-5, rtol=0)
+
+
+def test_packed_sequences_with_their_lengths_have_rows_of_their_own(tiny_vlm, packed, eager_rows):
+    tiny = tiny_vlm("llava")
+    expected_SS = expected_of_packed(tiny, eager_rows)
+    inputs, lengths = packed(tiny)
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    capture = install_row_capture(tiny.model)
+    with torch.no_grad(), capture.record(8) as recording:
+        tiny.model(**inputs, position_ids=positions, cu_seq_lens_q=ends, cu_seq_lens_k=ends)
+    torch.testing.assert_close(recording.rows("own")[0], expected_SS[-8:], atol=1e-5, rtol=0)
+
+
+def test_lengths_of_packed_sequences_are_refused_where_attention_does_not_heed_them(tiny_vlm):
+    tiny = tiny_vlm("llava")
+    capture = install_row_capture(tiny.model)
+    with pytest.raises(ValueError, match="cu_seq_lens_q"), torch.no_grad(), capture.record(8):
+        tiny.model(**tiny.inputs, cu_seq_lens_q=torch.tensor([0, 10, 23]))
+
+
+def test_which_sequence_a_position_belongs_to_by_hand():
+    assert packed_sequences(1, 5, torch.tensor([0, 2, 5]), None).tolist() == [0, 0, 1, 1, 1]
+    assert packed_sequences(1, 5, None, torch.tensor([[0, 1, 0, 1, 2]])).tolist() == [1, 1, 2, 2, 2]
+    # Positions of one family start at two.
+    assert packed_sequences(1, 4, None, torch.tensor([[2, 3, 2, 3]])).tolist() == [1, 1, 2, 2]
+    assert packed_sequences(1, 3, None, torch.tensor([[7, 8, 9]])) is None
+    assert packed_sequences(1, 3, None, None) is None
+    # Of a batch of several rows flash attention does not read the positions.
+    assert packed_sequences(2, 3, None, torch.tensor([[0, 0, 1], [0, 1, 2]])) is None
+    with pytest.raises(ValueError, match="one row"):
+        packed_sequences(2, 3, torch.tensor([0, 3, 6]), None)
+
+
+def test_layers_of_linear_attention_have_no_rows_and_do_not_count(tiny_vlm):
+    model = tiny_vlm("qwen3_5").model
+    assert install_row_capture(model, num_layers=2).layer_indices == [3, 5]
+    assert install_row_capture(model, num_layers=4).layer_indices == [1, 3, 5]
+
+
 def test_row_masks_by_hand():
     cpu = torch.device("cpu")
     assert rows_of_mask(None, 2, 3, cpu).tolist() == [[[[True, True, False], [True, True, True]]]]
@@ -331,7 +432,7 @@ def test_installing_twice_and_removing_leave_the_model_as_it_was(tiny_vlm):
     text, vision = tiny.model.config.text_config, tiny.model.config.vision_config
     install_row_capture(tiny.model)
     capture = install_row_capture(tiny.model, num_layers=2)
-    assert capture.num_layers == 2
+    assert capture.layer_indices == [3, 4]
     assert text._attn_implementation == "sdpa_with_rows"
     assert vision._attn_implementation == "sdpa"
     assert "with_rows" not in tiny.model.config.to_json_string()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_vlms import make_tiny_vlm
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.models.decoding import Draw, _draw, sample, uniforms
+from atrl_bench.models.decoding import MEDIA_TOKENS, Draw, _draw, sample, uniforms
 from atrl_bench.models.prompt import Sampling
 
 
@@ -105,3 +106,57 @@ def test_a_model_that_has_diverged_is_an_error_and_not_a_random_answer(tiny_mode
     finally:
         with torch.no_grad():
             weights.copy_(kept)
+
+
+# Other families: sliding windows, several position axes, layers of linear attention with states in place of keys.
+
+
+FAMILIES = ["qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "gemma3"]
+
+
+def tiny_prompts(family):
+    """A random model of a family and three left-padded prompts, of two images, one image and none."""
+    tiny = make_tiny_vlm(family)
+    of_tokens = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+    prompts = {
+        name: value[:, : -tiny.num_response_tokens] if name in of_tokens else value
+        for name, value in tiny.inputs.items()
+    }
+    return tiny.model, prompts
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_answers_from_one_prefill_as_transformers_generates(family) -> None:
+    model, prompts = tiny_prompts(family)
+    media = [token for name in MEDIA_TOKENS if (token := getattr(model.config, name, None)) is not None]
+    expected = model.generate(
+        **prompts, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0, suppress_tokens=media
+    )
+    answers = sample(model, prompts, draws(range(3), range(2)), [], Sampling(12, temperature=0))
+    assert [list(answer.token_ids) for answer in answers[::2]] == expected[:, prompts["input_ids"].shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eight_answers_of_every_family_from_one_prefill_are_eight_separate_runs(family) -> None:
+    model, prompts = tiny_prompts(family)
+    sampling = Sampling(10, temperature=1.0, run_seed=3)
+    together = sample(model, prompts, draws(range(3)), [5, 6], sampling)
+    assert len(set(together)) > 8
+    for repeat in range(8):
+        assert sample(model, prompts, draws(range(3), [repeat]), [5, 6], sampling) == together[repeat::8]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_answer_has_a_token_of_an_image_or_a_video_however_likely_it_is(family, temperature) -> None:
+    model, prompts = tiny_prompts(family)
+    media = [token for name in MEDIA_TOKENS if (token := getattr(model.config, name, None)) is not None]
+
+    def prefer_media(_module, _arguments, output):
+        output.logits[..., media] = 1e4
+
+    handle = model.register_forward_hook(prefer_media)
+    assert int(model(**prompts).logits[0, -1].argmax()) in media
+    answers = sample(model, prompts, draws(range(3)), [], Sampling(6, temperature))
+    handle.remove()
+    assert not {token for answer in answers for token in answer.token_ids} & set(media)

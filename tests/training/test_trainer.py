@@ -336,6 +336,21 @@ def test_a_sharded_model_generates_in_slices_that_say_what_one_call_says(make_tr
     assert len({str(responses[0]) for responses in found[6]}) > 1, "the images differ, and so does what is said of them"
 
 
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_no_response_has_the_token_of_an_image_or_a_video(make_trainer, is_sharded):
+    trainer = make_trainer("grpo")
+    trainer.from_one_prefill = not is_sharded
+    media = [trainer.model.config.image_token_id, trainer.model.config.video_token_id]
+
+    def prefer_media(_module, _arguments, output):
+        output.logits[..., media] = 1e4
+
+    trainer.model.register_forward_hook(prefer_media)
+    trainer.model.train()
+    groups = trainer._generate_groups([0, 1], "0:0")
+    assert not {token for group in groups for response in group.generated[1] for token in response} & set(media)
+
+
 def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_token(make_trainer, monkeypatch):
     seen = []
     for told in (True, False):
