@@ -169,7 +169,9 @@ def _measured(
     return seconds, phases
 
 
-def one_rollout(trainer: CreditTrainer, phases: StepPhases, rows: list[dict[str, Any]]) -> tuple[float, dict[str, float]]:
+def one_rollout(
+    trainer: CreditTrainer, phases: StepPhases, rows: list[dict[str, Any]]
+) -> tuple[float, dict[str, float]]:
     """Return the seconds of one rollout with all its updates, and of each phase in it."""
     import torch
 

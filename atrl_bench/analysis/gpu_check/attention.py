@@ -29,7 +29,6 @@ from atrl_bench.credit import (
     CreditConfig,
     RowCapture,
     install_row_capture,
-    split_attention_rows,
     token_credit,
     visual_columns,
 )
@@ -92,7 +91,9 @@ class RowChecks:
             "same_clusters": all(torch.equal(a.cluster_T, b.cluster_T) for a, b in pairs),
             "difference_of_another_seed": max(_largest(a.credit_T, b.credit_T) for a, b in other_seed),
         }
-        return Measured(max(_largest(a.credit_T, b.credit_T) for a, b in pairs), "of a mean of 1", CREDIT_LIMIT, details)
+        return Measured(
+            max(_largest(a.credit_T, b.credit_T) for a, b in pairs), "of a mean of 1", CREDIT_LIMIT, details
+        )
 
     def _credits(self, rows: list[Tensor], seed: int = 0) -> list[Credit]:
         inputs = self._inputs()

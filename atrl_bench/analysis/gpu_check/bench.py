@@ -79,7 +79,9 @@ class Bench:
         texts = [
             self.processor.apply_chat_template(each, tokenize=False, add_generation_prompt=True) for each in messages
         ]
-        prompts = [Prompt("", each, tuple(example["images"]), ()) for each, example in zip(messages, examples, strict=True)]
+        prompts = [
+            Prompt("", each, tuple(example["images"]), ()) for each, example in zip(messages, examples, strict=True)
+        ]
         return dict(model_inputs(self.processor, texts, prompts, self.dtype).to(self.device))
 
     def sequences(self, count: int) -> dict[str, Tensor]:
@@ -91,7 +93,9 @@ class Bench:
         mask_BT = torch.ones_like(ids_BT)
         mask_BT[-1, -UNFINISHED:] = 0
         behind = {"input_ids": ids_BT, "attention_mask": mask_BT, "mm_token_type_ids": torch.zeros_like(ids_BT)}
-        return inputs | {name: torch.cat([inputs[name], tail], dim=1) for name, tail in behind.items() if name in inputs}
+        return inputs | {
+            name: torch.cat([inputs[name], tail], dim=1) for name, tail in behind.items() if name in inputs
+        }
 
 
 def make_model(bench: Bench) -> Measured:

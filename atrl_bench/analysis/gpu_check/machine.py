@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from atrl_bench.experiments.doctor.machine import output
 
 GB = 1e9
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "accelerate", "peft", "flash-attn")
@@ -57,12 +58,8 @@ def driver_facts(uuid: str) -> dict[str, str]:
     # Its numbering ignores CUDA_VISIBLE_DEVICES, hence the identifier.
     which = ["-i", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"] if uuid else []
     query = ["nvidia-smi", f"--query-gpu={','.join(DRIVER_FIELDS)}", "--format=csv,noheader,nounits", *which]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = [value.strip() for value in answer.partition("\n")[0].split(",")]
-    return dict(zip(DRIVER_FIELDS.values(), values, strict=False))
+    values = [value.strip() for value in output(query).partition("\n")[0].split(",")]
+    return dict(zip(DRIVER_FIELDS.values(), values, strict=True)) if len(values) == len(DRIVER_FIELDS) else {}
 
 
 def _version(package: str) -> str | None:

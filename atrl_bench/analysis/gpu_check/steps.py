@@ -72,12 +72,18 @@ class StepTimer(TrainerCallback):
 
 
 def training_step(bench: Bench, recipe_name: str, credit: str) -> Measured:
-    """Return the seconds of one rollout with its updates; it fails where nothing was learned or a number is not finite."""
+    """Return the seconds of one rollout with its updates; it fails where nothing was learned, or a number is no number."""
     bench.release()
     profile = bench.size.profile
     recipe = cast(RolloutRecipe, load_recipe(recipe_name, credit=credit, finetuning="lora"))
     inputs = TrainerInputs(
-        recipe, profile, bench.folder / recipe_name, bench.make_model(), bench.processor, bench.data(recipe.data), seed=0
+        recipe,
+        profile,
+        bench.folder / recipe_name,
+        bench.make_model(),
+        bench.processor,
+        bench.data(recipe.data),
+        seed=0,
     )
     clock = PeakClock()
     with build(inputs) as trainer:
@@ -117,7 +123,7 @@ def _details(timer: StepTimer, clock: PeakClock, trainer: CreditTrainer, num_res
                 "phase": name,
                 "seconds": timer.phases[name],
                 "share_percent": 100 * timer.phases[name] / timer.seconds,
-                # The graph is a part of the credit, and the forward pass the rest of a phase with the backward pass in it.
+                # The forward pass is the rest of a phase that has the backward pass in it.
                 "peak_gb": clock.peaks.get("forward_backward" if name == "forward" else name, math.nan) / GB,
             }
             for name in names
@@ -136,4 +142,4 @@ def _refuse_nothing_learned(details: Mapping[str, Any]) -> None:
 def _adapters(trainer: CreditTrainer) -> dict[str, Tensor]:
     """Return a copy of what is trained."""
     named = trainer.model.named_parameters()
-    return {name: weight.detach().float().cpu() for name, weight in named if weight.requires_grad}
+    return {name: weight.detach().float().cpu().clone() for name, weight in named if weight.requires_grad}
