@@ -2,8 +2,10 @@
 
 AtrlBenchError            base: says what happened, why, and the next command to type
 ├── UnknownNameError      a name that does not exist (table, recipe, task, row, column, rule): pick a near one
+├── NotConfirmedError     a run of hours that nobody has agreed to: read its price, then add --yes
 ├── InvalidFileError      a YAML or data file with a wrong field or type: edit that file
 ├── MissingDataError      a dataset, checkpoint or model that is not on this machine: fetch or make it
+├── MachineTooSmallError  a training that does not fit devices, memory or disk: take more, or train less
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
 """
@@ -36,6 +38,12 @@ class UnknownNameError(AtrlBenchError):
         super().__init__(f"Unknown {kind} {name!r}.", why=why, next_step=next_step)
 
 
+class NotConfirmedError(AtrlBenchError):
+    """A run that costs hours, started where nobody can be asked."""
+
+    exit_code = 2
+
+
 class InvalidFileError(AtrlBenchError):
     """A file whose content is not what its reader expects."""
 
@@ -44,6 +52,14 @@ class InvalidFileError(AtrlBenchError):
 
 class MissingDataError(AtrlBenchError):
     """Something that has to be on this machine and is not."""
+
+
+class MachineTooSmallError(AtrlBenchError):
+    """A training that this machine does not hold; the message says what would fit."""
+
+    def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
+        self.why = why
+        super().__init__(what, why=why, next_step=next_step)
 
 
 class StoreError(AtrlBenchError):

@@ -6,7 +6,7 @@ The numbers live in `recipes/profiles/<name>.yaml`, one file a profile.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -36,7 +36,10 @@ class TrainingSizes(_Settings):
     num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")
     video_max_pixels: int = Field(gt=0, description="larger frames of a video are reduced to this")
     learning_rate: float = Field(gt=0, description="peak learning rate of AdamW")
-    warmup_steps: int = Field(ge=0, description="optimiser steps of linear warm-up, constant afterwards")
+    warmup_steps: int = Field(ge=0, description="optimiser steps of linear warm-up")
+    learning_rate_schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="after the warm-up; cosine: down to zero at the run's end"
+    )
     adam_beta2: float = Field(gt=0, lt=1, description="second-moment decay of AdamW")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
@@ -135,8 +138,3 @@ def load_profile(name: str) -> Profile:
     if not path.is_file():
         raise UnknownNameError("profile", name, list_profiles())
     return read_settings(path, Profile)
-
-
-def default_profile() -> str:
-    """Return `paper` on a machine with an NVIDIA driver, `mini` elsewhere; asks the file system, not torch."""
-    return "paper" if Path("/dev/nvidiactl").exists() else "mini"

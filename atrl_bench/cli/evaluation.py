@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import PAPERS_JUDGE, AllowCode, JudgeModel, Options, allow_code, names_of, shared
 from atrl_bench.cli.printing import show
 
@@ -51,7 +52,7 @@ def judge(
     show(record, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json", seed="seed of prompts and samples")
+@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json", seed="seed of prompts and samples")
 def evaluate(
     options: Options,
     model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
@@ -84,6 +85,7 @@ def evaluate(
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
     from atrl_bench.evaluation.processes import launched
+    from atrl_bench.experiments.cost_estimate import estimate_evaluation
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
@@ -102,7 +104,13 @@ def evaluate(
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
-    scores = evaluate_model(model, names_of(tasks) or [], choice, options.run_dir(quiet=quiet), quiet=quiet)
+    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    cost = estimate_evaluation(model, names, choice, run_dir)
+    if options.dry_run:
+        show(cost, options.as_json)
+        return
+    require_consent(cost, options, is_generated=run_dir.profile.generated_data)
+    scores = evaluate_model(model, names, choice, run_dir, quiet=quiet)
     if launched().is_main:
         show(scores, options.as_json)
 

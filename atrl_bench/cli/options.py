@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -32,9 +32,7 @@ JudgeModel = Annotated[str, typer.Option("--judge-model", help="model name at th
 class Options:
     """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
 
-    profile: Annotated[
-        str | None, typer.Option("--profile", help="mini, smoke or paper; default: mini without a GPU, paper with one")
-    ] = None
+    profile: Annotated[str | None, typer.Option("--profile", help="mini (the default), smoke or paper")] = None
     rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None
     seeds: Annotated[
@@ -49,25 +47,34 @@ class Options:
         int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
     ] = None
     allow_code: AllowCode = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run and what it costs, and stop")] = False
+    yes: Annotated[bool, typer.Option("--yes", help="start without asking, whatever it costs")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")] = False
 
-    def load_profile(self, *, quiet: bool = False) -> Profile:
-        """Return the profile, by default the one that suits this machine, which is said unless `quiet`."""
-        from atrl_bench.profiles import default_profile, load_profile
+    def load_profile(self, *, quiet: bool = False, paper_hours: Callable[[], float] | None = None) -> Profile:
+        """Return the profile, by default mini, which is said unless `quiet`.
 
-        name = self.profile or default_profile()
-        if self.profile is None and name == "mini" and not (quiet or self.as_json):
-            typer.echo("No GPU here: profile mini, a tiny model on generated benchmarks.")
-            typer.echo("The paper's own sizes: --profile paper")
-        return load_profile(name)
+        Where there are GPUs that line says what the paper's own sizes would take, as `paper_hours` tells.
+        """
+        from atrl_bench.profiles import load_profile
 
-    def run_dir(self, *, model: str | None = None, quiet: bool = False) -> RunDir:
+        if self.profile is None and not (quiet or self.as_json):
+            typer.echo("Profile mini: a tiny model on generated benchmarks, on any machine.")
+            typer.echo(_word_on_paper(paper_hours))
+        return load_profile(self.profile or "mini")
+
+    def run_dir(
+        self, *, model: str | None = None, quiet: bool = False, paper_hours: Callable[[], float] | None = None
+    ) -> RunDir:
         """Return the run folder; `model` replaces the profile's base model."""
         from atrl_bench.experiments.run_dir import RunDir
 
-        profile = self.load_profile(quiet=quiet)
+        profile = self.load_profile(quiet=quiet, paper_hours=paper_hours)
         return RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+
+    def under_paper(self) -> Options:
+        """Return the same options under profile paper, in its usual folder and with the hub's data."""
+        return replace(self, profile="paper", out=None, data_dir=None)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""
@@ -75,9 +82,27 @@ class Options:
 
     def plan(self, table: str) -> Plan:
         """Return the plan of a table in the run folder."""
+        from atrl_bench.experiments.cost_estimate import estimate_cost
         from atrl_bench.experiments.plan import plan_table
 
-        return plan_table(table, self.run_dir(), **self.selection())
+        def paper_hours() -> float:
+            return estimate_cost(self.under_paper().plan(table)).gpu_hours
+
+        return plan_table(table, self.run_dir(paper_hours=paper_hours), **self.selection())
+
+
+def _word_on_paper(hours: Callable[[], float] | None) -> str:
+    """Return a line about profile paper: where there are GPUs, how many hours of them it takes."""
+    from atrl_bench.errors import AtrlBenchError
+    from atrl_bench.training.fits import count_gpus
+
+    if not (count := count_gpus()):
+        return "The paper's own sizes, for GPUs: --profile paper"
+    try:
+        price = f"takes about {hours():,.0f} GPU-hours" if hours else "has the paper's sizes"
+    except AtrlBenchError:  # these rows or points are not in its folder
+        price = "has the paper's sizes"
+    return f"{count} GPU{'s' if count > 1 else ''} here: --profile paper {price}."
 
 
 SHARED = inspect.signature(Options).parameters

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
 from atrl_bench.cli.printing import show, show_text
 
 if TYPE_CHECKING:
+    from atrl_bench.experiments.cost_of_all import CostOfAll
     from atrl_bench.experiments.plan import Plan
+    from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
 TABLE = ("profile", "rows", "columns", "seeds", "out", "data_dir", "as_json")
-RUN = (*TABLE, "jobs", "allow_code", "dry_run")
+RUN = (*TABLE, "jobs", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
 
 
@@ -27,7 +30,7 @@ def run_table(options: Options, table: TableArgument) -> None:
     allow_code(options.allow_code)
     if table == "all":
         _refuse_selection(options.rows, options.columns)
-        _show_costs(options) if options.dry_run else _run_all(options)
+        _run_all(options)
     else:
         _run(options.plan(table), options)
 
@@ -47,11 +50,19 @@ def ablate(
 
     A point becomes a row of the ablation's table; what it is compared with is run too.
     """
+    from atrl_bench.experiments.cost_estimate import estimate_cost
     from atrl_bench.experiments.plan import plan_ablation
 
     allow_code(options.allow_code)
     settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
-    _run(plan_ablation(ablation, options.run_dir(), settings, **options.selection()), options)
+
+    def planned(run_dir: RunDir) -> Plan:
+        return plan_ablation(ablation, run_dir, settings, **options.selection())
+
+    def paper_hours() -> float:
+        return estimate_cost(planned(options.under_paper().run_dir())).gpu_hours
+
+    _run(planned(options.run_dir(paper_hours=paper_hours)), options)
 
 
 @shared(*TABLE)
@@ -62,7 +73,7 @@ def plan(options: Options, table: TableArgument) -> None:
     """
     if table == "all":
         _refuse_selection(options.rows, options.columns)
-        _show_costs(options)
+        show(_cost_of_all(options), options.as_json)
     else:
         _show_cost(options.plan(table), options)
 
@@ -110,9 +121,14 @@ def explain(
 
 def _run(planned: Plan, options: Options) -> None:
     """Run a plan and print its table, or what it costs; what failed shows in the exit code."""
+    from atrl_bench.experiments.cost_estimate import estimate_cost
+    from atrl_bench.experiments.room import require_room_for_plan
+
     if options.dry_run:
-        _show_cost(planned, options)
+        show(estimate_cost(planned), options.as_json)
         return
+    require_room_for_plan(planned)
+    require_consent(estimate_cost(planned), options, is_generated=planned.profile.generated_data)
     from atrl_bench.report import table_run
 
     result = table_run.run_table(planned, jobs=options.jobs, quiet=options.as_json)
@@ -122,13 +138,18 @@ def _run(planned: Plan, options: Options) -> None:
 
 
 def _run_all(options: Options) -> None:
+    cost = _cost_of_all(options)
+    if options.dry_run:
+        show(cost, options.as_json)
+        return
+    run_dir, seeds = options.run_dir(quiet=True), seeds_of(options.seeds)
+    require_consent(cost, options, is_generated=run_dir.profile.generated_data)
     from atrl_bench.cli.all_tables import run_all
 
     def announce(number: int, total: int, name: str) -> None:
         if not options.as_json:
             typer.echo(f"Table {number} of {total}: {name}")
 
-    run_dir, seeds = options.run_dir(), seeds_of(options.seeds)
     result = run_all(run_dir, seeds=seeds, jobs=options.jobs, quiet=options.as_json, on_table=announce)
     show(result, options.as_json)
     if result.has_failures:
@@ -151,13 +172,16 @@ def _show_cost(planned: Plan, options: Options) -> None:
     show(estimate_cost(planned), options.as_json)
 
 
-def _show_costs(options: Options) -> None:
-    from atrl_bench.experiments.cost_estimate import estimate_all
+def _cost_of_all(options: Options) -> CostOfAll:
+    from atrl_bench.experiments.cost_of_all import estimate_all
     from atrl_bench.experiments.definition import list_tables
     from atrl_bench.experiments.plan import plan_table
 
-    run_dir, seeds = options.run_dir(quiet=True), seeds_of(options.seeds)
-    show(estimate_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()]), options.as_json)
+    def paper_hours() -> float:
+        return _cost_of_all(options.under_paper()).whole.gpu_hours
+
+    run_dir, seeds = options.run_dir(paper_hours=paper_hours), seeds_of(options.seeds)
+    return estimate_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()])
 
 
 def _refuse_selection(*options: str | None) -> None:

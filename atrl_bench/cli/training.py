@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
 
+if TYPE_CHECKING:
+    from atrl_bench.experiments.cost_record import CostEstimate
+    from atrl_bench.experiments.run_dir import RunDir
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "as_json")
+
+@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -27,23 +32,36 @@ def train(
     The same command again resumes.
     """
     from atrl_bench.experiments import train_command
+    from atrl_bench.experiments.cost_estimate import estimate_trainings
+    from atrl_bench.experiments.room import require_room
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
 
-    run_dir = options.run_dir(model=model)
     overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
-    if options.dry_run:
-        arguments = resolved_arguments(load_recipe(recipe, **overrides), run_dir.profile)
-        show_text(arguments, yaml_text(arguments), options.as_json)
-    elif recipe == "mini_base":
+
+    def cost(run_dir: RunDir) -> CostEstimate:
+        return estimate_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
+
+    def paper_hours() -> float:
+        return cost(options.under_paper().run_dir(model=model)).gpu_hours
+
+    if recipe == "mini_base":
         folder = train_command.rebuild_mini_base(options.out or Path("runs/mini_base"), quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
+        return
+    run_dir = options.run_dir(model=model, paper_hours=paper_hours)
+    if options.dry_run:
+        arguments = resolved_arguments(load_recipe(recipe, **overrides), run_dir.profile, run_dir.rates)
+        arguments["left"] = cost(run_dir).left()
+        show_text(arguments, yaml_text(arguments), options.as_json)
     else:
+        require_room([load_recipe(recipe, **overrides)], run_dir, options.seed)
+        require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
         result = train_command.train_recipe(recipe, overrides, run_dir, seed=options.seed, quiet=options.as_json)
         show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json")
+@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
@@ -54,9 +72,22 @@ def sweep(
     The same command again resumes; points that are trained already are not trained twice.
     """
     from atrl_bench.experiments import train_command
+    from atrl_bench.experiments.cost_estimate import estimate_trainings
+    from atrl_bench.experiments.room import require_room
+    from atrl_bench.experiments.sweep import expand, load_sweep
 
     overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
-    result = train_command.train_sweep(name, overrides, options.run_dir(), seed=options.seed, quiet=options.as_json)
+
+    def cost(run_dir: RunDir) -> CostEstimate:
+        return estimate_trainings(name, expand(load_sweep(name), **overrides), run_dir, options.seed)
+
+    run_dir = options.run_dir(paper_hours=lambda: cost(options.under_paper().run_dir()).gpu_hours)
+    if options.dry_run:
+        show(cost(run_dir), options.as_json)
+        return
+    require_room(expand(load_sweep(name), **overrides), run_dir, options.seed)
+    require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
+    result = train_command.train_sweep(name, overrides, run_dir, seed=options.seed, quiet=options.as_json)
     show(result, options.as_json)
 
 

@@ -1,171 +1,233 @@
 """What a table costs before it is run: for every cell its checkpoint, dataset, tokens, GPU-hours and disk.
 
-Reads files and the store; needs no GPU, no network and no model.
+Reads files and the store; needs no GPU, no network and no model. What is stored already is not priced again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow.parquet
 
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.cell import is_finished
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import parquet_files
-from atrl_bench.evaluation.tasks import Task, find_task
+from atrl_bench.evaluation.tasks import Task, expand, find_task
+from atrl_bench.experiments.cost_record import FINISHED, CellCost, CostEstimate, TrainingCost
+from atrl_bench.experiments.definition import ColumnDefinition
+from atrl_bench.experiments.downloads import Download, missing_downloads
 from atrl_bench.experiments.judge_choice import judge_name
-from atrl_bench.experiments.plan import Job, Plan, evaluations_of, job_cells, seeds_options
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.experiments.plan import (
+    Job,
+    Plan,
+    evaluations_of,
+    first_stage,
+    job_cells,
+    obstacle,
+    training_spec,
+)
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Cell
-from atrl_bench.training.run import resolved_arguments
+from atrl_bench.training.cost_estimate import AnsweringNeeds, answering_needs, training_needs
+from atrl_bench.training.recipe import Recipe
 
-# A rough rate for a 7B model in bfloat16 answering in batches on one 80 GB GPU, and the length of a usual answer. They
-# make an estimate of the right order; what a run really takes is in the store once it ran.
-TOKENS_PER_GPU_SECOND = 1_500
-TOKENS_PER_ANSWER = 400
-
-
-@dataclass(frozen=True)
-class JobCost:
-    """A row under one seed: the state of its training in the store, and what that takes; None: nothing to train."""
-
-    row: str
-    seed: int
-    training: str
-    run: str | None
-    needs: dict[str, Any] | None
-
-    @property
-    def text(self) -> str:
-        """What the training takes, in a few words."""
-        needs = self.needs or {}
-        if "gpu_hours" not in needs:
-            return f"{needs['rollouts']} rollouts, {needs['responses']} responses"
-        devices = f"{needs['gpus']} GPUs of {needs['gb_per_gpu']} GB"
-        return f"{devices} for {needs['hours']:.0f} h, {needs['disk_gb']} GB of disk"
-
-
-@dataclass(frozen=True)
-class CellCost:
-    """A row under one seed in one column: its state in the store, and what its answers take."""
-
-    row: str
-    column: str
-    seed: int
-    state: str
-    checkpoint: str
-    judge: str
-    dataset: str
-    samples: int
-    tokens_at_most: int
-    gpu_hours_about: float | None  # None where the mini model answers
-
-    @property
-    def text(self) -> str:
-        """What the answers take, in a few words."""
-        hours = "" if self.gpu_hours_about is None else f", about {self.gpu_hours_about} GPU-hours"
-        return f"{self.samples} answers from {self.dataset}{hours}"
-
-
-@dataclass(frozen=True)
-class CostEstimate(Record):
-    """Every job and every cell of a plan, and the rows that no job fills."""
-
-    table: str
-    profile: str
-    folder: str
-    jobs: tuple[JobCost, ...]
-    cells: tuple[CellCost, ...]
-    next: str
-    not_measured: dict[str, str]
-    served: dict[str, str]
-
-    def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
-        cells = [{name: value for name, value in asdict(cell).items() if value is not None} for cell in self.cells]
-        return asdict(self) | {"cells": cells}
-
-    def blocks(self) -> Iterable[Block]:
-        """Yield trainings, then benchmarks, then what is left to do."""
-        yield f"{self.table} under profile {self.profile}, in {self.folder}"
-        trainings = [(job.row, f"seed {job.seed}, {job.training}: {job.text}") for job in self.jobs if job.needs]
-        yield from ("", "Trainings")
-        yield Rows([*trainings, *((row, f"not measured: {reason}") for row, reason in self.not_measured.items())])
-        if self.served:
-            yield from ("", "Models that only an endpoint has")
-        for row, commands in self.served.items():
-            yield Rows([(row,)])
-            yield from (Command(command, is_next=False) for command in commands.split(" && "))
-        yield from ("", "Evaluations, for each row")
-        columns: dict[str, str] = {}
-        for cell in self.cells:
-            columns.setdefault(cell.column, cell.text)
-        yield Rows(list(columns.items()))
-        yield Rows([(f"judge: {name}",) for name in dict.fromkeys(cell.judge for cell in self.cells)])
-        states = Counter(cell.state.partition(",")[0] for cell in self.cells)
-        yield from ("", "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
-        yield Command(self.next)
+TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
 
 
 def estimate_cost(plan: Plan) -> CostEstimate:
     """Return every job and cell of the plan with its state in the store and what it needs."""
-    states = _states(plan)
+    states, run_dir = _states(plan), plan.run_dir
+    jobs = tuple(_without_repeatedstages_of(cost for job in plan.due for cost in _training_costs(job, plan, states)))
+    cells = tuple(cell for job in plan.due for cell in _cell_costs(job, plan, states))
+    open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
     return CostEstimate(
         table=plan.definition.id,
         profile=plan.profile.name,
-        folder=str(plan.run_dir.root),
-        jobs=tuple(_job_cost(job, plan, states) for job in plan.due),
-        cells=tuple(cell for job in plan.due for cell in _cell_costs(job, plan, states)),
+        folder=str(run_dir.root),
+        jobs=jobs,
+        cells=cells,
         next="the same command without --dry-run" if plan.only is not None else plan.command,
+        basis=run_dir.rates.basis,
+        downloads=_downloads(run_dir, [job.model for job in open_jobs], [job.recipe for job in open_jobs], open_jobs),
         not_measured={row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
         served={
-            row.id: plan.definition.evaluate_command(row, plan.run_dir.options)
-            for row in plan.definition.rows
-            if row.served
+            row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
         },
     )
+
+
+def _without_repeatedstages_of(costs: Iterable[TrainingCost]) -> Iterator[TrainingCost]:
+    """Yield the trainings without a first stage that a row before it has trained, or started from."""
+    seen: set[str | None] = set()
+    for cost in costs:
+        if not (cost.is_stage and cost.run in seen):
+            yield cost
+        seen.add(cost.run)
+
+
+def _is_open(job: Job, trainings: Sequence[TrainingCost], cells: Sequence[CellCost]) -> bool:
+    todo = [each.training for each in trainings if (each.row, each.seed) == (job.row.id, job.seed) and each.needs]
+    todo += [each.state for each in cells if (each.row, each.seed) == (job.row.id, job.seed)]
+    return any(state not in FINISHED for state in todo)
+
+
+def _downloads(
+    run_dir: RunDir, models: Sequence[str], recipes: Sequence[Recipe | None], jobs: Sequence[Job]
+) -> tuple[Download, ...]:
+    if run_dir.profile.generated_data:
+        return ()
+    trained = [each for recipe in recipes if recipe is not None for each in stages_of(recipe)]
+    tasks = [evaluation.task for job in jobs for evaluation in job.evaluations]
+    return missing_downloads(models, [recipe.data for recipe in trained], tasks, run_dir.data_dir)
+
+
+def stages_of(recipe: Recipe) -> list[Recipe]:
+    """Return the recipes that are trained for one, itself the last."""
+    return [*(stages_of(first_stage(recipe)) if recipe.start_from is not None else []), recipe]
+
+
+def estimate_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, seed: int) -> CostEstimate:
+    """Return what trainings outside any table take."""
+    costs = []
+    for recipe in recipes:
+        costs += [_stage_cost(stage, stage.name, run_dir, seed) for stage in stages_of(recipe)]
+    unique = tuple({cost.run: cost for cost in costs}.values())
+    is_open = any(cost.training != "done" for cost in unique)
+    downloads = _downloads(run_dir, [run_dir.profile.model], recipes, ()) if is_open else ()
+    return CostEstimate(name, run_dir.profile.name, str(run_dir.root), unique, (), "", run_dir.rates.basis, downloads)
+
+
+def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOptions, run_dir: RunDir) -> CostEstimate:
+    """Return what one model's evaluation outside any table takes; an endpoint's hours are its own."""
+    cells = []
+    for task in expand(tasks):
+        run_dir.provide(task.folder)
+        costs = _answers(run_dir.with_model(model), task, options)
+        state = _cell_state(model, task.name, options, run_dir)
+        cells.append(
+            CellCost(
+                row=model,
+                column=task.name,
+                seed=options.run_seed,
+                state=state,
+                checkpoint=model,
+                judge=judge_name(options.judge or run_dir.judge),
+                dataset=_source(task, run_dir),
+                samples=costs.samples,
+                tokens_at_most=costs.samples * run_dir.profile.evaluation.max_new_tokens,
+                gpu_hours=None if options.endpoint else costs.gpu_hours,
+                minutes=0.0 if options.endpoint else costs.minutes,
+            )
+        )
+    open_tasks = [cell.column for cell in cells if cell.state != "done"]
+    models = [model] if open_tasks and options.endpoint is None else []
+    downloads = () if run_dir.profile.generated_data else missing_downloads(models, (), open_tasks, run_dir.data_dir)
+    name = f"{model} on {', '.join(tasks)}"
+    return CostEstimate(
+        name, run_dir.profile.name, str(run_dir.root), (), tuple(cells), "", run_dir.rates.basis, downloads
+    )
+
+
+def _cell_state(model: str, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
+    if not run_dir.store_path.is_file():
+        return "to do"
+    try:
+        spec = cell_spec(model, task, options, profile=run_dir.profile, data_dir=run_dir.data_dir)
+    except MissingDataError:  # what is not here cannot be stored
+        return "to do"
+    with run_dir.open_store(read_only=True) as store:
+        return "done" if is_finished(store, spec.key, options.judge) else "to do"
 
 
 States = dict[tuple[str, str, int], str]  # by ("run", row, seed) of a training, by (row, column, seed) of a cell
 
 
-def _job_cost(job: Job, plan: Plan, states: States) -> JobCost:
+def _training_costs(job: Job, plan: Plan, states: States) -> Iterator[TrainingCost]:
+    """Yield the trainings of a job: of the checkpoint that it starts from, then its own."""
     if job.recipe is None:
-        return JobCost(job.row.id, job.seed, "nothing to train", None, None)
-    needs = resolved_arguments(job.recipe, plan.run_dir.with_model(job.model).profile)["needs"]
-    return JobCost(job.row.id, job.seed, states.get(("run", job.row.id, job.seed), "to do"), job.run_key, needs)
+        yield TrainingCost(job.row.id, job.seed, "nothing to train", None, None)
+        return
+    run_dir = plan.run_dir.with_model(job.model)
+    for stage in stages_of(job.recipe)[:-1]:
+        yield _stage_cost(stage, f"{stage.name}, for {job.row.id}", run_dir, job.seed, is_stage=True)
+    needs = training_needs(job.recipe, run_dir.profile, run_dir.rates)
+    yield TrainingCost(job.row.id, job.seed, states.get(("run", job.row.id, job.seed), "to do"), job.run_key, needs)
+
+
+def _stage_cost(recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_stage: bool = False) -> TrainingCost:
+    key, state = spec_key(training_spec(recipe, run_dir, seed)), "to do"
+    if run_dir.store_path.is_file():
+        with run_dir.open_store(read_only=True) as store:
+            run = store.run(key)
+            state = run.state if run is not None else state
+    return TrainingCost(name, seed, state, key, training_needs(recipe, run_dir.profile, run_dir.rates), is_stage)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    samples: int
+    gpu_hours: float | None
+    minutes: float
+
+
+def _answers(run_dir: RunDir, task: Task, options: EvaluationOptions) -> _Answers:
+    """Return how many answers a task has, and what they take."""
+    sizes = run_dir.profile.evaluation
+    rows = min(_num_rows(task, run_dir), options.limit or 10**12)
+    repeats = options.repeats or sizes.num_repeats
+    frames = (options.frames or sizes.num_frames) if task.shows_videos else None
+    tokens = run_dir.tokens_per_answer or TOKENS_PER_ANSWER
+    needs: AnsweringNeeds | None = answering_needs(
+        run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates
+    )
+    return _Answers(rows * repeats, needs and needs.gpu_hours, needs.minutes if needs else 0.0)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
-    sizes, data_dir = plan.profile.evaluation, plan.run_dir.data_dir
+    run_dir = plan.run_dir.with_model(job.model)
     for column in plan.definition.columns:
-        tasks = [find_task(item.task) for item in evaluations_of(column)]
-        num_samples = sum(_num_rows(task, plan) for task in tasks) * sizes.num_repeats
-        datasets = [str(data_dir / task.folder) if data_dir is not None else _on_hub(task) for task in tasks]
-        hours = round(num_samples * TOKENS_PER_ANSWER / TOKENS_PER_GPU_SECOND / 3600, 1)
+        parts = [
+            _answers(run_dir, find_task(task), EvaluationOptions(frames=frames))
+            for task, frames in evaluations_of(column)
+        ]
+        samples, hours = sum(part.samples for part in parts), [part.gpu_hours for part in parts]
+        datasets = [_source(find_task(item.task), run_dir) for item in evaluations_of(column)]
         yield CellCost(
             row=job.row.id,
             column=column.id,
             seed=job.seed,
-            state=states.get((job.row.id, column.id, job.seed), "to do"),
+            state=_column_state(job, column, states),
             checkpoint=job.run_key or job.model,
             judge=judge_name(plan.run_dir.judge),
             dataset="; ".join(dict.fromkeys(datasets)),
-            samples=num_samples,
-            tokens_at_most=num_samples * sizes.max_new_tokens,
-            gpu_hours_about=None if plan.profile.generated_data else hours,
+            samples=samples,
+            tokens_at_most=samples * plan.profile.evaluation.max_new_tokens,
+            gpu_hours=None if None in hours else round(sum(each or 0 for each in hours), 2),
+            minutes=round(sum(part.minutes for part in parts), 2),
         )
+
+
+def _column_state(job: Job, column: ColumnDefinition, states: States) -> str:
+    if any(obstacle(item.task) for item in evaluations_of(column)):
+        return "not permitted here"
+    return states.get((job.row.id, column.id, job.seed), "to do")
+
+
+def _source(task: Task, run_dir: RunDir) -> str:
+    return _on_hub(task) if run_dir.data_dir is None else str(run_dir.data_dir / task.folder)
 
 
 def _on_hub(task: Task) -> str:
     return f"{task.hub_id}, {task.split}" if task.hub_id else "--data-dir (it is not on the hub as one dataset)"
 
 
-def _num_rows(task: Task, plan: Plan) -> int:
-    if plan.run_dir.data_dir is None:
+def _num_rows(task: Task, run_dir: RunDir) -> int:
+    if run_dir.data_dir is None:
         return task.num_rows
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, plan.run_dir.data_dir))
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, run_dir.data_dir))
 
 
 def _states(plan: Plan) -> States:
@@ -191,97 +253,3 @@ def _state(cells: Sequence[Cell], num_expected: int) -> str:
         return "done"
     num_answers = sum(cell.num_responses for cell in cells)
     return f"{unfinished[0] if unfinished else 'pending'}, {num_answers} answers stored"
-
-
-# Every table ------------------------------------------------------------------------------------------------------
-
-
-COUNTS = ("trainings", "cells", "answers", "gpu_hours")
-
-
-@dataclass(frozen=True)
-class RemainingWork:
-    """How much of a table is left to do."""
-
-    table: str
-    trainings: int
-    cells: int
-    answers: int
-    gpu_hours: float
-
-
-@dataclass(frozen=True)
-class CostOfAll(Record):
-    """What is left to do for each table, and together; what two tables share is counted with the first of them."""
-
-    profile: str
-    folder: str
-    tables: tuple[RemainingWork, ...]
-    together: dict[str, float]
-    is_generated: bool
-    next: str
-
-    def blocks(self) -> Iterable[Block]:
-        """Yield a row for each table and one for all of them."""
-        names = COUNTS[: 3 if self.is_generated else 4]
-        tables = [asdict(table) for table in self.tables]
-        rows = [
-            (counts["table"], *(f"{counts[name]:.0f}" for name in names))
-            for counts in (*tables, {"table": "together", **self.together})
-        ]
-        head = ["", *(name.replace("gpu_hours", "GPU-hours") for name in names)]
-        yield f"All tables under profile {self.profile}, in {self.folder}: what is left to do"
-        yield ""
-        yield Rows(rows, head, right=range(1, 5), indent=0)
-        yield ""
-        yield (
-            "What two tables share is counted with the first of them; stored answers of an unfinished cell are "
-            "counted as left to do."
-        )
-        yield Command(self.next)
-
-
-def estimate_all(plans: Sequence[Plan]) -> CostOfAll:
-    """Return what is left to do for each of these tables; what two of them share is counted with the first."""
-    counted: set[tuple[str, ...]] = set()
-    tables = tuple(_remaining(estimate_cost(plan), counted) for plan in plans)
-    run_dir = plans[0].run_dir
-    # All were given the same seeds, which are some tables' own.
-    seeds = next((options for plan in plans if (options := seeds_options(plan.definition, plan.seeds))), [])
-    return CostOfAll(
-        profile=run_dir.profile.name,
-        folder=str(run_dir.root),
-        tables=tables,
-        together={name: round(sum(getattr(table, name) for table in tables), 1) for name in COUNTS},
-        is_generated=run_dir.profile.generated_data,
-        next=" ".join(["atrl-bench run-table all", *seeds, run_dir.options]),
-    )
-
-
-def _remaining(cost: CostEstimate, counted: set[tuple[str, ...]]) -> RemainingWork:
-    trainings = [
-        job
-        for job in cost.jobs
-        if job.needs is not None and job.training != "done" and _is_new(counted, "run", str(job.run))
-    ]
-    cells = [
-        cell
-        for cell in cost.cells
-        if cell.state != "done" and _is_new(counted, "cell", cell.checkpoint, cell.column, cell.dataset)
-    ]
-    gpu_hours = [(job.needs or {}).get("gpu_hours", 0) for job in trainings]
-    gpu_hours += [cell.gpu_hours_about or 0 for cell in cells]
-    return RemainingWork(
-        table=cost.table,
-        trainings=len(trainings),
-        cells=len(cells),
-        answers=sum(cell.samples for cell in cells),
-        gpu_hours=sum(gpu_hours),
-    )
-
-
-def _is_new(counted: set[tuple[str, ...]], *name: str) -> bool:
-    if name in counted:
-        return False
-    counted.add(name)
-    return True

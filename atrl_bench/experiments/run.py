@@ -15,6 +15,7 @@ from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.jobs import carry_out
 from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
 from atrl_bench.experiments.progress import Watch
+from atrl_bench.experiments.room import require_room_for_plan
 from atrl_bench.results.store import Store
 
 
@@ -33,6 +34,7 @@ def run_plan(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> Pla
         pending = _pending(plan, store)
         if not pending:
             return PlanRun()
+        require_room_for_plan(plan)
         plan.run_dir.record_environment()
         num_workers = min(len(pending), jobs or default_workers())
         failures = {}

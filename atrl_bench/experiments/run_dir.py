@@ -22,8 +22,10 @@ from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
+from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 
 JUDGE_FILE = "judge.json"
+GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
@@ -112,6 +114,20 @@ class RunDir:
             if self.profile.model == "mini" or self.profile.model.count("/") != 1:
                 raise
             return self.profile.model
+
+    @cached_property
+    def rates(self) -> MachineRates:
+        """What estimates are made by: what `doctor --gpu` measured into this folder, else what is assumed."""
+        path = self.root / GPU_CHECK
+        return load_rates(path) if path.is_file() else ASSUMED
+
+    @cached_property
+    def tokens_per_answer(self) -> float | None:
+        """The mean length of the answers that are stored here, None where there are none."""
+        if not self.store_path.is_file():
+            return None
+        with self.open_store(read_only=True) as store:
+            return store.mean_tokens()
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""

@@ -13,6 +13,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameErr
 from atrl_bench.experiments.jobs import train_into
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
+from atrl_bench.experiments.room import require_room
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.mini.base import rebuild_base
@@ -84,8 +85,10 @@ def train_recipe(
     recipe: str, overrides: dict[str, Any], run_dir: RunDir, *, seed: int = 0, quiet: bool = False
 ) -> TrainedRecipe:
     """Return the recipe's checkpoint in a run folder, trained now unless it is there."""
+    loaded = load_recipe(recipe, **overrides)
+    require_room([loaded], run_dir, seed)
     with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
-        return _trained(store, load_recipe(recipe, **overrides), run_dir, seed)
+        return _trained(store, loaded, run_dir, seed)
 
 
 def train_sweep(
@@ -93,6 +96,7 @@ def train_sweep(
 ) -> TrainedSweep:
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     recipes, points = expand(load_sweep(sweep), **overrides), {}
+    require_room(recipes, run_dir, seed)
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
         for recipe in recipes:
             points[recipe.name] = _trained(store, recipe, run_dir, seed)

@@ -24,6 +24,8 @@ from atrl_bench.report.table_run import read_table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.training.official import differences
+from atrl_bench.training.recipe import load_recipe
 
 Pairs = Iterable[tuple[str, Any]]  # a name and its value, a line each
 
@@ -323,7 +325,10 @@ def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
     base = plan.run_dir.with_model(plan.definition.model_of(row)).profile.model
     if not row.recipe:
         return {"recipe": "none: the base model, untrained", "base": base}
-    return {"recipe": row.recipe, "base": base, **plan.definition.recipe_fields(row)}
+    fields = plan.definition.recipe_fields(row)
+    differs = differences(load_recipe(row.recipe, **fields), plan.profile)
+    official = {"unlike the official settings": "; ".join(each.text for each in differs)} if differs else {}
+    return {"recipe": row.recipe, "base": base, **fields, **official}
 
 
 def _training(run: Run) -> dict[str, Any]:

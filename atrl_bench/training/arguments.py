@@ -18,6 +18,7 @@ from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.
 LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
+LEARNING_RATE_SCHEDULES = {"constant": "constant_with_warmup", "cosine": "cosine"}
 # Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
 CHECKPOINTING_TOKENS = 1024
 
@@ -104,7 +105,7 @@ def common_arguments(
         "per_device_train_batch_size": sizes.completions_per_device,
         "gradient_accumulation_steps": accumulation,
         "learning_rate": sizes.learning_rate,
-        "lr_scheduler_type": "constant_with_warmup",
+        "lr_scheduler_type": LEARNING_RATE_SCHEDULES[sizes.learning_rate_schedule],
         "warmup_steps": sizes.warmup_steps,
         "adam_beta2": sizes.adam_beta2,
         "weight_decay": sizes.weight_decay,

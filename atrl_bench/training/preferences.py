@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, pairs_per_update
-from atrl_bench.training.cost_estimate import estimate_pairs
+from atrl_bench.training.cost_estimate import training_needs
+from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -65,14 +66,14 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
     )
 
 
-def describe(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
+def describe(recipe: PreferenceRecipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
     """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
     source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
-    needs = estimate_pairs(recipe, profile)
-    updates = num_updates(recipe, profile, needs["pairs"])
+    needs = training_needs(recipe, profile, rates)
+    updates = num_updates(recipe, profile, needs.counts["pairs"])
     return {
-        "pairs": {"number": f"at most {needs['pairs']}", "per_update": pairs_per_update(recipe, profile)},
+        "pairs": {"number": f"at most {needs.counts['pairs']}", "per_update": pairs_per_update(recipe, profile)},
         "credit": describe_credit(recipe.credit, **source),
-        "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.get("gpus", 1))),
-        "needs": needs,
+        "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.gpus)),
+        "needs": needs.document(),
     }

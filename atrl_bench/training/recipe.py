@@ -14,12 +14,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of
+from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles
 from atrl_bench.resources import folder
 from atrl_bench.training.data import PAIRS_SUFFIX, TRAINING_SETS
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 
 MAX_BASES = 8  # a chain longer than this is a circle
+
+
+Size = float | int | str | list[int] | None
 
 
 class _Fields(BaseModel):
@@ -101,7 +104,9 @@ class Recipe(_Fields):
     start_from: str | None = Field(None, description="the recipe whose checkpoint is the base; null: the base model")
     finetuning: Literal["full", "lora"] = Field(description="lora: low-rank adapters, merged into the final checkpoint")
     lora_rank: int = Field(16, gt=0, description="rank of the adapters; alpha is twice the rank")
-    overrides: dict[str, float | int | str | None] = Field({}, description="sizes that replace the profile's")
+    overrides: dict[str, Size | dict[str, Size]] = Field(
+        {}, description="sizes that replace the profile's; under a profile's name, those of that profile alone"
+    )
 
     @field_validator("data")
     @classmethod
@@ -113,11 +118,21 @@ class Recipe(_Fields):
     @field_validator("overrides")
     @classmethod
     def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return known_sizes(value)
+        for name in list_profiles():
+            if name in value:
+                known_sizes(value[name])
+        known_sizes({name: size for name, size in value.items() if name not in list_profiles()})
+        return value
+
+    def overrides_under(self, profile: Profile) -> dict[str, Any]:
+        """Return the sizes that replace the profile's."""
+        everywhere = {name: size for name, size in self.overrides.items() if not isinstance(size, dict)}
+        own = self.overrides.get(profile.name, {})
+        return everywhere | (own if isinstance(own, dict) else {})
 
     def sizes(self, profile: Profile) -> TrainingSizes:
         """Return the profile's training sizes with this recipe's overrides."""
-        return TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides})
+        return TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides_under(profile)})
 
     def as_yaml(self) -> str:
         """Return the recipe as a file without a base."""
@@ -194,12 +209,12 @@ class RolloutRecipe(Recipe):
         A recipe with another number of updates a rollout keeps the problems of one update, and of the run, as they are:
         VPPO's three updates of 128 problems follow rollouts of 384, where the profile's four follow 512.
         """
-        sizes, usual = super().sizes(profile), profile.training
+        sizes, usual, overrides = super().sizes(profile), profile.training, self.overrides_under(profile)
         updates = sizes.updates_per_rollout
-        if updates == usual.updates_per_rollout or "prompts_per_rollout" in self.overrides:
+        if updates == usual.updates_per_rollout or "prompts_per_rollout" in overrides:
             return sizes
         changes = {"prompts_per_rollout": usual.prompts_per_rollout * updates // usual.updates_per_rollout}
-        if sizes.num_rollouts is not None and "num_rollouts" not in self.overrides:
+        if sizes.num_rollouts is not None and "num_rollouts" not in overrides:
             changes["num_rollouts"] = max(1, sizes.num_rollouts * usual.updates_per_rollout // updates)
         return sizes.model_copy(update=changes)
 
@@ -254,7 +269,9 @@ class SupervisedRecipe(Recipe):
 
     def sizes(self, profile: Profile) -> TrainingSizes:
         """Return the profile's sizes for supervised training, with this recipe's overrides; a rollout is a batch."""
-        return TrainingSizes.model_validate({**profile.training.model_dump(), **profile.supervised, **self.overrides})
+        return TrainingSizes.model_validate(
+            {**profile.training.model_dump(), **profile.supervised, **self.overrides_under(profile)}
+        )
 
 
 KINDS: dict[str, type[Recipe]] = {

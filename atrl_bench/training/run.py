@@ -23,6 +23,8 @@ from atrl_bench.models.local import find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
+from atrl_bench.training.machine_rates import ASSUMED, MachineRates
+from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -53,7 +55,8 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
         "kind": "training",
         "version": TRAINING_VERSION,
         "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
-        "sizes": recipe.sizes(profile).model_dump(mode="json"),
+        # A size that has a default is younger than stored runs, whose keys do not have it.
+        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True),
         "profile": profile.name,
         "base_digest": base_digest,
         "data_digest": data_digest,
@@ -66,7 +69,7 @@ def model_digest(model: Path | str) -> str:
     return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
 
 
-def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
+def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
     """Return everything a run would be started with, and what it needs, without a GPU, a network or a model."""
     sizes = recipe.sizes(profile)
     return {
@@ -84,7 +87,8 @@ def resolved_arguments(recipe: Recipe, profile: Profile) -> dict[str, Any]:
             else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
-        **METHODS[recipe.method].describe(recipe, profile),
+        **METHODS[recipe.method].describe(recipe, profile, rates),
+        **describe_differences(recipe, profile),
     }
 
 

@@ -9,7 +9,8 @@ import pytest
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments import jobs, run
-from atrl_bench.experiments.cost_estimate import estimate_all, estimate_cost
+from atrl_bench.experiments.cost_estimate import estimate_cost
+from atrl_bench.experiments.cost_of_all import estimate_all
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.plan import (

@@ -11,7 +11,7 @@ import pytest
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import num_rollouts, trl_arguments
-from atrl_bench.training.cost_estimate import model_shape
+from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
 from atrl_bench.training.run import resolved_arguments
 
@@ -23,6 +23,8 @@ SIZE_FIELDS = {
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "learning_rate",
+    "lr_scheduler_type",
+    "top_p",
     "warmup_steps",
     "adam_beta2",
     "max_grad_norm",

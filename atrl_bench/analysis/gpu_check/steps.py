@@ -72,7 +72,7 @@ class StepTimer(TrainerCallback):
 
 
 def training_step(bench: Bench, recipe_name: str, credit: str) -> Measured:
-    """Return the seconds of one rollout with its updates; it fails where nothing was learned, or a number is no number."""
+    """Return the seconds of one rollout with its updates; fails where nothing was learned or a number is not finite."""
     bench.release()
     profile = bench.size.profile
     recipe = cast(RolloutRecipe, load_recipe(recipe_name, credit=credit, finetuning="lora"))

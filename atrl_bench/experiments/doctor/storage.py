@@ -12,7 +12,7 @@ from atrl_bench.experiments.doctor.diagnosis import Check, State
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 from atrl_bench.results import schema
-from atrl_bench.training.cost_estimate import model_shape
+from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 

@@ -1,0 +1,61 @@
+"""Refuses trainings that this machine does not hold, before any of them is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from atrl_bench.digests import spec_key
+from atrl_bench.errors import MachineTooSmallError
+from atrl_bench.experiments.cost_estimate import stages_of
+from atrl_bench.experiments.plan import Plan, training_spec
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.training.cost_estimate import GB
+from atrl_bench.training.fits import Machine, require_fit, this_machine
+from atrl_bench.training.recipe import Recipe
+
+machine_at = cache(this_machine)  # the driver's tool may take seconds
+
+
+def require_room(recipes: Iterable[Recipe], run_dir: RunDir, seed: int) -> None:
+    """Raise `MachineTooSmallError` for the first of these trainings that is not done and does not fit here."""
+    machine = machine_at(run_dir.root)
+    for recipe in recipes:
+        for stage in stages_of(recipe):
+            key = spec_key(training_spec(stage, run_dir, seed))
+            if not _is_trained(key, run_dir):
+                _require_fit(stage, key, run_dir, machine)
+
+
+def require_room_for_plan(plan: Plan) -> None:
+    """Raise `MachineTooSmallError` if a row of a plan does not fit, with the rows that do."""
+    refused: dict[str, MachineTooSmallError] = {}
+    for job in plan.due:
+        if job.recipe is not None and job.row.id not in refused:
+            try:
+                require_room([job.recipe], plan.run_dir.with_model(job.model), job.seed)
+            except MachineTooSmallError as error:
+                refused[job.row.id] = error
+    if refused:
+        rows = [row for row in dict.fromkeys(job.row.id for job in plan.due) if row not in refused]
+        fitting = f"--rows {','.join(rows)} runs what fits" if rows else "--profile mini runs anywhere"
+        first = next(iter(refused.values()))
+        others = f" So it is with {len(refused) - 1} more rows." if len(refused) > 1 else ""
+        raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
+
+
+def _require_fit(recipe: Recipe, key: str, run_dir: RunDir, machine: Machine) -> None:
+    require_fit(recipe, run_dir.profile, machine, run_dir.rates, stored_gb=_size_gb(run_dir.checkpoints / key))
+
+
+def _is_trained(key: str, run_dir: RunDir) -> bool:
+    if not run_dir.store_path.is_file():
+        return False
+    with run_dir.open_store(read_only=True) as store:
+        run = store.run(key)
+    return run is not None and run.state == "done"
+
+
+def _size_gb(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / GB

@@ -1,0 +1,159 @@
+"""What a training needs, by sums that a reader can redo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.cost_estimate import (
+    answering_needs,
+    decoding_step_seconds,
+    expected_draws,
+    prompt_tokens,
+    training_needs,
+)
+from atrl_bench.training.machine_rates import ASSUMED
+from atrl_bench.training.model_shape import KNOWN_SHAPES
+from atrl_bench.training.recipe import DynamicSampling, load_recipe
+
+PAPER = load_profile("paper")
+SHAPE_7B = KNOWN_SHAPES["Qwen/Qwen2.5-VL-7B-Instruct"]
+
+
+def paper(size):
+    return PAPER.model_copy(update={"model": f"Qwen/Qwen2.5-VL-{size}-Instruct"})
+
+
+def needs(name, size="7B", *, gpus=None, vllm=False, **overrides):
+    return training_needs(load_recipe(name, **overrides), paper(size), gpus=gpus, vllm=vllm)
+
+
+def test_a_token_of_a_sharded_7b_model_takes_as_long_as_gathering_its_weights():
+    sharded, alone = needs("grpo"), needs("grpo", finetuning="lora")
+    # 2 * 8.29e9 bytes at 255e9 a second: 65 ms. Alone: 28 layers of 0.9 ms, longer than reading 16.58 GB at 1.4e12.
+    assert decoding_step_seconds(SHAPE_7B, ASSUMED) == pytest.approx(28 * 0.9e-3)
+    # 75 rollouts of 4,096 responses, 512 for each of 8 devices, 42 at once: 13 batches of 3 * 0.3 * 2,048 steps.
+    decoding = 75 * 13 * 1843.2 * (2 * 8.29e9 / 255e9) * 8 / 3600
+    # Every response has a prefill of its own: 307,200 * (200 + 0.8 * 1,280 tokens) * 2 * 8.29e9 FLOPs at 124.8e12.
+    prefill = 307_200 * 1224 * 2 * 8.29e9 / 124.8e12 / 3600
+    assert sharded.phases["generation"] == pytest.approx(decoding + prefill, rel=1e-3)
+    assert (sharded.sampler, alone.sampler) == ("transformers, sharded", "transformers")
+    assert alone.phases["generation"] < sharded.phases["generation"] / 2
+
+
+def test_scoring_and_updates_are_counted_in_passes():
+    grpo, no_kl, strict = needs("grpo").phases, needs("grpo_kl_free").phases, needs("reinforce").phases
+    # One forward pass over 307,200 sequences of 1,224 + 614.4 tokens.
+    one_pass = 2 * 8.29e9 * 307_200 * 1838.4 / 124.8e12 / 3600
+    assert no_kl["scoring"] == pytest.approx(one_pass, rel=1e-3)  # the old policy
+    assert grpo["scoring"] == pytest.approx(2 * one_pass, rel=1e-3)  # and the reference
+    assert strict["scoring"] == 0  # one update a rollout: the policy is the old one
+    assert grpo["updates"] == pytest.approx(4 * one_pass, rel=1e-3)  # forward, recomputed, twice backward
+
+
+def test_vppo_pays_for_a_second_pass_over_blackened_images():
+    # Its rollouts of 384 problems come 101 times: 310,272 responses.
+    passes = needs("vppo").phases["scoring"] / needs("dapo").phases["scoring"]
+    assert passes == pytest.approx(2 * 310_272 / 307_200)
+
+
+def test_dynamic_sampling_draws_twice_as_many_groups_where_half_of_them_are_mixed():
+    dapo = DynamicSampling(max_extra_generations=2, oversampling=2)
+    # Half is missing; twice that is drawn, of which half is mixed: full.
+    assert expected_draws(dapo, mixed_fraction=0.5) == [1.0, 1.0]
+    # 3/4 missing: 3/2 drawn, 3/8 found; 3/8 missing: 3/4 drawn; then it stops.
+    assert expected_draws(dapo, mixed_fraction=0.25) == [1.0, 1.5, 0.75]
+    assert expected_draws(None) == [1.0]
+    assert needs("dapo").counts["sampled_responses"] == 2 * needs("dapo").counts["responses"]
+    assert needs("dapo").phases["generation"] > 1.9 * needs("sapo").phases["generation"]
+
+
+def test_t_grpo_samples_a_second_group_on_shuffled_frames():
+    t_grpo = needs("t_grpo")
+    assert t_grpo.counts == {"rollouts": 1200, "responses": 38_400, "sampled_responses": 57_600}
+    plain = needs("t_grpo", temporal=None)
+    # A rollout is one batch on each device either way, so the second group doubles the decoding.
+    assert t_grpo.phases["generation"] == pytest.approx(2 * plain.phases["generation"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "overrides", "gpus", "nodes"),
+    [
+        ("grpo", "7B", {}, 8, 1),  # 4 would be filled to 76 of 80 GB
+        ("sapo", "7B", {}, 4, 1),  # no reference
+        ("grpo", "7B", {"finetuning": "lora"}, 1, 1),
+        ("grpo", "32B", {}, 32, 4),
+        ("grpo", "32B", {"finetuning": "lora"}, 4, 1),
+        ("grpo", "72B", {"finetuning": "lora"}, 32, 4),
+    ],
+)
+def test_devices_keep_a_margin_and_several_nodes_are_taken_where_one_is_too_small(name, size, overrides, gpus, nodes):
+    found = needs(name, size, **overrides)
+    assert (found.gpus, found.nodes) == (gpus, nodes)
+    assert found.gb_per_gpu <= 0.9 * 80
+
+
+def test_four_devices_would_be_too_full_for_grpo():
+    # 20 bytes for each of 8.29e9 parameters over 4 devices is 41.5 GB; activations 10, sampler 15, reserve 9.
+    assert needs("grpo", gpus=4).gb_per_gpu == pytest.approx(41.5 + 10.4 + 15 + 9, abs=0.5)
+
+
+def test_gathering_across_nodes_is_slower_and_vllm_gathers_nothing():
+    one_node, four_nodes = needs("sapo", gpus=8), needs("sapo", gpus=32)
+    assert four_nodes.phases["generation"] > 2 * one_node.phases["generation"]
+    served = needs("sapo", vllm=True)
+    # 307,200 responses of 614.4 tokens, 2,500 a second; and a prefill for each of 38,400 prompts.
+    decoding, prefill = 307_200 * 614.4 / 2500, 38_400 * 1224 * 2 * 8.29e9 / 124.8e12
+    assert served.phases["generation"] == pytest.approx((decoding + prefill) / 3600, rel=1e-3)
+
+
+def test_disk_and_host_memory_of_full_training_and_of_adapters():
+    full, lora = needs("grpo"), needs("grpo", finetuning="lora")
+    # Float32 weights stay; weights and two moments of Adam, the last checkpoint and the one being written.
+    assert (full.checkpoint_gb, full.resume_gb) == (pytest.approx(4 * 8.29), pytest.approx(24 * 8.29))
+    assert lora.disk_gb == pytest.approx(2.1 * 8.29)
+    # The weights once, and 4 GB for each of eight processes.
+    assert full.host_gb_per_node == pytest.approx(4 * 8.29 + 8 * 4)
+
+
+def test_measured_rates_replace_the_assumed_ones_in_the_sums():
+    fast = replace(ASSUMED, hardware="H100", gather_bytes_per_second=2 * 255e9, measured=frozenset({"x"}))
+    recipe = load_recipe("grpo")
+    before, after = (training_needs(recipe, PAPER, rates) for rates in (ASSUMED, fast))
+    assert after.phases["generation"] < 0.6 * before.phases["generation"]
+    assert "assumed rates" in before.basis
+    assert "measured on H100" in after.basis
+
+
+def test_a_mini_training_is_minutes_of_a_core():
+    mini = training_needs(load_recipe("grpo"), load_profile("mini"))
+    assert mini.gpus == 0
+    assert 0.1 < mini.minutes < 5
+    assert set(mini.document()) == {"rollouts", "responses", "gpus", "minutes", "disk_gb", "basis"}
+
+
+def test_a_model_of_unknown_size_has_no_estimate_and_says_so():
+    document = training_needs(load_recipe("grpo"), PAPER.model_copy(update={"model": "some/model"})).document()
+    assert document == {"rollouts": 75, "responses": 307_200, "basis": "the size of some/model is not known here"}
+
+
+def test_more_frames_are_longer_prompts():
+    sizes = PAPER.evaluation
+    # 256 tokens for two frames.
+    assert [prompt_tokens(sizes, frames) for frames in (16, 32, 64)] == [2248, 4296, 8392]
+    hours = [answering_needs(PAPER, 5130, 8, 400, num_frames=frames).gpu_hours for frames in (16, 32, 64)]
+    assert hours == sorted(hours)
+    # 5,130 prefills of 4,096 more tokens.
+    assert hours[2] - hours[1] == pytest.approx(5130 * 4096 * 2 * 8.29e9 / 124.8e12 / 3600)
+
+
+def test_answers_are_priced_by_their_length_and_a_model_too_large_for_a_device_by_vllm():
+    # 1,000 problems with eight answers of 400 tokens, 64 at once: 125 batches of 1,200 steps of 25.2 ms.
+    alone = answering_needs(PAPER, 1000, 8, 400)
+    prefill = 1000 * 1224 * 2 * 8.29e9 / 124.8e12
+    assert alone.gpu_hours == pytest.approx((125 * 1200 * 25.2e-3 + prefill) / 3600, rel=1e-3)
+    assert answering_needs(PAPER, 1000, 8, 200).gpu_hours < 0.6 * alone.gpu_hours
+    large = answering_needs(paper("72B"), 1000, 8, 400)
+    assert (large.sampler, large.gpus) == ("vLLM", 4)

@@ -1,0 +1,94 @@
+"""What a method's authors run is in one file; how a run differs from it is computed, and the pages say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.official import differences, official_settings, resolved_settings
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import resolved_arguments
+
+PAPER, MINI = load_profile("paper"), load_profile("mini")
+METHODS = Path(__file__).parents[2] / "docs" / "methods"
+# A table of a page stands behind the recipe's name: `dapo` under `--profile paper` against ...
+TABLE = re.compile(r"^`(\w+)` under `--profile paper` against (.+?)\. `[^`]+` says the same\.\n\n((?:\|.*\n)+)", re.M)
+ON_PAGES = {
+    name: (page.name, source, rows)
+    for page in METHODS.glob("*.md")
+    for name, source, rows in TABLE.findall(page.read_text(encoding="utf-8"))
+}
+
+
+def differing(recipe, profile=PAPER, **overrides):
+    return {each.setting: (each.here, each.official) for each in differences(load_recipe(recipe, **overrides), profile)}
+
+
+def test_dapo_differs_in_what_its_page_used_to_leave_out():
+    assert differing("dapo") == {
+        "group_size": ("8", "16"),
+        "updates_per_rollout": ("4", "16"),
+        "max_response_tokens": ("2,048", "20,480"),
+        "dynamic_sampling.max_extra_generations": ("2", "9"),
+        "warmup_steps": ("0", "10"),
+        "weight_decay": ("0.01", "0.1"),
+        "dual clip": ("none", "10"),
+        "surplus of the first draw": ("none", "twice the rollout's problems"),
+    }
+    assert differing("ft_rl") == differing("dapo")
+
+
+def test_what_differs_is_computed_from_the_settings_of_the_run():
+    assert set(differing("vppo")) == {"num_epochs", "top_p", "dual clip"}
+    changed = differing("vppo", overrides={"updates_per_rollout": 3, "num_epochs": 2, "top_p": 0.99})
+    assert set(changed) == {"dual clip"}
+    assert differing("grpo") == {"updates_per_rollout": ("4", "1")}
+    assert differing("grpo", schedule="strict") == {}
+
+
+def test_t_grpo_has_its_official_scale_under_paper_and_the_profiles_under_mini():
+    recipe = load_recipe("t_grpo")
+    assert set(differing("t_grpo")) == {"format_reward", "max_prompt_tokens"}
+    trl = resolved_arguments(recipe, PAPER)["trl"]
+    assert (trl["max_steps"], trl["lr_scheduler_type"], trl["max_grad_norm"]) == (1200, "cosine", 5.0)
+    assert recipe.sizes(MINI) == MINI.training
+
+
+def test_the_warm_up_of_step_grpo_is_what_its_recipe_cites():
+    trl = resolved_arguments(load_recipe("sft_steps"), PAPER)["trl"]
+    # 10,000 examples twice, eight an update.
+    assert (trl["max_steps"], trl["learning_rate"], trl["lr_scheduler_type"]) == (2500, 5e-6, "cosine")
+
+
+def test_on_generated_data_sizes_are_not_compared():
+    assert "group_size" not in differing("dapo", MINI)
+    assert "dual clip" in differing("dapo", MINI)
+
+
+@pytest.mark.parametrize("name", official_settings())
+def test_every_official_setting_has_a_name_that_a_run_knows(name):
+    assert official_settings()[name].values.keys() <= resolved_settings(load_recipe(name), PAPER).keys()
+
+
+def test_a_dry_run_says_how_it_differs():
+    assert resolved_arguments(load_recipe("sapo"), PAPER)["official"] == {
+        "source": "verl's examples for SAPO; arXiv 2511.20347",
+        "differs": {"prompts_per_rollout": {"here": "512", "official": "256"}},
+    }
+    assert "official" not in resolved_arguments(load_recipe("dpo"), PAPER)
+
+
+@pytest.mark.parametrize("name", sorted(ON_PAGES))
+def test_the_page_of_a_method_says_how_it_differs(name):
+    _, source, rows = ON_PAGES[name]
+    expected = [f"| {each.setting} | {each.here} | {each.official} |" for each in differences(load_recipe(name), PAPER)]
+    assert rows.splitlines()[2:] == expected
+    assert source == official_settings()[name].source
+
+
+def test_every_method_that_differs_has_its_table_on_a_page():
+    differing_recipes = {name for name in official_settings() if differences(load_recipe(name), PAPER)}
+    assert differing_recipes - {"step_grpo_warm"} == set(ON_PAGES)
