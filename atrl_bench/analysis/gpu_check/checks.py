@@ -26,6 +26,7 @@ class Measured:
     limit: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)  # constants of a cost estimate that follow from it
+    wrong: str = ""  # what is wrong with it beside its value
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,10 @@ def _result(name: str, check: Callable[[], Measured], left: float, budget: float
 
 def _judged(name: str, measured: Measured, seconds: float) -> CheckResult:
     value, limit = measured.value, measured.limit
-    reason = ""
+    reason = measured.wrong
     if not math.isfinite(value):
         reason = f"the value is {value}"
-    elif limit is not None and value > limit:
+    elif not reason and limit is not None and value > limit:
         reason = f"{value:.3g} is above the limit of {limit:.3g}"
     state: CheckState = "failed" if reason else "passed"
     rates = measured.rates if state == "passed" else {}

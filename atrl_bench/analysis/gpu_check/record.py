@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,8 +12,6 @@ from atrl_bench.analysis.gpu_check.checks import CheckResult
 from atrl_bench.records import Block, Record, Rows
 
 VERSION = 1
-FILE = "gpu_check.json"  # in a run folder, where `plan` finds it
-PAGE = "gpu_check.html"
 # Of a tiny model these say nothing about a large one: starting its kernels is all it does.
 LARGE_MODEL_RATES = frozenset({"training_flops", "decoding_seconds_per_layer", "memory_bytes_per_second"})
 GPU_RATES = LARGE_MODEL_RATES | {"device_gb"}
@@ -70,7 +69,7 @@ class GpuCheck(Record):
             "budget": self.budget,
             "machine": dict(self.machine),
             "rates": self.rates,
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [_for_json(asdict(check)) for check in self.checks],
         }
 
     def blocks(self) -> Iterable[Block]:
@@ -92,3 +91,12 @@ def value_text(check: CheckResult) -> str:
         return ""
     limit = "" if check.limit is None else f", limit {check.limit:.3g}"
     return f"{check.value:.4g} {check.unit}{limit}"
+
+
+def _for_json(value: Any) -> Any:
+    """Return the value with words in place of numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _for_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

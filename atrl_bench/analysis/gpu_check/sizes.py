@@ -25,7 +25,8 @@ class CheckSize:
     frame_tokens: int
     matrix: int  # rows and columns of the matrices that are multiplied
     decoded: int  # tokens of the two responses whose difference in time is that of decoding
-    needed_gb: float  # free memory of the device
+    needed_gb: float  # free memory of the device; nothing: it runs without one
+    usual_profile: str  # in whose run folder what was measured is of use
 
     @property
     def profile(self) -> Profile:
@@ -55,7 +56,7 @@ class CheckSize:
 
 SIZES: Mapping[str, CheckSize] = MappingProxyType(
     {
-        "3b": CheckSize("3b", "Qwen2.5-VL-3B", 3.75e9, SHAPES["3b"], 8, 16, FRAME_TOKENS, 8192, 64, 40.0),
-        "tiny": CheckSize("tiny", "a tiny Qwen2.5-VL", 1.08e6, SHAPES["tiny"], 4, 8, 16, 256, 16, 0.0),
+        "3b": CheckSize("3b", "Qwen2.5-VL-3B", 3.75e9, SHAPES["3b"], 8, 16, FRAME_TOKENS, 8192, 64, 40.0, "paper"),
+        "tiny": CheckSize("tiny", "a tiny Qwen2.5-VL", 1.08e6, SHAPES["tiny"], 4, 8, 16, 256, 16, 0.0, "mini"),
     }
 )
