@@ -61,23 +61,21 @@ def _check_gpu(options: Options, name: str, budget: float) -> None:
     size = SIZES[name]
     out = options.out or Path("runs") / (options.profile or size.usual_profile)
     if not options.as_json:
-        typer.echo(f"{size.model} of random weights, at most {budget:.0f} s; what is measured goes to {out}.")
+        typer.echo(f"Measuring with {size.model} of random weights, at most {budget:.0f} s, into {out}")
 
     from atrl_bench.analysis.gpu_check import run
-    from atrl_bench.analysis.gpu_check.record import GpuCheck
+    from atrl_bench.analysis.gpu_check.record import GpuCheck, check_text
     from atrl_bench.report.gpu_check_page import write_gpu_check
 
     def on_result(record: GpuCheck) -> None:
         write_gpu_check(record, out)
         if not options.as_json:
-            check = record.checks[-1]
-            typer.echo(f"  {check.state:<8} {check.name}, {check.seconds:.1f} s")
+            typer.echo(check_text(record.checks[-1]))
 
     run.use_one_gpu()
     record = run.run(size, budget, on_result)
-    show(record, options.as_json)
-    if not options.as_json:
-        typer.echo("\n".join(f"Wrote {path}" for path in write_gpu_check(record, out)))
+    written = "\n".join(f"Wrote {path}" for path in write_gpu_check(record, out))
+    show_text(record.document(), f"{record.summary}\n{written}", options.as_json)
     if record.failed:
         raise typer.Exit(1)
 

@@ -27,7 +27,6 @@ class RateRow:
     name: str
     value: str
     assumed: str
-    source: str
     basis: str
 
 
@@ -73,10 +72,10 @@ def _rate_rows(measured: Mapping[str, Any]) -> list[RateRow]:
     rows = []
     for each in fields(MachineRates):
         if "unit" in each.metadata:
-            assumed, unit = getattr(ASSUMED, each.name), each.metadata["unit"]
-            value = f"{measured[each.name]:.4g} {unit}" if each.name in measured else ""
-            source = "measured" if value else "assumed"
-            rows.append(RateRow(each.name, value, f"{assumed:.4g} {unit}", source, each.metadata["basis"]))
+            name, unit = each.name, each.metadata["unit"]
+            value = f"{measured[name]:.4g} {unit}" if name in measured else ""
+            assumed = f"{getattr(ASSUMED, name):.4g} {unit}"
+            rows.append(RateRow(name.replace("_", " "), value, assumed, each.metadata["basis"]))
     return rows
 
 

@@ -33,12 +33,13 @@ from atrl_bench.credit import (
     visual_columns,
 )
 
-NUM_SEQUENCES = 2
+NUM_SEQUENCES = 4
 FLASH = "flash_attention_2"
 KEEPING = "keeping_queries_and_keys"
-# Of two ways to the same rows: in bfloat16 the layers below round differently under each implementation.
+# Of two ways to the same rows. In bfloat16 the layers below round differently under each implementation: by 0.0016
+# between eager and sdpa on a CPU, with 36 layers of width 2048.
 ROW_LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-NEIGHBOUR_SHARE = 0.25  # the part of the distance between neighbouring tokens that a limit never exceeds
+NEIGHBOUR_SHARE = 0.4  # the part of the distance between neighbouring tokens that a limit never exceeds
 DOUBLE_LIMIT = 1e-5  # float32 against double precision, from the same queries and keys
 CREDIT_LIMIT = 1e-3
 
@@ -81,27 +82,33 @@ class RowChecks:
         return Measured(distance, "of the attention", DOUBLE_LIMIT, details)
 
     def credit(self) -> Measured:
-        """Return how far the credit of recorded rows is from that of rows in double precision."""
+        """Return how far the credit of recorded rows is from that of rows in double precision.
+
+        METIS divides a graph whose weights differ by one rounding in another way. A response to which that happens is
+        counted and not compared: its clusters are as good, and its credit is another.
+        """
         recorded, double = self._from_same_queries()
         ours, theirs = self._credits(recorded), self._credits(double)
         pairs = list(zip(ours, theirs, strict=True))
-        other_seed = zip(ours, self._credits(recorded, seed=1), strict=True)
+        alike = [(a, b) for a, b in pairs if torch.equal(a.cluster_T, b.cluster_T)]
+        # Where all credit is nearly one, any two agree: the limit stays far below what there is to agree about.
+        spread = min(float(credit.credit_T.std()) for credit in theirs)
         details = {
+            "responses": len(pairs),
+            "with_other_clusters": len(pairs) - len(alike),
             "connectivity_difference": max(_largest(a.connectivity_T, b.connectivity_T) for a, b in pairs),
-            "same_clusters": all(torch.equal(a.cluster_T, b.cluster_T) for a, b in pairs),
-            "difference_of_another_seed": max(_largest(a.credit_T, b.credit_T) for a, b in other_seed),
+            "least_spread_of_the_credit": spread,
         }
-        return Measured(
-            max(_largest(a.credit_T, b.credit_T) for a, b in pairs), "of a mean of 1", CREDIT_LIMIT, details
-        )
+        difference = max((_largest(a.credit_T, b.credit_T) for a, b in alike), default=0.0)
+        wrong = "" if alike else "every response was divided into other clusters"
+        return Measured(difference, "of a mean of 1", min(CREDIT_LIMIT, spread / 10), details, wrong=wrong)
 
-    def _credits(self, rows: list[Tensor], seed: int = 0) -> list[Credit]:
+    def _credits(self, rows: list[Tensor]) -> list[Credit]:
         inputs = self._inputs()
         visual_BS = visual_columns(self._bench.model.config, inputs["input_ids"]).cpu()
         valid_BS = inputs["attention_mask"].bool().cpu()
         return [
-            token_credit(AttentionRows(rows_TS.float(), visual_BS[b][valid_BS[b]]), seed=seed)
-            for b, rows_TS in enumerate(rows)
+            token_credit(AttentionRows(rows_TS.float(), visual_BS[b][valid_BS[b]])) for b, rows_TS in enumerate(rows)
         ]
 
     def _inputs(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 CheckState = Literal["passed", "failed", "skipped"]
-LEAST_SECONDS = 5.0  # a check that has less time left is not begun
+LEAST_SHARE = 0.01  # of the budget; a check that has less time left is not begun
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run_checks(checks: Mapping[str, Callable[[], Measured]], budget: float) -> I
 
 
 def _result(name: str, check: Callable[[], Measured], left: float, budget: float) -> CheckResult:
-    if left < min(LEAST_SECONDS, budget):
+    if left < LEAST_SHARE * budget:
         return CheckResult(name, "skipped", 0.0, f"no time left of {budget:.0f} s")
     started = time.monotonic()
     try:

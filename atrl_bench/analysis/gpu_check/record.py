@@ -1,15 +1,14 @@
-"""What `doctor --gpu` found: a record like any other, whose JSON gives cost estimates their constants."""
+"""What `doctor --gpu` found, and its JSON, which gives cost estimates their constants."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from atrl_bench.analysis.gpu_check.checks import CheckResult
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.escape import folded
 
 VERSION = 1
 # Of a tiny model these say nothing about a large one: starting its kernels is all it does.
@@ -18,7 +17,7 @@ GPU_RATES = LARGE_MODEL_RATES | {"device_gb"}
 
 
 @dataclass(frozen=True)
-class GpuCheck(Record):
+class GpuCheck:
     """All checks so far, on this machine."""
 
     size: str
@@ -72,17 +71,12 @@ class GpuCheck(Record):
             "checks": [_for_json(asdict(check)) for check in self.checks],
         }
 
-    def blocks(self) -> Iterable[Block]:
-        """Yield each check with its value, its limit and why it failed or was skipped."""
-        yield f"{self.machine['hardware']}: {self.model} of random weights."
-        yield ""
-        rows: list[tuple[str, ...]] = []
-        for check in self.checks:
-            rows.append((check.state, check.name, f"{check.seconds:.1f} s"))
-            rows += [("", f"  {line}") for line in textwrap.wrap(check.reason or value_text(check), 62)]
-        yield Rows(rows, indent=0)
-        yield ""
-        yield self.summary
+
+def check_text(check: CheckResult) -> str:
+    """Return how a check ended, in two lines of a terminal: what was looked at, and what came out."""
+    outcome = "; ".join(part for part in (check.reason, value_text(check)) if part)
+    lines = folded(outcome, first=" " * 9, rest=" " * 9) if outcome else []
+    return "\n".join([f"{check.state:<9}{check.name:<60}{check.seconds:7.1f} s", *lines])
 
 
 def value_text(check: CheckResult) -> str:

@@ -30,12 +30,12 @@ class CheckSize:
 
     @property
     def profile(self) -> Profile:
-        """One rollout of two optimiser steps, in a profile like any other."""
+        """Two rollouts of two optimiser steps each, in a profile like any other; the first one warms up."""
         shape, smoke = self.shape, load_profile("smoke")
         pixels = shape.visual_tokens * PIXELS_OF_TOKEN
         sizes = smoke.training.model_copy(
             update={
-                "num_rollouts": 1,
+                "num_rollouts": 2,
                 "prompts_per_rollout": 2,
                 "group_size": self.group_size,
                 "updates_per_rollout": 2,

@@ -1,4 +1,4 @@
-"""One rollout with its optimiser steps through the trainer that trains everything here, with its phases and memory.
+"""A rollout with its optimiser steps through the trainer that trains everything here, with its phases and memory.
 
 Adapters (LoRA) are trained, so that one GPU holds weights, adapters and activations: full training of the 3B model
 keeps 16 bytes a parameter, 60 GB before the first activation. Weights of random numbers answer nothing right, so that
@@ -43,11 +43,15 @@ class EveryOtherRight(GroupRelative):
 
 
 class StepTimer(TrainerCallback):
-    """Times each optimiser step of `train`, and the optimiser's own part of it."""
+    """Times each optimiser step of `train`, and the optimiser's own part of it.
+
+    The first rollout pays for what is set up once; its steps are not counted.
+    """
 
     def __init__(self, trainer: CreditTrainer, clock: PeakClock) -> None:
         self.seconds = 0.0
         self.phases: dict[str, float] = {}
+        self._warm_up = trainer.updates_per_rollout
         self._clock, self._step, self._started = clock, StepPhases(trainer, clock), 0.0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -62,10 +66,12 @@ class StepTimer(TrainerCallback):
         """End the optimiser's part."""
         self._clock.add("optimiser", self._clock.now() - self._started)
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Add the step to those before."""
         seconds, phases = self._step.stop()
         self._clock.note_peak()
+        if state.global_step <= self._warm_up:
+            return
         self.seconds += seconds
         for name, part in phases.items():
             self.phases[name] = self.phases.get(name, 0.0) + part
@@ -106,10 +112,10 @@ def training_step(bench: Bench, recipe_name: str, credit: str) -> Measured:
 
 def _details(timer: StepTimer, clock: PeakClock, trainer: CreditTrainer, num_responses: int) -> dict[str, Any]:
     logs = [log for log in trainer.state.log_history if "loss" in log]
-    tokens = logs[0]["completions/mean_length"] * num_responses
+    tokens = logs[trainer.updates_per_rollout]["completions/mean_length"] * num_responses  # of the second rollout
     names = [name for name in PHASES if name in timer.phases] + sorted(timer.phases.keys() - PHASES.keys())
     return {
-        "updates": len(logs),
+        "updates": trainer.updates_per_rollout,
         "responses": num_responses,
         "response_tokens": tokens,
         "generated_tokens_per_second": tokens / timer.phases["generation"],
