@@ -53,6 +53,7 @@ def doctor(
 def _check_gpu(options: Options, name: str, budget: float) -> None:
     from pathlib import Path
 
+    from atrl_bench.analysis.gpu_check.one_gpu import use_one_gpu
     from atrl_bench.analysis.gpu_check.sizes import SIZES
     from atrl_bench.errors import UnknownNameError
 
@@ -63,6 +64,7 @@ def _check_gpu(options: Options, name: str, budget: float) -> None:
     if not options.as_json:
         typer.echo(f"Measuring with {size.model} of random weights, at most {budget:.0f} s, into {out}")
 
+    use_one_gpu()  # before what follows is imported
     from atrl_bench.analysis.gpu_check import run
     from atrl_bench.analysis.gpu_check.record import GpuCheck, check_text
     from atrl_bench.report.gpu_check_page import write_gpu_check
@@ -72,7 +74,6 @@ def _check_gpu(options: Options, name: str, budget: float) -> None:
         if not options.as_json:
             typer.echo(check_text(record.checks[-1]))
 
-    run.use_one_gpu()
     record = run.run(size, budget, on_result)
     written = "\n".join(f"Wrote {path}" for path in write_gpu_check(record, out))
     show_text(record.document(), f"{record.summary}\n{written}", options.as_json)

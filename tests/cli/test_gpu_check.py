@@ -1,6 +1,9 @@
 """`doctor --gpu`: the rehearsal of everything without a GPU, and what it says where there is none."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -38,9 +41,31 @@ def test_a_size_is_of_no_use_without_a_gpu_check():
     assert "--size and --budget belong to --gpu." in result.output
 
 
+def test_the_first_gpu_is_chosen_before_torch_can_look_for_any():
+    program = (
+        "import os, sys; from atrl_bench.analysis.gpu_check import one_gpu, sizes; assert 'torch' not in sys.modules; "
+        "one_gpu.use_one_gpu(); print(os.environ[one_gpu.VISIBLE])"
+    )
+    for visible, first in (("3,5", "3"), ("", ""), (None, "0")):
+        environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        environment |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        told = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        assert told.stdout.strip() == first, told.stderr
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the rate of a CPU is that of one core
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.slow
 @NEEDS_NO_GPU
-def test_the_rehearsal_runs_every_check_and_gives_the_plan_its_constants(tmp_path):
+def test_the_rehearsal_runs_every_check_and_gives_the_plan_its_constants(tmp_path, one_thread):
     result = run("--gpu", "--size", "tiny", "--out", str(tmp_path), "--json")
     assert result.exit_code == 0, result.output
     record = json.loads((tmp_path / "gpu_check.json").read_text())
@@ -53,6 +78,9 @@ def test_the_rehearsal_runs_every_check_and_gives_the_plan_its_constants(tmp_pat
     assert sum(phase["seconds"] for phase in step["details"]["phases"]) == pytest.approx(step["value"])
     assert step["details"]["largest_change_of_an_adapter"] > 0
     assert {phase["phase"] for phase in step["details"]["phases"]} >= {"generation", "scoring", "graph", "optimiser"}
-    rates = RunDir.at(tmp_path, load_profile("paper")).rates
-    assert rates.source("training_flops") == "assumed"  # of a GPU, which is not here
+    rates = RunDir.at(tmp_path, load_profile("mini")).rates
+    assert rates.measured == {"cpu_flops"}  # the others are those of a GPU
+    assert rates.basis.startswith("1 of 9 rates measured on ")
+    passes = next(check for check in record["checks"] if check["name"] == "training forward and backward")
+    assert rates.cpu_flops == passes["details"]["flops_per_second"]
     assert (tmp_path / "gpu_check.html").is_file()

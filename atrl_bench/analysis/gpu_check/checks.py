@@ -48,8 +48,8 @@ class SkipCheckError(Exception):
     """A check that does not apply here; the message says why."""
 
 
-class _OutOfTimeError(Exception):
-    """The whole has taken as long as it may."""
+class _OutOfTimeError(BaseException):
+    """The whole has taken as long as it may; no library on the way takes it for an error of its own."""
 
 
 def run_checks(checks: Mapping[str, Callable[[], Measured]], budget: float) -> Iterator[CheckResult]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 import warnings
@@ -68,12 +67,6 @@ def checks_of(bench: Bench) -> dict[str, Callable[[], Measured]]:
         "GRPO + AT-RL step": partial(training_step, bench, "grpo", "atrl"),
         "T-GRPO step": partial(training_step, bench, "t_grpo", "uniform"),
     }
-
-
-def use_one_gpu() -> None:
-    """Let this process see the first of its GPUs alone: a trainer would spread over all of them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.partition(",")[0]
 
 
 @contextmanager

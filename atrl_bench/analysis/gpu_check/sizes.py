@@ -56,7 +56,7 @@ class CheckSize:
 
 SIZES: Mapping[str, CheckSize] = MappingProxyType(
     {
-        "3b": CheckSize("3b", "Qwen2.5-VL-3B", 3.75e9, SHAPES["3b"], 8, 16, FRAME_TOKENS, 8192, 64, 40.0, "paper"),
+        "3b": CheckSize("3b", "Qwen2.5-VL-3B", 3.75e9, SHAPES["3b"], 8, 16, FRAME_TOKENS, 8192, 64, 32.0, "paper"),
         "tiny": CheckSize("tiny", "a tiny Qwen2.5-VL", 1.08e6, SHAPES["tiny"], 4, 8, 16, 256, 16, 0.0, "mini"),
     }
 )

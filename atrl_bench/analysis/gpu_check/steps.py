@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PrinterCallback, TrainerCallback
 
-from atrl_bench.analysis.gpu_check.bench import Bench, collect
+from atrl_bench.analysis.gpu_check.bench import Bench
 from atrl_bench.analysis.gpu_check.checks import Measured
 from atrl_bench.analysis.gpu_check.machine import GB
 from atrl_bench.analysis.gpu_check.memory import PeakClock, reset_peak
@@ -105,8 +105,6 @@ def training_step(bench: Bench, recipe_name: str, credit: str) -> Measured:
         moved = max(float((after - before[name]).abs().max()) for name, after in _adapters(trainer).items())
         details = _details(timer, clock, trainer, profile.training.prompts_per_rollout * bench.size.group_size)
         details["largest_change_of_an_adapter"] = moved
-    del inputs, trainer
-    collect()
     return Measured(timer.seconds, "s", details=details, wrong=_what_is_wrong(details))
 
 
