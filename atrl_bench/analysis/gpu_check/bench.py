@@ -79,9 +79,7 @@ class Bench:
         texts = [
             self.processor.apply_chat_template(each, tokenize=False, add_generation_prompt=True) for each in messages
         ]
-        prompts = [
-            Prompt("", each, tuple(example["images"]), ()) for each, example in zip(messages, examples, strict=True)
-        ]
+        prompts = [Prompt("", each, example["images"]) for each, example in zip(messages, examples, strict=True)]
         return dict(model_inputs(self.processor, texts, prompts, self.dtype).to(self.device))
 
     def sequences(self, count: int) -> dict[str, Tensor]:
