@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from atrl_bench.analysis.overhead import SHAPES, overhead, overhead_text
+from atrl_bench.analysis.overhead import overhead, overhead_text
+from atrl_bench.analysis.random_model import SHAPES
 from atrl_bench.profiles import load_profile
 
 TARGET = 1.05

@@ -18,11 +18,11 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.analysis.random_model import PIXELS_OF_TOKEN, SHAPES, Shape, processor_for, random_model
+from atrl_bench.analysis.step_phases import CREDIT_PHASES, PHASES, StepPhases
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.mini import BASE, write_world
 from atrl_bench.profiles import Profile, load_profile
@@ -38,64 +38,9 @@ from atrl_bench.training.trainer_inputs import TrainerInputs
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
 
-REST = "optimiser and the rest"
-# How a report calls the phases, in the order in which a step goes through them.
-PHASES = {
-    "generation": "generation",
-    "reward": "grading the responses",
-    "scoring": "forward, scoring",
-    "forward": "forward, training",
-    "backward": "backward",
-    "attention_rows": "attention rows",
-    "graph": "token graph",
-    "credit": "credit from the graph",
-    "batching": "batching",
-    REST: REST,
-}
-CREDIT_PHASES = ("attention_rows", "graph", "credit")
 # What the paper's text on efficiency prints, of a sum that leaves generation out.
 PUBLISHED = {"forward": 65.4, "backward": 33.5, "AT-RL": 1.2}
 PUBLISHED_SOURCE = "the AT-RL paper, Computational Efficiency: one iteration on an NVIDIA A100"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a Qwen2.5-VL that its time depends on, and of the problems it is measured on."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    intermediate: int
-    vocabulary: int
-    vision_hidden: int
-    vision_depth: int
-    vision_heads: int
-    vision_intermediate: int
-    response_tokens: int
-    visual_tokens: int
-    num_problems: int
-    dtype: str
-
-
-SHAPES = {
-    "7b": Shape(
-        hidden=3584,
-        layers=28,
-        heads=28,
-        kv_heads=4,
-        intermediate=18944,
-        vocabulary=152064,
-        vision_hidden=1280,
-        vision_depth=32,
-        vision_heads=16,
-        vision_intermediate=3420,
-        response_tokens=512,
-        visual_tokens=512,
-        num_problems=4,
-        dtype="bfloat16",
-    )
-}
 
 
 def overhead(
@@ -206,8 +151,7 @@ def _measured(
             name: stack.enter_context(_trainer(run_dir / name, recipe, name, profile, shape, data_dir))
             for name in seconds
         }
-        for trainer in trainers.values():
-            _prepare(trainer, now)
+        timed = {name: _prepare(trainer, now) for name, trainer in trainers.items()}
         any_trainer = trainers["uniform"]
         per_rollout = profile.training.prompts_per_rollout
         order = problem_order(len(any_trainer.data.problems), per_rollout * (rollouts + 1), 0)
@@ -215,58 +159,43 @@ def _measured(
             problems = order[rollout * per_rollout : (rollout + 1) * per_rollout]
             rows = [{"row": row} for row in problems for _ in range(profile.training.group_size)]
             for name, trainer in trainers.items():
-                total, parts = one_rollout(trainer, rows, now)
+                total, parts = one_rollout(trainer, timed[name], rows)
                 if rollout > 0:
                     seconds[name].append(total)
                     if name == credit:
-                        phases.append(parts | {REST: total - sum(parts.values())})
+                        phases.append(parts)
             if on_progress is not None:
                 on_progress(rollout + 1, rollouts + 1)
     return seconds, phases
 
 
-def one_rollout(trainer: CreditTrainer, rows: list[dict[str, Any]], now: Callable[[], float]) -> tuple[float, Any]:
+def one_rollout(
+    trainer: CreditTrainer, phases: StepPhases, rows: list[dict[str, Any]]
+) -> tuple[float, dict[str, float]]:
     """Return the seconds of one rollout with all its updates, and of each phase in it."""
     import torch
 
-    trainer.clock.pop()
-    graph_before = trainer.credit.graph_seconds if trainer.credit else 0.0
-    started = now()
+    phases.start()
     for _ in range(trainer.updates_per_rollout):
         for _ in range(trainer.args.gradient_accumulation_steps):
             trainer.training_step(trainer.model, rows, None)
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
-        trainer.optimizer.step()
+        with trainer.clock.phase("optimiser"):
+            trainer.optimizer.step()
         trainer.model.zero_grad()
         trainer.state.global_step += 1
-    seconds = now() - started
-    parts = trainer.clock.pop()
-    # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.
-    parts["forward"] = parts.pop("forward_backward", 0.0)
-    if trainer.credit is not None and (graph := trainer.credit.graph_seconds - graph_before):
-        parts["graph"] = graph
-        parts["credit"] -= graph
-    return seconds, parts
+    return phases.stop()
 
 
-def _prepare(trainer: CreditTrainer, now: Callable[[], float]) -> None:
-    """Make the trainer ready for steps of size nothing, with the backward pass as a phase of its own."""
-    trainer.clock = PhaseClock(now)
+def _prepare(trainer: CreditTrainer, now: Callable[[], float]) -> StepPhases:
+    """Make the trainer ready for steps of size nothing, and return what times them."""
+    phases = StepPhases(trainer, PhaseClock(now))
     trainer.model.train()
     trainer.create_optimizer()
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     for group in trainer.optimizer.param_groups:
         group["lr"] = 0.0
-    trainer.accelerator.backward = _timed(trainer, "backward", trainer.accelerator.backward)
-
-
-def _timed(trainer: CreditTrainer, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def timed(*arguments: Any, **options: Any) -> Any:
-        with trainer.clock.phase(phase):
-            return function(*arguments, **options)
-
-    return timed
+    return phases
 
 
 # What is measured -----------------------------------------------------------------------------------------------------
@@ -303,13 +232,12 @@ def _trainer(
 def _random_inputs(
     run_dir: Path, recipe: RolloutRecipe, profile: Profile, shape: Shape, data_dir: Path
 ) -> TrainerInputs[RolloutRecipe]:
-    from transformers import AutoProcessor
+    import torch
 
-    processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
-    pixels = shape.visual_tokens * 28 * 28
-    processor.image_processor.size = {"shortest_edge": pixels, "longest_edge": pixels}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    processor = processor_for(shape, shape.visual_tokens * PIXELS_OF_TOKEN)
     data = load_training_data(recipe.data, data_dir)
-    return TrainerInputs(recipe, profile, run_dir, random_model(shape), processor, data, seed=0)
+    return TrainerInputs(recipe, profile, run_dir, random_model(shape, device), processor, data, seed=0)
 
 
 def _at_shape(profile: Profile, shape: Shape) -> Profile:
@@ -319,37 +247,11 @@ def _at_shape(profile: Profile, shape: Shape) -> Profile:
             "completions_per_device": shape.num_problems,
             "max_response_tokens": shape.response_tokens,
             "max_prompt_tokens": shape.visual_tokens + 256,
-            "max_pixels": shape.visual_tokens * 28 * 28,
+            "max_pixels": shape.visual_tokens * PIXELS_OF_TOKEN,
             "dtype": shape.dtype,
         }
     )
     return profile.model_copy(update={"training": sizes})
-
-
-def random_model(shape: Shape) -> Any:
-    """Return a Qwen2.5-VL of this shape with random weights, on the GPU if there is one, reading the mini tokenizer."""
-    import torch
-    from transformers import AutoConfig, AutoModelForImageTextToText
-
-    config = AutoConfig.from_pretrained(BASE)
-    text, vision = config.text_config, config.vision_config
-    head = shape.hidden // shape.heads
-    text.hidden_size, text.intermediate_size = shape.hidden, shape.intermediate
-    text.num_hidden_layers, text.layer_types = shape.layers, ["full_attention"] * shape.layers
-    text.num_attention_heads, text.num_key_value_heads = shape.heads, shape.kv_heads
-    text.vocab_size, text.max_position_embeddings = shape.vocabulary, 32768
-    # Qwen2.5-VL's own division of the rotary angles between time, height and width: 1 to 1.5 to 1.5.
-    text.rope_parameters = {**text.rope_parameters, "mrope_section": [head // 8, 3 * head // 16, 3 * head // 16]}
-    vision.hidden_size, vision.depth, vision.num_heads = shape.vision_hidden, shape.vision_depth, shape.vision_heads
-    vision.intermediate_size, vision.out_hidden_size = shape.vision_intermediate, shape.hidden
-    vision.fullatt_block_indexes = list(range(7, shape.vision_depth, 8)) or [shape.vision_depth - 1]
-    vision.window_size = 112
-    for part in (config, text, vision):
-        part.initializer_range = 0.02
-    config.tie_word_embeddings = False
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with torch.device(device):
-        return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
 
 
 # Text -----------------------------------------------------------------------------------------------------------------

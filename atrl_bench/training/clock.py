@@ -12,19 +12,19 @@ class PhaseClock:
     """Seconds per phase; a phase inside another one counts for itself only."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self._now = wall_seconds if now is None else now
+        self.now = wall_seconds if now is None else now
         self._seconds: dict[str, float] = defaultdict(float)
         self._inner: list[float] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of the block to `name`."""
-        started = self._now()
+        started = self.now()
         self._inner.append(0.0)
         try:
             yield
         finally:
-            elapsed = self._now() - started
+            elapsed = self.now() - started
             self._seconds[name] += elapsed - self._inner.pop()
             if self._inner:
                 self._inner[-1] += elapsed

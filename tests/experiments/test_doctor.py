@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.cli.printing import text_of
-from atrl_bench.experiments import doctor as module
-from atrl_bench.experiments.doctor import Diagnosis, doctor
+from atrl_bench.experiments.doctor import doctor, inputs, libraries, machine, network, storage
+from atrl_bench.experiments.doctor.diagnosis import Diagnosis
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.profiles import load_profile
@@ -53,63 +53,63 @@ def test_the_text_is_eighty_columns_wide_and_ends_with_the_next_command(here):
 
 
 def test_the_papers_profile_misses_a_gpu_where_there_is_none(monkeypatch, tmp_path):
-    monkeypatch.setattr(module.Path, "exists", lambda path: False if "nvidia" in str(path) else path.is_dir())
-    (check,) = module._gpu(PAPER)
+    monkeypatch.setattr(machine.Path, "exists", lambda path: False if "nvidia" in str(path) else path.is_dir())
+    (check,) = machine.gpu(PAPER)
     assert (check.state, check.fix) == ("missing", "use a machine with GPUs, or --profile mini")
-    (check,) = module._gpu(SMOKE)
+    (check,) = machine.gpu(SMOKE)
     assert (check.state, check.fix) == ("ok", "")
 
 
 def test_a_package_that_is_absent_or_too_old_is_named_with_the_pip_command(monkeypatch):
     wanted = ["torch>=999", "surely-not-installed>=1", "pytest>=999; extra == 'test'", "numpy>=2"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: wanted)
-    (check,) = module._packages()
+    (check,) = machine.packages()
     assert check.state == "missing"
     assert "surely-not-installed is not installed" in check.found
     assert check.fix == "pip install 'torch>=999' 'surely-not-installed>=1'"
 
 
 def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with_it():
-    (check,) = module._native("import os; os.abort()", "reinstall it")
+    (check,) = libraries.native("import os; os.abort()", "reinstall it")
     assert (check.state, check.fix) == ("missing", "reinstall it")
-    (check,) = module._native("import surely_not_installed", "install it")
+    (check,) = libraries.native("import surely_not_installed", "install it")
     assert check.found == "ModuleNotFoundError: No module named 'surely_not_installed'"
 
 
 def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tmp_path):
     usage = type("Usage", (), {"free": 5e8, "total": 1e12})()
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage)
-    (check,) = module._disk(module.RunDir.at(tmp_path / "later", SMOKE))
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: usage)
+    (check,) = storage.disk(RunDir.at(tmp_path / "later", SMOKE))
     assert check.state == "missing"
-    wanted, why = module._disk_gb(PAPER)
+    wanted, why = storage.disk_gb(PAPER)
     assert wanted > 100  # weights in float32 with two moments, for eight billion parameters
     assert PAPER.model in why
 
 
 def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(tmp_path):
-    run_dir = module.RunDir.at(tmp_path, SMOKE)
+    run_dir = RunDir.at(tmp_path, SMOKE)
     with run_dir.open_store() as store:
         store.add_cell({"task": "a"})
-    (check,) = module._store(run_dir)
+    (check,) = storage.store(run_dir)
     assert check.found.startswith("1 cells, 0 trainings")
     run_dir.store_path.write_bytes(b"something else" * 100)
-    (check,) = module._store(run_dir)
+    (check,) = storage.store(run_dir)
     assert check.state == "missing"
 
 
 def test_a_model_that_has_to_be_fetched_is_a_note_online_and_missing_offline(monkeypatch):
     absent = PAPER.model_copy(update={"model": "nobody/nothing-of-this-name"})
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    (check,) = module._model(absent)
+    (check,) = inputs.model(absent)
     assert (check.state, check.fix) == ("note", "atrl-bench fetch nobody/nothing-of-this-name")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (check,) = module._model(absent)
+    (check,) = inputs.model(absent)
     assert check.state == "missing"
 
 
 def test_a_data_folder_without_the_benchmarks_names_them(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    checks = by_name(module._data(module.RunDir.at(tmp_path / "run", PAPER, tmp_path)))
+    checks = by_name(inputs.data(RunDir.at(tmp_path / "run", PAPER, tmp_path)))
     assert "mathvista_testmini" in checks["datasets"].found
     assert "geoqa_test" in checks["datasets in archives"].found
     assert "vsi_bench" in checks["datasets in archives"].found
@@ -137,12 +137,12 @@ def test_a_judge_is_asked_for_its_models():
     with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        (served,) = module._judge(JudgeConfig(url, "a-judge"))
-        (other,) = module._judge(JudgeConfig(url, "another"))
+        (served,) = network.judge(JudgeConfig(url, "a-judge"))
+        (other,) = network.judge(JudgeConfig(url, "another"))
         server.shutdown()
     assert (served.state, other.state) == ("ok", "missing")
     assert "serves a-judge, not another" in other.found
-    (down,) = module._judge(JudgeConfig(url, "a-judge"))
+    (down,) = network.judge(JudgeConfig(url, "a-judge"))
     assert down.state == "missing"
     assert "JUDGE_API_KEY" in down.fix
 
@@ -152,8 +152,8 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_
         raise OSError("no such device")
         yield
 
-    monkeypatch.setattr(module, "_cpu", broken)
-    monkeypatch.setattr(module, "_native", lambda code, fix: iter(()))
+    monkeypatch.setattr(machine, "cpu", broken)
+    monkeypatch.setattr(libraries, "native", lambda code, fix: iter(()))
     checks = by_name(doctor(RunDir.at(tmp_path, SMOKE)).checks)
     assert checks["CPU"].found == "could not be looked at: no such device"
     assert checks["base model"].state == "ok"

@@ -1,0 +1,127 @@
+"""Models of random weights at the shape of real ones: how long a step takes does not depend on what a model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from atrl_bench.mini import BASE
+from atrl_bench.models.local import limit_pixels
+
+PIXELS_OF_TOKEN = 28 * 28  # Qwen2.5-VL: 2 x 2 patches of 14 x 14 pixels
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a Qwen2.5-VL that its time depends on, and of the problems it is measured on."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocabulary: int
+    vision_hidden: int
+    vision_depth: int
+    vision_heads: int
+    vision_intermediate: int
+    response_tokens: int
+    visual_tokens: int  # of an image
+    num_problems: int  # of a rollout, and responses of one pass
+    dtype: str
+    tied: bool = False  # whether the head is the embedding
+
+
+# The numbers of `config.json` of Qwen/Qwen2.5-VL-3B-Instruct and -7B-Instruct on the hub.
+SHAPES: Mapping[str, Shape] = MappingProxyType(
+    {
+        "3b": Shape(
+            hidden=2048,
+            layers=36,
+            heads=16,
+            kv_heads=2,
+            intermediate=11008,
+            vocabulary=151936,
+            vision_hidden=1280,
+            vision_depth=32,
+            vision_heads=16,
+            vision_intermediate=3420,
+            response_tokens=384,
+            visual_tokens=512,
+            num_problems=4,
+            dtype="bfloat16",
+            tied=True,
+        ),
+        "7b": Shape(
+            hidden=3584,
+            layers=28,
+            heads=28,
+            kv_heads=4,
+            intermediate=18944,
+            vocabulary=152064,
+            vision_hidden=1280,
+            vision_depth=32,
+            vision_heads=16,
+            vision_intermediate=3420,
+            response_tokens=512,
+            visual_tokens=512,
+            num_problems=4,
+            dtype="bfloat16",
+        ),
+        # About as large as the mini base; seconds on one core.
+        "tiny": Shape(
+            hidden=128,
+            layers=4,
+            heads=4,
+            kv_heads=2,
+            intermediate=352,
+            vocabulary=640,
+            vision_hidden=64,
+            vision_depth=2,
+            vision_heads=4,
+            vision_intermediate=128,
+            response_tokens=64,
+            visual_tokens=16,
+            num_problems=4,
+            dtype="float32",
+            tied=True,
+        ),
+    }
+)
+
+
+def random_model(shape: Shape, device: str) -> Any:
+    """Return a Qwen2.5-VL of this shape with random weights, made on the device, that reads the mini tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    config = AutoConfig.from_pretrained(BASE)
+    text, vision = config.text_config, config.vision_config
+    head = shape.hidden // shape.heads
+    text.hidden_size, text.intermediate_size = shape.hidden, shape.intermediate
+    text.num_hidden_layers, text.layer_types = shape.layers, ["full_attention"] * shape.layers
+    text.num_attention_heads, text.num_key_value_heads = shape.heads, shape.kv_heads
+    text.vocab_size, text.max_position_embeddings = shape.vocabulary, 32768
+    # Qwen2.5-VL's own division of the rotary angles between time, height and width: 1 to 1.5 to 1.5.
+    text.rope_parameters = {**text.rope_parameters, "mrope_section": [head // 8, 3 * head // 16, 3 * head // 16]}
+    vision.hidden_size, vision.depth, vision.num_heads = shape.vision_hidden, shape.vision_depth, shape.vision_heads
+    vision.intermediate_size, vision.out_hidden_size = shape.vision_intermediate, shape.hidden
+    vision.fullatt_block_indexes = list(range(7, shape.vision_depth, 8)) or [shape.vision_depth - 1]
+    vision.window_size = 112
+    for part in (config, text, vision):
+        part.initializer_range = 0.02
+    config.tie_word_embeddings = text.tie_word_embeddings = shape.tied
+    with torch.device(device):
+        return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
+
+
+def processor_for(shape: Shape, video_max_pixels: int) -> Any:
+    """Return the mini base's processor, which makes so many tokens of every image as the shape says."""
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
+    pixels = shape.visual_tokens * PIXELS_OF_TOKEN
+    limit_pixels(processor, pixels, pixels, video_max_pixels)
+    return processor

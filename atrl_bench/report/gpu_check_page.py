@@ -1,0 +1,93 @@
+"""What `doctor --gpu` found as a page, beside the JSON that is sent back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.analysis.gpu_check.checks import CheckResult
+from atrl_bench.analysis.gpu_check.record import GpuCheck, value_text
+from atrl_bench.analysis.step_phases import PHASES
+from atrl_bench.experiments.run_dir import GPU_CHECK
+from atrl_bench.report.page import render_page
+from atrl_bench.results.files import write_texts, writing
+from atrl_bench.training.machine_rates import ASSUMED, MachineRates
+
+PAGE = "gpu_check.html"
+MARKS = {"passed": "✓", "failed": "✗", "skipped": "–"}
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """One constant of cost estimates, as it was measured or is assumed."""
+
+    name: str
+    value: str
+    assumed: str
+    basis: str
+
+
+def write_gpu_check(record: GpuCheck, out: Path) -> list[Path]:
+    """Write the JSON and the page into `out`; return the paths, the JSON first."""
+    texts = {
+        GPU_CHECK: json.dumps(record.document(), indent=2, sort_keys=True, allow_nan=False) + "\n",
+        PAGE: gpu_check_html(record),
+    }
+    with writing(f"what was measured to {out}"):
+        return write_texts(out, texts)
+
+
+def gpu_check_html(record: GpuCheck) -> str:
+    """Return the page: offline, without scripts, in the style of the tables."""
+    return render_page(
+        "gpu_check.html.j2",
+        record=record,
+        marks=MARKS,
+        values={check.name: value_text(check) for check in record.checks},
+        machine=dict(_flat(record.machine)),
+        details={check.name: dict(_flat(check.details)) for check in record.checks},
+        steps=[check for check in record.checks if "phases" in check.details],
+        phase_rows=_phase_rows,
+        rates=_rate_rows(record.rates),
+        file=GPU_CHECK,
+    )
+
+
+def _phase_rows(check: CheckResult) -> list[tuple[str, ...]]:
+    return [
+        (
+            PHASES.get(phase["phase"], phase["phase"]),
+            f"{phase['seconds']:.3f}",
+            f"{phase['share_percent']:.1f}",
+            "" if phase["peak_gb"] is None else f"{phase['peak_gb']:.2f}",
+        )
+        for phase in check.details["phases"]
+    ]
+
+
+def _rate_rows(measured: Mapping[str, Any]) -> list[RateRow]:
+    rows = []
+    for each in fields(MachineRates):
+        if "unit" in each.metadata:
+            name, unit = each.name, each.metadata["unit"]
+            value = f"{measured[name]:.4g} {unit}" if name in measured else ""
+            assumed = f"{getattr(ASSUMED, name):.4g} {unit}"
+            rows.append(RateRow(name.replace("_", " "), value, assumed, each.metadata["basis"]))
+    return rows
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value by its name, without the phases, which have a table of their own."""
+    for name, value in values.items():
+        label = f"{above}{name.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{label}: ")
+        elif name != "phases":
+            yield label, ", ".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
