@@ -12,10 +12,12 @@ from atrl_bench import cli
 from atrl_bench.cli import consent, options
 from atrl_bench.experiments import room
 from atrl_bench.experiments.cost_estimate import estimate_cost
+from atrl_bench.experiments.cost_record import CostEstimate, TrainingCost
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.training import fits
+from atrl_bench.training.cost_estimate import TrainingNeeds
 from atrl_bench.training.fits import Capacity
 
 LARGE = Capacity((80.0,) * 8, host_gb=1000, disk_gb=9000)
@@ -108,13 +110,11 @@ def test_every_command_that_runs_asks_under_paper_and_shows_the_same_in_a_dry_ru
     assert dry.startswith(out.rstrip("\n"))
 
 
-def test_a_mini_run_of_minutes_is_not_asked_about_but_one_of_hours_is(tmp_path):
-    def must_ask(**choice):
-        run_dir = RunDir.at(tmp_path, load_profile("mini"))
-        return estimate_cost(plan_table("credit_placement", run_dir, **choice)).must_ask(is_generated=True)
-
-    assert not must_ask(seeds=[0])
-    assert must_ask(seeds=list(range(60)))
+@pytest.mark.parametrize(("minutes", "asks"), [(59, False), (61, True)])
+def test_a_mini_run_of_minutes_is_not_asked_about_but_one_of_hours_is(minutes, asks):
+    needs = TrainingNeeds({}, "", minutes=minutes)
+    cost = CostEstimate("grpo", "mini", "runs/mini", (TrainingCost("grpo", 0, "to do", "key", needs),), (), "", "")
+    assert cost.must_ask(is_generated=True) is asks
 
 
 def test_what_is_stored_is_not_priced_again(tmp_path):
