@@ -395,7 +395,7 @@ def _commands(
     names = ",".join(column.id for column in columns)
     commands = [" ".join([f"atrl-bench run-table {table} --rows {row.id} --columns {names}", *options])]
     if any(cells.values()):
-        commands.append(f"atrl-bench export jsonl --profile {plan.profile.name} --out {run_dir.root}")
+        commands.append(f"atrl-bench export jsonl {plan.profile.option} --out {run_dir.root}")
     return commands
 
 
