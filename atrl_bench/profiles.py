@@ -5,11 +5,12 @@ The numbers live in `recipes/profiles/<name>.yaml`, one file a profile.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
@@ -85,6 +86,12 @@ class Profile(_Settings):
         description="training sizes that replace those in supervised training; a rollout is then a batch"
     )
     evaluation: EvaluationSizes
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def option(self) -> str:
+        """The option by which a command gets these sizes: the profile's name, or the file of one of a user's own."""
+        return f"--profile {self._path or self.name}"
 
     @field_validator("supervised")
     @classmethod
@@ -97,7 +104,11 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
     """Return the YAML file at `path` as a `kind`, or an `InvalidFileError` naming file, line and field."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "It is not UTF-8." if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None
     try:
         content = yaml.safe_load(text)
         return kind.model_validate({**content, **extra})
@@ -133,8 +144,18 @@ def list_profiles() -> list[str]:
 
 
 def load_profile(name: str) -> Profile:
-    """Return the profile called `name`."""
+    """Return the profile called `name`, or that of a YAML file of the user's own, which has another name."""
     path = folder("recipes") / "profiles" / f"{name}.yaml"
-    if not path.is_file():
+    if path.is_file():
+        return read_settings(path, Profile)
+    if not name.endswith((".yaml", ".yml")):
         raise UnknownNameError("profile", name, list_profiles())
-    return read_settings(path, Profile)
+    profile = read_settings(Path(name), Profile)
+    if profile.name in list_profiles() or not re.fullmatch(r"[\w.-]+", profile.name):
+        raise InvalidFileError(
+            f"{name}: {profile.name!r} cannot be the name of a profile of your own.",
+            why="Results stand under that name: it is one word, and none of " + ", ".join(list_profiles()) + ".",
+            next_step=f"give the profile another name in {name}",
+        )
+    profile._path = Path(name)
+    return profile

@@ -1,8 +1,12 @@
 """Sizes come from three files of one form, and a mistake in one is named by file, line and field."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile, list_profiles, load_profile, read_settings
 from atrl_bench.resources import folder
 
@@ -64,3 +68,37 @@ def test_text_that_is_no_mapping_is_an_invalid_file(tmp_path):
     path.write_text("- a\n- b\n")
     with pytest.raises(InvalidFileError, match="not a YAML mapping"):
         read_settings(path, Profile)
+
+
+def own_profile(tmp_path, **changes):
+    path = tmp_path / "quick.yaml"
+    path.write_text(yaml.safe_dump(load_profile("smoke").model_dump(mode="json") | {"name": "quick"} | changes))
+    return path
+
+
+def test_a_profile_of_ones_own_is_a_file_and_commands_name_that_file(tmp_path):
+    path = own_profile(tmp_path, model="someone/tiny-vl")
+    profile = load_profile(str(path))
+    assert (profile.name, profile.model, profile.training) == (
+        "quick",
+        "someone/tiny-vl",
+        load_profile("smoke").training,
+    )
+    run_dir = RunDir.at(None, profile)
+    assert run_dir.root == Path("runs/quick")
+    assert run_dir.options == run_dir.with_model("other/model").options == f"--profile {path}"
+
+
+@pytest.mark.parametrize("name", ["smoke", "../paper", "two words"])
+def test_a_profile_of_ones_own_cannot_pass_for_another(tmp_path, name):
+    with pytest.raises(InvalidFileError, match="give the profile another name"):
+        load_profile(str(own_profile(tmp_path, name=name)))
+
+
+@pytest.mark.parametrize("content", [None, b"name: caf\xe9"])
+def test_a_file_that_cannot_be_read_is_an_invalid_file(tmp_path, content):
+    path = tmp_path / "mine.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidFileError, match=r"mine\.yaml cannot be read"):
+        load_profile(str(path))

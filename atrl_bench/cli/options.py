@@ -32,7 +32,9 @@ JudgeModel = Annotated[str, typer.Option("--judge-model", help="model name at th
 class Options:
     """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
 
-    profile: Annotated[str | None, typer.Option("--profile", help="mini (the default), smoke or paper")] = None
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="mini (the default), smoke, paper, or your own: PATH.yaml")
+    ] = None
     rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None
     seeds: Annotated[

@@ -54,7 +54,7 @@ class RunDir:
     @property
     def options(self) -> str:
         """The options that lead a command typed next to this folder; its default place needs no naming."""
-        options = f"--profile {self.profile.name}"
+        options = self.profile.option
         if self.root != Path("runs") / self.profile.name:
             options += f" --out {self.root}"
         return options if self.given_data is None else f"{options} --data-dir {self.given_data}"

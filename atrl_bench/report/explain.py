@@ -224,7 +224,7 @@ class Explanation(Record):
         table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]
         if any(self.evaluation.values()):
-            commands.append(f"atrl-bench export jsonl --profile {plan.profile.name} --out {run_dir.root}")
+            commands.append(f"atrl-bench export jsonl {plan.profile.option} --out {run_dir.root}")
         return commands
 
 

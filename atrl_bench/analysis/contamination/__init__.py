@@ -223,7 +223,7 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     parts = [f"Test problems found in {train} by text and picture: {', '.join(shares)}."] if shares else []
     if missing:
         # Without the folder's path: a page is the same wherever its folder lies.
-        command = f"atrl-bench overlap {train} {','.join(missing)} --profile {run_dir.profile.name}"
+        command = f"atrl-bench overlap {train} {','.join(missing)} {run_dir.profile.option}"
         parts.append(f"Not searched for in {train}: {command}")
     return " ".join(parts)
 
