@@ -24,9 +24,9 @@ ROOMS = {
     "models": {"results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
-    "evaluation": {"grading", "models", "sandbox", "results"},
-    "training": {"credit", "grading", "models", "results"},
     "engines": set(),
+    "evaluation": {"engines", "grading", "models", "sandbox", "results"},
+    "training": {"engines", "credit", "grading", "models", "results"},
     "experiments": {"credit", "evaluation", "training", "grading", "models", "sandbox", "results", "mini", "engines"},
 }
 ROOMS["analysis"] = {*ROOMS, "experiments"}

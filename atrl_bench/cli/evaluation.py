@@ -83,7 +83,7 @@ def evaluate(
 
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
-    from atrl_bench.evaluation.processes import launched
+    from atrl_bench.engines.processes import launched
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
