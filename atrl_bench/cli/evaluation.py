@@ -51,7 +51,7 @@ def judge(
     show(record, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json", seed="seed of prompts and samples")
+@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "as_json", seed="seed of prompts and samples")
 def evaluate(
     options: Options,
     model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
@@ -102,7 +102,8 @@ def evaluate(
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
-    scores = evaluate_model(model, names_of(tasks) or [], choice, options.run_dir(quiet=quiet), quiet=quiet)
+    run_dir = options.run_dir(quiet=quiet)
+    scores = evaluate_model(model, names_of(tasks) or [], choice, run_dir, options.machine, quiet=quiet)
     if launched().is_main:
         show(scores, options.as_json)
 

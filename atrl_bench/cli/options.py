@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from atrl_bench.engines.devices import Machine
     from atrl_bench.experiments.plan import Plan
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.profiles import Profile
@@ -46,7 +47,14 @@ class Options:
         Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
     ] = None
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
+        int | None, typer.Option("--jobs", min=1, help="rows at a time; default: as many as fit on the GPUs, or cores")
+    ] = None
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="how many GPUs, or which: 0,1,4; default: all that are visible")
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="CPU processes that a training or evaluation is spread over"),
     ] = None
     allow_code: AllowCode = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and stop")] = False
@@ -68,6 +76,13 @@ class Options:
 
         profile = self.load_profile(quiet=quiet)
         return RunDir.at(self.out, profile.model_copy(update={"model": model}) if model else profile, self.data_dir)
+
+    @property
+    def machine(self) -> Machine:
+        """What the work may run on."""
+        from atrl_bench.engines.devices import machine
+
+        return machine(self.gpus, self.processes)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""

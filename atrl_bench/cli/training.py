@@ -11,7 +11,7 @@ from atrl_bench.cli.options import Options, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "as_json")
+@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "dry_run", "as_json")
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -39,11 +39,13 @@ def train(
         folder = train_command.rebuild_mini_base(options.out or Path("runs/mini_base"), quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
     else:
-        result = train_command.train_recipe(recipe, overrides, run_dir, seed=options.seed, quiet=options.as_json)
-        show(result, options.as_json)
+        quiet, machine = options.as_json, options.machine
+        result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
+        if result is not None:
+            show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json")
+@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "as_json")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
@@ -56,7 +58,8 @@ def sweep(
     from atrl_bench.experiments import train_command
 
     overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
-    result = train_command.train_sweep(name, overrides, options.run_dir(), seed=options.seed, quiet=options.as_json)
+    run_dir, quiet = options.run_dir(), options.as_json
+    result = train_command.train_sweep(name, overrides, run_dir, options.machine, seed=options.seed, quiet=quiet)
     show(result, options.as_json)
 
 

@@ -65,6 +65,12 @@ def model_shape(model: str) -> ModelShape | None:
     return ModelShape(count, text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"])
 
 
+def gpus_to_answer(profile: Profile) -> int:
+    """Return how many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
+    shape = model_shape(profile.model)
+    return 0 if shape is not None and shape.num_parameters <= CPU_MAX_PARAMETERS else 1
+
+
 def _num_parameters(path: Path) -> int:
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, per_update
-from atrl_bench.training.cost_estimate import estimate_pairs
+from atrl_bench.training.cost_estimate import estimate_pairs as estimate_of
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -68,7 +68,7 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
 def describe(recipe: PreferenceRecipe, profile: Profile) -> dict[str, Any]:
     """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
     source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
-    needs = estimate_pairs(recipe, profile)
+    needs = estimate_of(recipe, profile)
     updates = num_updates(recipe, profile, needs["pairs"])
     return {
         "pairs": {"number": f"at most {needs['pairs']}", "per_update": per_update(recipe, profile)},

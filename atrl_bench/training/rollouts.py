@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
-from atrl_bench.training.cost_estimate import estimate
+from atrl_bench.training.cost_estimate import estimate as estimate_of
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
@@ -71,7 +71,7 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
 def describe(recipe: RolloutRecipe, profile: Profile) -> dict[str, Any]:
     """Return rewards, credit, TRL's arguments and what the run needs, without loading anything."""
     sizes = recipe.sizes(profile)
-    rollouts, needs = num_rollouts(recipe, profile), estimate(recipe, profile)
+    rollouts, needs = num_rollouts(recipe, profile), estimate_of(recipe, profile)
     rewards: dict[str, Any] = {"accuracy": ANSWER_REWARDS[recipe.rewards].description}
     if recipe.overlong_cache_fraction is not None:
         cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)

@@ -62,6 +62,11 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
     }
 
 
+def gpus_of(recipe: Recipe, profile: Profile) -> int:
+    """Return how many GPUs a run needs by its estimate; none where the CPU will do."""
+    return int(METHODS[recipe.method].estimate_of(recipe, profile).get("gpus", 1))
+
+
 def model_digest(model: Path | str) -> str:
     """Return what names a model's content; of a hub id that is not on this machine yet, the id itself."""
     return find_model(model).digest if Path(model).is_dir() else f"hub:{model}"
@@ -116,7 +121,7 @@ def train(
         with _alone_in(folder, processes):
             if (result := processes.agree(_finished(folder))) is not None:
                 return result
-            started = time.monotonic()
+            started, data_dir = time.monotonic(), processes.agree(data_dir)
             (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
             if isinstance(base_model, Path):
                 base_model = processes.copy_of(base_model)

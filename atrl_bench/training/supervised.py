@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
-from atrl_bench.training.cost_estimate import estimate_batches
+from atrl_bench.training.cost_estimate import estimate_batches as estimate_of
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.order import problem_order
@@ -73,7 +73,7 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
 def describe(recipe: SupervisedRecipe, profile: Profile) -> dict[str, Any]:
     """Return what is imitated, TRL's arguments and what the run needs, without loading anything."""
     sizes = recipe.sizes(profile)
-    needs = estimate_batches(recipe, profile)
+    needs = estimate_of(recipe, profile)
     batches = num_rollouts(recipe, profile)
     return {
         "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
