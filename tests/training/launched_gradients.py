@@ -1,6 +1,6 @@
-"""One of several processes that train recipes for one rollout, for a test that launches it: the gradient of each update.
+"""One of several processes that train recipes for one rollout, for a test that launches it.
 
-Of every recipe the main process writes a file with the gradients, and the responses it was made of.
+Of every recipe the main process writes a file with the gradient of each update; the others have no run folder at all.
 """
 
 from __future__ import annotations
