@@ -104,14 +104,13 @@ def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int]
 
 
 def _write_down(error: Exception, path: Path, progress: int) -> None:
-    is_ours = isinstance(error, AtrlBenchError)
-    what = error.what if is_ours else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    content = {"what": what, "progress": progress}
-    if is_ours:
-        content |= {"why": error.why, "next_step": error.next_step}
+    if isinstance(error, AtrlBenchError):
+        content = {"what": error.what, "why": error.why, "next_step": error.next_step}
+    else:
+        content = {"what": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
     try:
         with path.open("x", encoding="utf-8") as file:
-            json.dump(content, file)
+            json.dump(content | {"progress": progress}, file)
     except FileExistsError:  # whoever was first is the cause, the others are its consequence
         pass
 

@@ -47,6 +47,9 @@ def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(tw
     # Two rollouts of sixteen responses; a process makes its eight in slices of at most three.
     assert first["slices"] == second["slices"] == [3, 3, 2] * 2
     assert first["digest"] == second["digest"]
+    # The process group is there before any weights are read, and the second process reads none of them.
+    assert first["loading"][0] == [True, False]
+    assert second["loading"][0] == [True, True]
     checkpoint = Path(first["checkpoint"])
     trained, base = load_file(checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
     assert base.keys() == trained.keys()
