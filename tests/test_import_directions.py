@@ -25,9 +25,9 @@ ROOMS = {
     "models": {"hub", "results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
-    "evaluation": {"grading", "models", "hub", "sandbox", "results"},
-    "training": {"credit", "grading", "models", "hub", "results"},
     "engines": set(),
+    "evaluation": {"engines", "grading", "models", "hub", "sandbox", "results"},
+    "training": {"engines", "credit", "grading", "models", "hub", "results"},
     "experiments": {
         "credit",
         "evaluation",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.audit import audit
+from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.plan import cell_keys, plan_table
@@ -95,6 +96,7 @@ class AllTables(Record):
 
 def run_all(
     run_dir: RunDir,
+    machine: Machine,
     *,
     tables: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
@@ -111,15 +113,17 @@ def run_all(
     for number, name in enumerate(names, start=1):
         if on_table is not None:
             on_table(number, len(names), name)
-        outcomes.append(_run(name, run_dir, seeds, jobs, quiet))
+        outcomes.append(_run(name, run_dir, machine, seeds, jobs, quiet))
     finish_folder(run_dir)
     return AllTables(tuple(outcomes))
 
 
-def _run(name: str, run_dir: RunDir, seeds: Sequence[int] | None, jobs: int | None, quiet: bool) -> TableOutcome:
+def _run(
+    name: str, run_dir: RunDir, machine: Machine, seeds: Sequence[int] | None, jobs: int | None, quiet: bool
+) -> TableOutcome:
     started, result, error = time.monotonic(), None, ""
     try:
-        result = run_table(plan_table(name, run_dir, seeds=seeds), jobs=jobs, quiet=quiet)
+        result = run_table(plan_table(name, run_dir, seeds=seeds), machine, jobs=jobs, quiet=quiet)
     except AtrlBenchError as caught:
         error = caught.what
     except Exception as caught:

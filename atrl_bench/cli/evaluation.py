@@ -52,7 +52,18 @@ def judge(
     show(record, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json", seed="seed of prompts and samples")
+@shared(
+    "profile",
+    "seed",
+    "out",
+    "data_dir",
+    "gpus",
+    "processes",
+    "dry_run",
+    "yes",
+    "as_json",
+    seed="seed of prompts and samples",
+)
 def evaluate(
     options: Options,
     model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
@@ -84,7 +95,7 @@ def evaluate(
 
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
-    from atrl_bench.evaluation.processes import launched
+    from atrl_bench.engines.processes import launched
     from atrl_bench.experiments.cost_estimate import estimate_evaluation
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.grading.judge.judge import JudgeConfig
@@ -110,7 +121,7 @@ def evaluate(
         show(cost, options.as_json)
         return
     require_consent(cost, options, is_generated=run_dir.profile.generated_data)
-    scores = evaluate_model(model, names, choice, run_dir, quiet=quiet)
+    scores = evaluate_model(model, names, choice, run_dir, options.machine, quiet=quiet)
     if launched().is_main:
         show(scores, options.as_json)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from atrl_bench.engines.devices import Machine
     from atrl_bench.experiments.plan import Plan
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.profiles import Profile
@@ -46,7 +47,14 @@ class Options:
         Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
     ] = None
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="rows at a time; default: one a core without a GPU")
+        int | None, typer.Option("--jobs", min=1, help="rows at a time; default: as many as fit on the GPUs, or cores")
+    ] = None
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="how many GPUs, or which: 0,1,4; default: all that are visible")
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="CPU processes that a training or evaluation is spread over"),
     ] = None
     report_to: Annotated[
         str | None, typer.Option("--report-to", help="also show metrics in: trackio, wandb, tensorboard, or several")
@@ -86,6 +94,13 @@ class Options:
     def under_paper(self) -> Options:
         """Return the same options under profile paper, in its usual folder and with the hub's data."""
         return replace(self, profile="paper", out=None, data_dir=None)
+
+    @property
+    def machine(self) -> Machine:
+        """What the work may run on."""
+        from atrl_bench.engines.devices import machine
+
+        return machine(self.gpus, self.processes)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atrl_bench.report.table_run import TableRun
 
 TABLE = ("profile", "rows", "columns", "seeds", "out", "data_dir", "as_json")
-RUN = (*TABLE, "jobs", "report_to", "allow_code", "dry_run", "yes")
+RUN = (*TABLE, "jobs", "gpus", "processes", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
 
 
@@ -131,7 +131,7 @@ def _run(planned: Plan, options: Options) -> None:
     require_consent(estimate_cost(planned), options, is_generated=planned.profile.generated_data)
     from atrl_bench.report import table_run
 
-    result = table_run.run_table(planned, jobs=options.jobs, quiet=options.as_json)
+    result = table_run.run_table(planned, options.machine, jobs=options.jobs, quiet=options.as_json)
     _show_table(result, options)
     if result.failures:
         raise typer.Exit(1)
@@ -150,7 +150,8 @@ def _run_all(options: Options) -> None:
         if not options.as_json:
             typer.echo(f"Table {number} of {total}: {name}")
 
-    result = run_all(run_dir, seeds=seeds, jobs=options.jobs, quiet=options.as_json, on_table=announce)
+    machine, quiet = options.machine, options.as_json
+    result = run_all(run_dir, machine, seeds=seeds, jobs=options.jobs, quiet=quiet, on_table=announce)
     show(result, options.as_json)
     if result.has_failures:
         raise typer.Exit(1)

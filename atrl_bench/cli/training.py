@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
 
 
-@shared("profile", "seed", "out", "data_dir", "report_to", "dry_run", "yes", "as_json")
+@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "report_to", "dry_run", "yes", "as_json")
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -57,11 +57,13 @@ def train(
     else:
         require_room([load_recipe(recipe, **overrides)], run_dir, options.seed)
         require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
-        result = train_command.train_recipe(recipe, overrides, run_dir, seed=options.seed, quiet=options.as_json)
-        show(result, options.as_json)
+        quiet, machine = options.as_json, options.machine
+        result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
+        if result is not None:
+            show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "report_to", "dry_run", "yes", "as_json")
+@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "report_to", "dry_run", "yes", "as_json")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
@@ -87,7 +89,8 @@ def sweep(
         return
     require_room(expand(load_sweep(name), **overrides), run_dir, options.seed)
     require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
-    result = train_command.train_sweep(name, overrides, run_dir, seed=options.seed, quiet=options.as_json)
+    quiet, machine = options.as_json, options.machine
+    result = train_command.train_sweep(name, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
     show(result, options.as_json)
 
 

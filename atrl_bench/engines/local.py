@@ -10,38 +10,50 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from pathlib import Path
 from typing import TypeVar
+
+from atrl_bench.engines.devices import Devices, Machine
+from atrl_bench.engines.placement import Demand, Placement
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 ItemT = TypeVar("ItemT")
 
 
-def default_workers() -> int:
-    """Return how many pieces of work run side by side: one a core; on a GPU, which one of them fills, one."""
-    if Path("/dev/nvidiactl").exists():
-        return 1
-    # Only Linux tells which cores this process may use.
+def default_workers(machine: Machine) -> int:
+    """Return how many pieces of work run side by side: one a GPU, else as many as have cores for their processes."""
+    return max(1, len(machine.gpus), num_cores() // machine.processes)
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use; only Linux tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def side_by_side(
-    work: Callable[[ItemT], None], items: Sequence[ItemT], num_workers: int
+    work: Callable[[ItemT, Devices], None],
+    demands: Sequence[tuple[ItemT, Demand]],
+    machine: Machine,
+    num_workers: int,
 ) -> Iterator[tuple[ItemT, BaseException | None]]:
-    """Yield each item when `work(item)` has ended, with its error if it failed.
+    """Yield each item when `work(item, devices)` has ended, with its error if it failed.
 
-    Whoever stops waiting stops the work: every process is killed at once.
+    Each gets devices of its own as soon as as many as it demands are free. Whoever stops waiting stops the work: every
+    process is killed at once.
     """
-    context = multiprocessing.get_context("spawn")
+    context, placement = multiprocessing.get_context("spawn"), Placement(demands, machine)
     with ProcessPoolExecutor(num_workers, context, start_worker, (os.getpid(),)) as pool:
         try:
-            items_of = {pool.submit(work, item): item for item in items}
-            waiting: set[Future[None]] = set(items_of)
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield items_of[future], future.exception()
+            running: dict[Future[None], tuple[ItemT, Devices]] = {}
+            while True:
+                while len(running) < num_workers and (placed := placement.next()) is not None:
+                    running[pool.submit(work, *placed)] = placed
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    item, devices = running.pop(future)
+                    placement.give_back(devices)
+                    yield item, future.exception()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():

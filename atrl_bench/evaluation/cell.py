@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
 from atrl_bench.evaluation.book import Book
 from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows, to_problem, without_images
 from atrl_bench.evaluation.loop import Answering, answer
-from atrl_bench.evaluation.processes import launched
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig

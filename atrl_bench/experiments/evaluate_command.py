@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
+from atrl_bench.engines.processes import launched
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
-from atrl_bench.experiments.jobs import evaluate_into
+from atrl_bench.experiments.jobs import evaluate_into, evaluated_over
 from atrl_bench.experiments.progress import Watch
+from atrl_bench.experiments.run import demand_of, devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.records import Block, Record, Rows
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
+from atrl_bench.training.cost_estimate import gpus_to_answer
 
 MAX_NAME = 34  # columns of a terminal
 
@@ -111,17 +116,40 @@ class ModelScores(Record):
 
 
 def evaluate_model(
-    model: str, names: Sequence[str], options: EvaluationOptions, run_dir: RunDir, *, quiet: bool = False
+    model: str,
+    names: Sequence[str],
+    options: EvaluationOptions,
+    run_dir: RunDir,
+    machine: Machine = ONE_PROCESS,
+    *,
+    quiet: bool = False,
 ) -> ModelScores:
     """Return the scores of each task and each suite in `names`, with intervals, every row accounted for."""
     tasks, keys = expand(names), {}
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
-        for task in tasks:
+        if options.endpoint is None and launched().count == 1:
+            profile = run_dir.profile.model_copy(update={"model": model})
+            needs = demand_of(gpus_to_answer(profile), machine, len(machine.gpus))
+            _answer_over(devices_for(needs, machine), store, model, tasks, options, run_dir)
+        for task in tasks:  # what other processes have answered is found
             keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
             watch.num_done += 1
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))
+
+
+def _answer_over(
+    devices: Devices, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
+) -> None:
+    """Have the tasks answered by a process for each device; the first failure is raised after all of them."""
+    os.environ.update(environment(devices))
+    if devices.are_here:
+        return
+    evaluations = [(task.name, options) for task in tasks]
+    failures = evaluated_over(devices, f"evaluate {model}", store, model, evaluations, run_dir)
+    if failures:
+        raise failures[0]
 
 
 def task_scores(store: Store, key: str, task: str) -> TaskScores:

@@ -6,15 +6,21 @@ Each writes to the store as it goes, so killing it at any moment loses nothing.
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.engines.devices import Devices, environment
+from atrl_bench.engines.launch import LaunchError
+from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.cell import evaluate, is_finished
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import credit_of_cell
+from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
@@ -22,67 +28,160 @@ from atrl_bench.training.recipe import Recipe
 from atrl_bench.training.run import train
 from atrl_bench.training.sets import folder_of
 
+HERE = Devices()
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
 
-def carry_out(job: Job, run_dir: RunDir) -> None:
-    """Train the job's row if it has a recipe, then evaluate it.
+def carry_out(job: Job, devices: Devices, run_dir: RunDir) -> None:
+    """Train the job's row if it has a recipe, then evaluate it, over these devices.
 
     A benchmark that fails does not keep the others from being answered; the first failure is raised after them.
     """
+    os.environ.update(environment(devices))
     run_dir = run_dir.with_model(job.model)
-    failures: list[Exception] = []
     with run_dir.open_store() as store:
         model: str | Path = job.model
         if job.recipe is not None:
-            model = train_into(store, job.recipe, job.run_spec or {}, run_dir=run_dir, seed=job.seed)
-        for task, frames in job.evaluations:
-            if obstacle(task):
-                continue
-            try:
-                options = EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED)
-                key = evaluate_into(store, model, task, options, run_dir)
-                with contextlib.suppress(MissingDataError):  # computed now, so that a report needs no model
-                    credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
-            except Exception as error:
-                failures.append(error)
+            spec, seed = job.run_spec or {}, job.seed
+            model = train_into(store, job.recipe, spec, run_dir=run_dir, seed=seed, devices=devices, name=job.name)
+        evaluations = [
+            (task, EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED))
+            for task, frames in job.evaluations
+            if not obstacle(task)
+        ]
+        evaluate_all = _evaluated_here if devices.are_here else partial(evaluated_over, devices, job.name)
+        failures = evaluate_all(store, model, evaluations, run_dir)
     if failures:
         raise failures[0]
 
 
-def train_into(store: Store, recipe: Recipe, spec: dict[str, Any], *, run_dir: RunDir, seed: int) -> Path:
+def train_into(
+    store: Store | None,
+    recipe: Recipe,
+    spec: dict[str, Any],
+    *,
+    run_dir: RunDir,
+    seed: int,
+    devices: Devices = HERE,
+    name: str = "",
+) -> Path:
     """Return the folder of the recipe's checkpoint, trained now unless the store has it, and recorded there.
 
-    A recipe that starts from another's checkpoint has that one trained first.
+    A recipe that starts from another's checkpoint has that one trained first. A process that helps the main one of its
+    launch has neither store nor spec. `name` is that of the log of other processes.
     """
-    key = store.add_run(spec)
     base_model: str | Path = run_dir.profile.model
     if recipe.start_from is not None:
         first = first_stage(recipe)
-        base_model = train_into(store, first, training_spec(first, run_dir, seed), run_dir=run_dir, seed=seed)
+        first_spec = training_spec(first, run_dir, seed) if store else {}
+        base_model = train_into(
+            store, first, first_spec, run_dir=run_dir, seed=seed, devices=devices, name=name or recipe.name
+        )
+    if devices.are_here or store is None:
+        return train_here(store, recipe, spec, base_model, run_dir, seed)
+    key = store.add_run(spec)
+    if (checkpoint := _trained(store, key, run_dir)) is None:
+        try:
+            order = TrainingOrder(run_dir=run_dir, recipe=recipe, spec=spec, seed=seed, base_model=base_model)
+            train_over(devices, order, name or recipe.name)
+        except Exception as error:
+            store.fail_run(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
+            raise
+        checkpoint = _trained(store, key, run_dir)
+        assert checkpoint is not None
+    return checkpoint
+
+
+def train_here(
+    store: Store | None, recipe: Recipe, spec: dict[str, Any], base_model: Path | str, run_dir: RunDir, seed: int
+) -> Path:
+    """Return the folder of the recipe's checkpoint, trained in this process, with those of its launch, and recorded."""
+    key = store.add_run(spec) if store else ""
+
+    def heartbeat(done: int, total: int) -> None:
+        if store is not None:
+            store.heartbeat("run", key, done, total)
+
     try:
         result = train(
             recipe,
             profile=run_dir.profile,
             base_model=base_model,
-            data_dir=run_dir.data_dir(folder_of(recipe.data)),
+            data_dir=run_dir.data_dir(folder_of(recipe.data)) if store else None,
             out=run_dir.checkpoints,
             seed=seed,
             spec=spec,
-            on_progress=lambda done, total: store.heartbeat("run", key, done, total),
+            on_progress=heartbeat,
             trackers=run_dir.trackers,
         )
     except Exception as error:
-        store.fail_run(key, f"{type(error).__name__}: {error}")
+        if store is not None:
+            store.fail_run(key, f"{type(error).__name__}: {error}")
         raise
-    store.finish_run(
-        key,
-        checkpoint=str(result.checkpoint.relative_to(run_dir.root)),
-        digest=result.digest,
-        seconds=result.seconds,
-        summary=result.summary,
-    )
+    if store is not None:
+        store.finish_run(
+            key,
+            checkpoint=str(result.checkpoint.relative_to(run_dir.root)),
+            digest=result.digest,
+            seconds=result.seconds,
+            summary=result.summary,
+        )
     return result.checkpoint
+
+
+def _trained(store: Store, key: str, run_dir: RunDir) -> Path | None:
+    run = store.run(key)
+    folder = run_dir.root / run.checkpoint if run is not None and run.state == "done" else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _evaluated_here(
+    store: Store, model: str | Path, evaluations: Sequence[tuple[str, EvaluationOptions]], run_dir: RunDir
+) -> list[Exception]:
+    """Answer the tasks one after another and return the errors of those that failed."""
+    failures: list[Exception] = []
+    for task, options in evaluations:
+        try:
+            key = evaluate_into(store, model, task, options, run_dir)
+            with contextlib.suppress(MissingDataError):  # computed now, so that a report needs no model
+                credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
+        except Exception as error:
+            failures.append(error)
+    return failures
+
+
+def evaluated_over(
+    devices: Devices,
+    name: str,
+    store: Store,
+    model: str | Path,
+    evaluations: Sequence[tuple[str, EvaluationOptions]],
+    run_dir: RunDir,
+) -> list[Exception]:
+    """Return the same over devices; the processes end with the first task that fails, and others begin after it."""
+    failures: list[Exception] = []
+    waiting = [
+        (task, options) for task, options in evaluations if not _is_finished(store, model, task, options, run_dir)
+    ]
+    while waiting:
+        order = EvaluationOrder(run_dir=run_dir, model=model, evaluations=waiting, shaded=SHADED_PROBLEMS)
+        try:
+            evaluate_over(devices, order, name)
+            break
+        except LaunchError as error:
+            failures.append(error)
+            waiting = waiting[error.progress + 1 :]
+    return failures
+
+
+def _is_finished(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
+    options = replace(options, judge=options.judge or run_dir.judge)
+    data_dir = run_dir.provide(find_task(task).folder)
+    try:
+        key = cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
+    except MissingDataError:  # running it says what is missing
+        return False
+    return is_finished(store, key, options.judge)
 
 
 def evaluate_into(

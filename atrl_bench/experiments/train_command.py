@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import yaml
 
+from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
+from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.experiments.jobs import train_into
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
 from atrl_bench.experiments.room import require_room
+from atrl_bench.experiments.run import demand_of, devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.mini.base import rebuild_base
@@ -22,6 +26,7 @@ from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.run import gpus_of
 from atrl_bench.training.sets import describe, folder_of
 
 
@@ -82,31 +87,53 @@ def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: S
 
 
 def train_recipe(
-    recipe: str, overrides: dict[str, Any], run_dir: RunDir, *, seed: int = 0, quiet: bool = False
-) -> TrainedRecipe:
-    """Return the recipe's checkpoint in a run folder, trained now unless it is there."""
+    recipe: str,
+    overrides: dict[str, Any],
+    run_dir: RunDir,
+    machine: Machine = ONE_PROCESS,
+    *,
+    seed: int = 0,
+    quiet: bool = False,
+) -> TrainedRecipe | None:
+    """Return the recipe's checkpoint in a run folder, trained now unless it is there.
+
+    A process that helps the main one of its launch returns None: it may have no such folder.
+    """
     loaded = load_recipe(recipe, **overrides)
+    if not launched().is_main:
+        train_into(None, loaded, {}, run_dir=run_dir, seed=seed)
+        return None
     require_room([loaded], run_dir, seed)
     with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
-        return _trained(store, loaded, run_dir, seed)
+        return _trained(store, loaded, run_dir, machine, seed)
 
 
 def train_sweep(
-    sweep: str, overrides: dict[str, Any], run_dir: RunDir, *, seed: int = 0, quiet: bool = False
+    sweep: str,
+    overrides: dict[str, Any],
+    run_dir: RunDir,
+    machine: Machine = ONE_PROCESS,
+    *,
+    seed: int = 0,
+    quiet: bool = False,
 ) -> TrainedSweep:
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     recipes, points = expand(load_sweep(sweep), **overrides), {}
     require_room(recipes, run_dir, seed)
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
         for recipe in recipes:
-            points[recipe.name] = _trained(store, recipe, run_dir, seed)
+            points[recipe.name] = _trained(store, recipe, run_dir, machine, seed)
             watch.num_done += 1
     return TrainedSweep(points)
 
 
-def _trained(store: Store, recipe: Recipe, run_dir: RunDir, seed: int) -> TrainedRecipe:
-    spec = training_spec(recipe, run_dir, seed)
-    checkpoint = train_into(store, recipe, spec, run_dir=run_dir, seed=seed)
+def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, seed: int) -> TrainedRecipe:
+    spec, devices = training_spec(recipe, run_dir, seed), Devices()
+    if launched().count == 1:
+        needs = demand_of(gpus_of(recipe, run_dir.profile), machine, len(machine.gpus))
+        devices = devices_for(needs, machine)
+        os.environ.update(environment(devices))
+    checkpoint = train_into(store, recipe, spec, run_dir=run_dir, seed=seed, devices=devices)
     run = store.run(store.add_run(spec))
     assert run is not None
     command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {run_dir.options}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.analysis.contamination import overlap, overlap_counts, overlap_note
+from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
 from atrl_bench.experiments.run import run_plan
@@ -45,9 +46,9 @@ class TableRun(Record):
         yield f"Beside it: {', '.join(path.name for path in self.files if path not in pages)}"
 
 
-def run_table(plan: Plan, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
+def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
     """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
-    result = run_plan(plan, jobs=jobs, quiet=quiet)
+    result = run_plan(plan, machine, jobs=jobs, quiet=quiet)
     if result.num_done and not result.failures:
         _look_for_overlap(plan)
     return render(plan, num_done_now=result.num_done, failures=result.failures)

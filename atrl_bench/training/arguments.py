@@ -42,15 +42,12 @@ def trl_arguments(
 ) -> dict[str, Any]:
     """Return the GRPOConfig fields of a run on `num_devices` devices, without its folder.
 
-    One rollout is prompts_per_rollout * group_size completions; each device takes them in steps of
-    completions_per_device, and gradient accumulation spreads them over the schedule's optimiser steps.
+    One rollout is prompts_per_rollout * group_size completions, dealt out evenly over the schedule's optimiser steps
+    and the devices; each device takes its part of a step in micro-batches of at most completions_per_device.
     """
     sizes = recipe.sizes(profile)
     updates = recipe.updates_per_rollout(sizes)
-    completions = sizes.prompts_per_rollout * sizes.group_size
-    steps = _divide(completions, sizes.completions_per_device * num_devices, "completions_per_device times devices")
-    accumulation = _divide(steps, updates, "optimiser steps per rollout")
-    _divide(sizes.completions_per_device * steps, sizes.group_size, "group_size")
+    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, sizes.completions_per_device)
     token_form = recipe.objective != "gspo" or recipe.weighs_tokens
     arguments: dict[str, Any] = {
         # Rollouts
@@ -59,7 +56,7 @@ def trl_arguments(
         "temperature": sizes.temperature,
         "top_p": sizes.top_p,
         "top_k": 0,
-        "steps_per_generation": steps,
+        "steps_per_generation": accumulation * updates,
         "num_iterations": 1,
         "shuffle_dataset": False,  # the rows come in the order of training/order.py
         # Objective
@@ -72,7 +69,12 @@ def trl_arguments(
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
         "entropy_coef": recipe.entropy_coef,
         **common_arguments(
-            sizes, updates=rollouts * updates, accumulation=accumulation, updates_per_save=updates, seed=seed
+            sizes,
+            updates=rollouts * updates,
+            at_once=at_once,
+            accumulation=accumulation,
+            updates_per_save=updates,
+            seed=seed,
         ),
     }
     if recipe.step_rewards is not None:
@@ -96,13 +98,13 @@ def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[flo
 
 
 def common_arguments(
-    sizes: TrainingSizes, *, updates: int, accumulation: int, updates_per_save: int = 1, seed: int = 0
+    sizes: TrainingSizes, *, updates: int, at_once: int, accumulation: int, updates_per_save: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return the arguments that every kind of training has: of the optimiser, and for bookkeeping."""
     return {
         # Optimiser
         "max_steps": updates,
-        "per_device_train_batch_size": sizes.completions_per_device,
+        "per_device_train_batch_size": at_once,
         "gradient_accumulation_steps": accumulation,
         "learning_rate": sizes.learning_rate,
         "lr_scheduler_type": LEARNING_RATE_SCHEDULES[sizes.learning_rate_schedule],
@@ -127,8 +129,7 @@ def imitation_arguments(
 ) -> dict[str, Any]:
     """Return the SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
     sizes = recipe.sizes(profile)
-    at_once = sizes.completions_per_device * num_devices
-    accumulation = _divide(sizes.prompts_per_rollout, at_once, "completions_per_device times devices")
+    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, sizes.completions_per_device)
     return {
         "loss_type": "nll",
         "packing": False,
@@ -136,26 +137,17 @@ def imitation_arguments(
         "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "remove_unused_columns": False,
-        **common_arguments(sizes, updates=batches, accumulation=accumulation, seed=seed),
+        **common_arguments(sizes, updates=batches, at_once=at_once, accumulation=accumulation, seed=seed),
     }
-
-
-def pairs_per_update(recipe: PreferenceRecipe, profile: Profile) -> int:
-    """Return how many pairs one update takes: those of as many responses as an update on rollouts."""
-    sizes = recipe.sizes(profile)
-    return _divide(sizes.prompts_per_rollout * sizes.group_size, 2 * sizes.updates_per_rollout, "pairs of updates")
 
 
 def pair_arguments(
     recipe: PreferenceRecipe, profile: Profile, *, updates: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return the DPOConfig fields of a run on `num_devices` devices, without its folder; a pair is two completions."""
-    sizes, pairs = recipe.sizes(profile), pairs_per_update(recipe, profile)
-    at_once = max(1, sizes.completions_per_device // 2)
-    accumulation = _divide(pairs, at_once * num_devices, "half of completions_per_device times devices")
-    common = common_arguments(
-        sizes, updates=updates, accumulation=accumulation, updates_per_save=sizes.updates_per_rollout, seed=seed
-    )
+    sizes = recipe.sizes(profile)
+    most = max(1, sizes.completions_per_device // 2)
+    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, most)
     return {
         # Objective
         "loss_type": "sigmoid",
@@ -166,16 +158,52 @@ def pair_arguments(
         "precompute_ref_log_probs": False,  # TRL stores sums, which cannot be weighted any more
         "train_sampling_strategy": "sequential",  # the pairs come in the order of training/order.py
         "remove_unused_columns": False,
-        **common,
-        "per_device_train_batch_size": at_once,
+        **common_arguments(
+            sizes,
+            updates=updates,
+            at_once=at_once,
+            accumulation=accumulation,
+            updates_per_save=sizes.updates_per_rollout,
+            seed=seed,
+        ),
     }
+
+
+def per_update(recipe: Recipe, profile: Profile) -> int:
+    """Return how many completions, examples or pairs one optimiser step takes, on all devices together.
+
+    Pairs are those of as many responses as an update on rollouts.
+    """
+    sizes = recipe.sizes(profile)
+    if isinstance(recipe, RolloutRecipe):
+        return _divide(sizes.prompts_per_rollout * sizes.group_size, recipe.updates_per_rollout(sizes), "updates")
+    if isinstance(recipe, PreferenceRecipe):
+        responses = sizes.prompts_per_rollout * sizes.group_size
+        return _divide(responses, 2 * sizes.updates_per_rollout, "pairs of updates")
+    return sizes.prompts_per_rollout
+
+
+def most_devices(recipe: Recipe, profile: Profile, available: int) -> int:
+    """Return on how many of these devices a run can be spread evenly; one at least."""
+    return _largest_divisor(per_update(recipe, profile), available)
+
+
+def micro_batches(per_update: int, num_devices: int, most_at_once: int) -> tuple[int, int]:
+    """Return how many a device takes at once, at most `most_at_once`, and how often it does so for one update."""
+    of_a_device = _divide(per_update, num_devices, "devices")
+    at_once = _largest_divisor(of_a_device, most_at_once)
+    return at_once, of_a_device // at_once
+
+
+def _largest_divisor(total: int, most: int) -> int:
+    return next(count for count in range(min(total, most), 0, -1) if total % count == 0)
 
 
 def _divide(total: int, parts: int, name: str) -> int:
     if total % parts:
         raise InvalidFileError(
-            f"{total} cannot be divided by {name}, {parts}.",
-            why="A rollout is split evenly over devices, micro-batches and optimiser steps, in whole groups.",
-            next_step="change prompts_per_rollout, group_size, updates_per_rollout or completions_per_device",
+            f"{total} cannot be divided by {parts} {name}.",
+            why="A rollout is split evenly over optimiser steps, and each of those over devices.",
+            next_step="change prompts_per_rollout, group_size, updates_per_rollout or the number of devices",
         )
     return total // parts

@@ -358,3 +358,9 @@ def answering_needs(
     else:
         decoding = answers * mean * shape.num_parameters / rates.vllm_decoding
     return AnsweringNeeds(gpus, (prefill + decoding) / 3600, 0.0, "transformers" if gpus == 1 else "vLLM")
+
+
+def gpus_to_answer(profile: Profile) -> int:
+    """Return how many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
+    shape = model_shape(profile.model)
+    return 0 if shape is not None and shape.num_parameters <= CPU_MAX_PARAMETERS else 1

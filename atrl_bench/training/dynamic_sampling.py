@@ -38,18 +38,16 @@ def refill(
     accuracy: Callable[[Group], Sequence[float]],
     draw: Callable[[int, int], list[Group]],
     settings: DynamicSampling,
-    most_missing: Callable[[int], int] = int,
 ) -> Refilled[Group]:
     """Return as many groups as came in, mixed ones only as far as `draw` yields them.
 
-    `draw(n, number)` generates groups for n further problems, for the `number`-th time. Processes that generate
-    together must draw equally many: `most_missing` turns the groups that one of them lacks into the most any lacks.
+    `draw(n, number)` generates groups for n further problems, for the `number`-th time.
     """
     wanted = len(groups)
     mixed = [group for group in groups if is_mixed(accuracy(group))]
     constant = [group for group in groups if not is_mixed(accuracy(group))]
     extra = 0
-    while extra < settings.max_extra_generations and (missing := most_missing(max(0, wanted - len(mixed)))):
+    while extra < settings.max_extra_generations and (missing := max(0, wanted - len(mixed))):
         extra += 1
         drawn = draw(math.ceil(missing * settings.oversampling), extra)
         mixed += [group for group in drawn if is_mixed(accuracy(group))]

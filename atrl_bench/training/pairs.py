@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 
+from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.data import TrainingData
@@ -79,29 +81,20 @@ def sampled_pairs(
     """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from the run folder.
 
     Pairs are in `pairs.parquet`. Until that is there, answers are in `resume/answers`, a file for each
-    `prompts_per_rollout` problems and process.
+    `prompts_per_rollout` problems. Only the main process has these files.
     """
-    state, size = PartialState(), inputs.recipe.sizes(inputs.profile).prompts_per_rollout
+    processes, size = launched(), inputs.recipe.sizes(inputs.profile).prompts_per_rollout
     path = inputs.resume_folder.parent / PAIRS_FILE
-    if not path.is_file():
-        parts = inputs.resume_folder / "answers"
-        parts.mkdir(parents=True, exist_ok=True)
-        files = [
-            [parts / f"{start}-{process}-of-{state.num_processes}.parquet" for process in range(state.num_processes)]
-            for start in range(0, len(rows), size)
-        ]
+    if not processes.agree(path.is_file()):
+        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+        answers: list[GradedAnswer] = []
         with GradingPool() as pool:
-            for number, of_processes in enumerate(files):
-                if not of_processes[state.process_index].is_file():
-                    own = rows[number * size :][:size][state.process_index :: state.num_processes]
-                    _write(_sampled(own, inputs, pool), of_processes[state.process_index], {})
-        state.wait_for_everyone()
-        if state.is_main_process:
-            stored = [GradedAnswer(**row) for part in files for file in part for row in _read(file)[0]]
-            pairs, without = pairs_of(stored, settings.max_pairs_per_problem, inputs.seed)
+            for number, part in enumerate(parts):
+                answers += _answered(part, inputs, pool, inputs.resume_folder / "answers" / f"{number}.parquet")
+        if processes.is_main:
+            pairs, without = pairs_of(answers, settings.max_pairs_per_problem, inputs.seed)
             _write(pairs, path, without)
-        state.wait_for_everyone()
-    stored_pairs, counts = _read(path)
+    stored_pairs, counts = processes.agree(_read(path) if processes.is_main else ([], {}))
     if not stored_pairs:
         raise MissingDataError(
             f"{len(rows)} problems gave no pair of a right and a wrong answer.",
@@ -109,6 +102,20 @@ def sampled_pairs(
             next_step="take a base model that solves some of its problems, or more answers a problem (group_size)",
         )
     return [PreferencePair(**row) for row in stored_pairs], counts
+
+
+def _answered(
+    rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool, path: Path
+) -> list[GradedAnswer]:
+    """Return the graded answers to these problems, of which each process gives its share unless they are stored."""
+    processes = launched()
+    if processes.agree(path.is_file()):
+        return processes.agree([GradedAnswer(**row) for row in _read(path)[0]] if processes.is_main else [])
+    answers: list[GradedAnswer] = gather_object(_sampled(rows[processes.index :: processes.count], inputs, pool))
+    if processes.is_main:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(answers, path, {})
+    return answers
 
 
 def given_pairs(data: TrainingData) -> list[PreferencePair]:

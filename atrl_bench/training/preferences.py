@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, pairs_per_update
+from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, per_update
 from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.order import problem_order
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> int:
     """Return how many updates the passes over the pairs take; the last one is filled from the next pass."""
-    return math.ceil(recipe.num_epochs * num_pairs / pairs_per_update(recipe, profile))
+    return math.ceil(recipe.num_epochs * num_pairs / per_update(recipe, profile))
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
         pairs, without = sampled_pairs(recipe.pairs, inputs, rows)
     updates = num_updates(recipe, profile, len(pairs))
     fields = pair_arguments(recipe, profile, updates=updates, num_devices=num_devices(), seed=inputs.seed)
-    order = problem_order(len(pairs), updates * pairs_per_update(recipe, profile), inputs.seed)
+    order = problem_order(len(pairs), updates * per_update(recipe, profile), inputs.seed)
 
     def examples(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
         batch_pairs = [pairs[index] for index in batch["pair"]]
@@ -72,7 +72,7 @@ def describe(recipe: PreferenceRecipe, profile: Profile, rates: MachineRates = A
     needs = training_needs(recipe, profile, rates)
     updates = num_updates(recipe, profile, needs.counts["pairs"])
     return {
-        "pairs": {"number": f"at most {needs.counts['pairs']}", "per_update": pairs_per_update(recipe, profile)},
+        "pairs": {"number": f"at most {needs.counts['pairs']}", "per_update": per_update(recipe, profile)},
         "credit": describe_credit(recipe.credit, **source),
         "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.gpus)),
         "needs": needs.document(),

@@ -24,12 +24,7 @@ from atrl_bench.training.weights.credit import CreditWeights
 
 CHECKPOINT_PREFIX = "checkpoint-"
 # Metrics that count rows, of which each process has its own; those of all are their sum.
-COUNTS = frozenset(
-    {
-        *("credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"),
-        *("dynamic_sampling/num_dropped", "dynamic_sampling/num_unfilled"),
-    }
-)
+COUNTS = frozenset({"credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"})
 
 
 class Resumable(Trainer):
@@ -118,6 +113,11 @@ class Resumable(Trainer):
             saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
             self.model.load_state_dict(saved.state_dict())
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Leave it to the main process: every rollout seeds its random numbers anew, and no batch draws any."""
+        if self.args.should_save:
+            super()._save_rng_state(output_dir)
+
     @contextmanager
     def _writing_to(self, folder: Path) -> Iterator[None]:
         if self.args.should_save:
@@ -135,7 +135,7 @@ class Resumable(Trainer):
 def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
     """Return one value for those of every process: the mean of all, or for counts of its own rows the sum of its means.
 
-    What all processes do together, an update that they skip or a further generation, is counted once.
+    What all processes do together, an update that they skip or a group that they replace, is counted once.
     """
     finite = [[value for value in one if not math.isnan(value)] for one in values]
     if name in COUNTS:

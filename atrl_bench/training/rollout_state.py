@@ -9,8 +9,8 @@ Shapes: B responses, T response tokens, G responses to a problem, F rewards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -19,6 +19,9 @@ from atrl_bench.training.multimodal import Visual
 
 # TRL makes the first two while it scores a rollout and the last in each loss; the others are asked for by ours.
 PassName = Literal["old policy", "reference", "critic", "dependency", "training"]
+
+
+IMAGES = 6  # the place of the prompts' images in what TRL's `_generate` returns
 
 
 @dataclass
@@ -31,6 +34,12 @@ class ResponseGroup:
     generated: tuple[list[Any] | None, ...]
     rewards_GF: Tensor
     visual: Visual | None = None  # the prompt's images and videos, in a run that has videos
+    process: int = 0  # which generated it; another one's has no inputs, no pixels and no `visual` here
+
+    def without_media(self) -> ResponseGroup:
+        """Return the group as the other processes get it, who read for themselves what its prompt shows."""
+        generated = (*self.generated[:IMAGES], None, *self.generated[IMAGES + 1 :])
+        return replace(self, inputs=[], visual=None, generated=generated, rewards_GF=self.rewards_GF.cpu())
 
     @property
     def accuracies(self) -> Tensor:
@@ -41,6 +50,28 @@ class ResponseGroup:
     def about_video(self) -> bool:
         """Whether the problem shows a video."""
         return bool(self.inputs[0]["videos"])
+
+
+class SampledResponse(NamedTuple):
+    """One of a rollout's responses, which this process trains on."""
+
+    group: ResponseGroup
+    number: int  # among all responses of the rollout, group by group
+
+    @property
+    def index(self) -> int:
+        """Its place in its group."""
+        return self.number % len(self.group.rewards_GF)
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """The problem that it answers."""
+        return self.group.inputs[self.index]
+
+    @property
+    def generated(self) -> list[Any]:
+        """What TRL's `_generate` returns of it: of a field that is no list, the field."""
+        return [field[self.index] if isinstance(field, list) and field else field for field in self.group.generated]
 
 
 @dataclass
@@ -64,5 +95,6 @@ class RolloutState:
     """What a call of a TRL method finds when it comes back to ours."""
 
     prompts: PromptBatch | None = None  # about to be answered
-    groups: Sequence[ResponseGroup] = ()  # answered and rewarded
+    groups: Sequence[ResponseGroup] = ()  # answered and rewarded, those of all processes
+    responses: Sequence[SampledResponse] = ()  # of them, this process's share
     passes: list[ScoringPass] = field(default_factory=list)  # about to be made, in TRL's order

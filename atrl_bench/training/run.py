@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.digests import spec_key
+from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, prefer_flash_attention
 from atrl_bench.models.local import find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
+from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
@@ -69,6 +71,12 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
     }
 
 
+def gpus_of(recipe: Recipe, profile: Profile) -> int:
+    """Return how many GPUs a run needs by its estimate; none where the CPU will do."""
+    needs = training_needs(recipe, profile)
+    return needs.gpus or int(not needs.minutes)  # a model of unknown size is no tiny one
+
+
 def model_digest(model: Path | str) -> str:
     """Return what names a model's content, on this machine or on the hub."""
     return model_ref(model).digest
@@ -113,24 +121,29 @@ def train(
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
-    last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too.
+    last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too. Of
+    several processes of one launch the main one alone touches `out`, and knows `spec`.
     """
-    if spec is None:
+    processes = launched()  # and with it the process group, before any weights are read
+    if spec is None and processes.is_main:
         spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
-    folder = out / spec_key(spec)
-    if (result := _finished(folder)) is not None:
-        return result
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone_in(folder):
-        if (result := _finished(folder)) is not None:
+    with processes.own_folder(out / spec_key(spec or {})) as folder:
+        if (result := processes.agree(_finished(folder))) is not None:
             return result
-        started = time.monotonic()
-        (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
-        with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
-            checkpoint = _last_checkpoint(folder / "resume")
-            name = run_name(recipe, seed, folder.name)
-            with reporting(trainer, trackers, name, first_step=_step_of(checkpoint)):
-                return _trained(trainer, folder, checkpoint, started, on_progress)
+        with _alone_in(folder, processes):
+            if (result := processes.agree(_finished(folder))) is not None:
+                return result
+            started, data_dir = time.monotonic(), processes.agree(data_dir)
+            (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
+            if isinstance(base_model, Path):
+                base_model = processes.copy_of(base_model)
+            if profile.generated_data and data_dir is not None:
+                data_dir = processes.copy_of(data_dir)
+            with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
+                checkpoint = _shared_checkpoint(folder / "resume", trainer)
+                name = run_name(recipe, seed, folder.name)
+                with reporting(trainer, trackers, name, first_step=_step_of(checkpoint)):
+                    return _trained(trainer, folder, checkpoint, started, on_progress)
 
 
 def _trained(
@@ -140,8 +153,9 @@ def _trained(
     started: float,
     on_progress: Callable[[int, int], None] | None,
 ) -> TrainingResult:
-    from atrl_bench.training.metrics import MetricsFile, ProgressCallback, summarise
+    from atrl_bench.training.metrics import MetricsFile, ProgressCallback
 
+    processes = launched()
     metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
     trainer.add_callback(metrics)
     if on_progress is not None:
@@ -151,13 +165,36 @@ def _trained(
     else:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_model(trainer, folder)
-    seconds = metrics.seconds_before + time.monotonic() - started
+    if processes.is_main:
+        seconds = metrics.seconds_before + time.monotonic() - started
+        return processes.agree(_completed(folder, seconds, trainer))
+    result: TrainingResult = processes.agree(None)  # type: ignore[assignment]
+    return result
+
+
+def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResult:
+    """Return the result of a run whose model has been saved, and write down that it is complete."""
+    from atrl_bench.training.metrics import summarise
+
     summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
     result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
-    if trainer.accelerator.is_main_process:
-        _write_done(folder, result, trainer)
-        shutil.rmtree(folder / "resume", ignore_errors=True)
+    _write_done(folder, result, trainer)
+    shutil.rmtree(folder / "resume", ignore_errors=True)
     return result
+
+
+def _shared_checkpoint(resume: Path, trainer: Resumable) -> Path | None:
+    """Return the resume checkpoint of the run, which every process finds in its own folder; None for a new run.
+
+    Weights that devices share are read by the main process and sent on by their trainer.
+    """
+    processes, last = launched(), _last_checkpoint(resume)
+    name = processes.agree(last.name if last else None)
+    if name is None:
+        return None
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    processes.send(resume / name, left_empty=lambda file: sharded and file.endswith((".bin", ".safetensors")))
+    return resume / name
 
 
 def load_inputs(
@@ -235,11 +272,12 @@ def _step_of(checkpoint: Path | None) -> int:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
     """Hold the run folder: a second process on the same run waits here, and the lock of a killed one is gone."""
-    if int(os.environ.get("RANK", "0")) > 0:  # the processes of one distributed run share it
+    if not processes.is_main:  # the main process holds it for all
         yield
         return
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

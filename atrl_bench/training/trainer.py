@@ -16,7 +16,9 @@ Where this differs from TRL:
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
    of the rollout at a time.
 7. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
-8. Videos, which TRL does not have, travel beside its batch and join its call of the model (multimodal.py).
+8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
+   that it would see on one process (dealing.py).
+9. Videos, which TRL does not have, travel beside its batch and join its call of the model (multimodal.py).
 
 Shapes: B responses, T response tokens, P prompts.
 """
@@ -26,9 +28,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import reduce
 from inspect import signature
-from itertools import repeat
+from itertools import cycle, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,7 @@ from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
 from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
+from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
@@ -63,7 +67,14 @@ from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
-from atrl_bench.training.rollout_state import PassName, ResponseGroup, RolloutState, ScoringPass
+from atrl_bench.training.rollout_state import (
+    IMAGES,
+    PassName,
+    ResponseGroup,
+    RolloutState,
+    SampledResponse,
+    ScoringPass,
+)
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import CreditWeights
@@ -118,48 +129,86 @@ class CreditTrainer(Resumable, GRPOTrainer):
     # One rollout ------------------------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        set_seed(rollout_seed(self.run_seed, self.rollout) + self.accelerator.process_index)
-        rows = [example["row"] for example in inputs[:: self.num_generations]]
+        seed = rollout_seed(self.run_seed, self.rollout)
+        set_seed(seed + self.accelerator.process_index)
+        rows = gather_object([example["row"] for example in inputs])[:: self.num_generations]
         groups = self._sampled_and_rewarded(rows, self.rollout)
-        batch, credit_BT = self._scored(groups)
-        batch["advantages"] = self.estimator(batch, groups, self)
+        numbers = self._own_numbers(groups, seed)
+        responses = self._own_responses(groups, numbers)
+        batch, credit_BT = self._scored(groups, responses)
+        batch["advantages"] = gather(batch["advantages"])[numbers]  # TRL's are in the order of the rollout
+        batch["advantages"] = self.estimator(batch, responses, self)
         if credit_BT is not None:
             batch["advantages"] = per_token(batch["advantages"]) * credit_BT
             self.note_credit()
         elif self.credit is not None:  # the training pass will record the rows, and `_compute_loss` multiply
-            batch["transcription"] = _transcriptions(groups)
+            batch["transcription"] = [response.example["transcription"] for response in responses]
         if self.weightings:
-            batch["token_weights"] = reduce(torch.mul, [weights(batch, groups, self) for weights in self.weightings])
+            weights = [weighting(batch, responses, self) for weighting in self.weightings]
+            batch["token_weights"] = reduce(torch.mul, weights)
+        torch.manual_seed(seed)  # TRL is about to shuffle the batch as `dealt` foresees it
         return batch
 
     # Sampling and rewards ---------------------------------------------------------------------------------------------
 
     def _sampled_and_rewarded(self, rows: Sequence[int], rollout: int) -> list[ResponseGroup]:
-        """Return a group for each problem, or for others in place of those that dynamic sampling drops."""
-        groups = self._generate_groups(rows, f"{rollout}:0")
+        """Return a group for each problem of a rollout, or for others in place of those that dynamic sampling drops."""
+        groups = self._generate_together(rows, f"{rollout}:0")
         correct = torch.cat([group.accuracies.clamp(min=0) for group in groups])
         # Of the rollout's own problems, before any is replaced: what dynamic sampling leaves says little of the policy.
-        self.note("accuracy", gather(correct).mean().item())
+        self.note("accuracy", correct.mean().item())
         if (settings := self.recipe.dynamic_sampling) is None:
             return groups
-        # Those of every process: they deal one list among them, so each has to shuffle the same one.
-        unused = further_problems(len(self.data.problems), gather_object(list(rows)), self.run_seed, rollout)
-        process, num_processes = self.accelerator.process_index, self.accelerator.num_processes
-
-        def draw(count: int, generation: int) -> list[ResponseGroup]:
-            together = [next(unused) for _ in range(count * num_processes)]
-            return self._generate_groups(together[process * count : (process + 1) * count], f"{rollout}:{generation}")
-
+        unused = further_problems(len(self.data.problems), rows, self.run_seed, rollout)
         refilled = refill(
             groups,
             lambda group: group.accuracies.tolist(),
-            draw,
+            lambda count, number: self._generate_together(list(islice(unused, count)), f"{rollout}:{number}"),
             settings,
-            most_missing=lambda missing: max(gather_object([missing])),
         )
         for name in ("num_generations", "num_dropped", "num_unfilled"):
             self.note(f"dynamic_sampling/{name}", getattr(refilled, name))
         return refilled.groups
+
+    def _generate_together(self, rows: Sequence[int], key: str) -> list[ResponseGroup]:
+        """Return one group per problem, each generated by one process; all processes generate equally many.
+
+        TRL gathers tensors of equal size, and devices that share a model generate in step: where the problems do not
+        come out even some are answered twice, with the same random numbers.
+        """
+        process, count = self.accelerator.process_index, self.accelerator.num_processes
+        each = math.ceil(len(rows) / count)
+        start = process * each
+        own = self._generate_groups(list(islice(cycle(rows), each * count))[start : start + each], key)
+        if count == 1:
+            return own
+        own = [replace(group, process=process) for group in own]
+        groups = gather_object([group.without_media() for group in own])
+        for group in groups:
+            group.rewards_GF = group.rewards_GF.to(self.accelerator.device)
+        groups[start : start + each] = own
+        return groups[: len(rows)]
+
+    def _own_numbers(self, groups: Sequence[ResponseGroup], seed: int) -> list[int]:
+        """Return which of the rollout's responses this process trains on, in the order that TRL is given."""
+        owners_R = [group.process for group in groups for _ in range(self.num_generations)]
+        shares = dealt(owners_R, self.accelerator.num_processes, self.updates_per_rollout, seed)
+        return shares[self.accelerator.process_index]
+
+    def _own_responses(self, groups: Sequence[ResponseGroup], numbers: Sequence[int]) -> list[SampledResponse]:
+        """Return these responses of the rollout; what the prompt of another process's group shows is read here."""
+        size = self.num_generations
+        here = {index: self._with_media(groups[index]) for index in sorted({number // size for number in numbers})}
+        return [SampledResponse(here[number // size], number) for number in numbers]
+
+    def _with_media(self, group: ResponseGroup) -> ResponseGroup:
+        if group.inputs:
+            return group
+        example, visual = self.data.example(group.row, self.run_seed), None
+        if self.has_videos:
+            messages = with_media(example["prompt"], example["images"], example["videos"])
+            visual = self._read([messages], [group.key]).visuals_P[0]
+        return replace(group, inputs=[example] * self.num_generations, visual=visual)
 
     def _generate_groups(self, rows: Sequence[int], key: str) -> list[ResponseGroup]:
         """Return one group per problem: TRL's generation and rewards, before TRL's scoring."""
@@ -254,41 +303,47 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
     # Scoring ----------------------------------------------------------------------------------------------------------
 
-    def _scored(self, groups: Sequence[ResponseGroup]) -> tuple[dict[str, Any], Tensor | None]:
-        """Return TRL's batch of these responses, with its advantages, and the credit of each token.
+    def _scored(
+        self, groups: Sequence[ResponseGroup], responses: Sequence[SampledResponse]
+    ) -> tuple[dict[str, Any], Tensor | None]:
+        """Return TRL's batch of this process's responses, with its advantages, and the credit of each token.
 
         There is no credit yet where TRL does not score the old policy: with one update a rollout, it is the policy.
         """
-        visuals_B = [group.visual for group in groups for _ in group.inputs if group.visual is not None]
+        visuals_B = [response.group.visual for response in responses if response.group.visual is not None]
         old_policy, reference = ScoringPass("old policy", visuals_B), ScoringPass("reference", visuals_B)
+        examples = [response.example for response in responses]
         if self.credit is not None:
-            old_policy.transcriptions_B = _transcriptions(groups)
+            old_policy.transcriptions_B = [example["transcription"] for example in examples]
             old_policy.needed_B = [
-                self.estimator.every_group or is_mixed(self.total_rewards(group))
-                for group in groups
-                for _ in group.inputs
+                self.estimator.every_group or is_mixed(self.total_rewards(response.group)) for response in responses
             ]
         has_old_policy = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
         passes = ([old_policy] if has_old_policy else []) + ([reference] if self.beta else [])
-        examples = [example for group in groups for example in group.inputs]
         if self.has_videos:  # what is seen is in the passes; TRL would look for images alone
             examples = [{name: example[name] for name in example if name != "images"} for example in examples]
-        with self.clock.phase("batching"), self._carrying(groups=groups, passes=passes):
+        with self.clock.phase("batching"), self._carrying(groups=groups, responses=responses, passes=passes):
             batch = super()._generate_and_score_completions(examples)
         if self.has_videos:
             batch["visuals"] = visuals_B
         return batch, old_policy.credit_BT
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
-        """Return the responses of the groups in the form of TRL's method of this name."""
-        fields = zip(*(group.generated for group in self._rollout_state.groups), strict=True)
-        return tuple(
-            [item for part in field for item in part] if isinstance(field[0], list) else field[0] for field in fields
-        )
+        """Return this process's responses in the form of TRL's method of this name."""
+        responses = self._rollout_state.responses
+        columns = zip(*(response.generated for response in responses), strict=True)
+        first = responses[0].group.generated
+        fields = [
+            list(column) if field and isinstance(field, list) else field
+            for column, field in zip(columns, first, strict=True)
+        ]
+        images = [] if self.has_videos else [response.example["images"] or None for response in responses]
+        fields[IMAGES] = images if any(images) else None
+        return tuple(fields)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         """Return the rewards of the groups, of all processes, as TRL's method of this name does."""
-        return gather(torch.cat([group.rewards_GF for group in self._rollout_state.groups]))
+        return torch.cat([group.rewards_GF for group in self._rollout_state.groups])
 
     def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True) -> Tensor:
         """Return the log-probabilities of a batch's responses in one more pass of the policy over them."""
@@ -444,10 +499,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
 def per_token(advantages: Tensor) -> Tensor:
     """Return advantages of responses as a column, those of tokens as they are."""
     return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
-
-
-def _transcriptions(groups: Sequence[ResponseGroup]) -> list[str | None]:
-    return [example["transcription"] for group in groups for example in group.inputs]
 
 
 def _repeated(items: Sequence[Any], times: int) -> list[Any]:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import time
 
+from worker_functions import die, read_json, sleep
+
+from atrl_bench.engines.devices import Machine
 from atrl_bench.engines.local import side_by_side
+from atrl_bench.engines.placement import Demand
+
+CPU = Machine()
+NOTHING = Demand(0, 0)
 
 
 def test_each_piece_of_work_is_answered_for_with_its_error():
-    errors = dict(side_by_side(json.loads, ["1", "{", "3"], num_workers=2))
+    errors = dict(side_by_side(read_json, [(text, NOTHING) for text in ("1", "{", "3")], CPU, 2))
     assert [text for text, error in errors.items() if error is None] == ["1", "3"]
     assert isinstance(errors["{"], json.JSONDecodeError)
 
 
 def test_a_process_that_dies_fails_its_work_and_nobody_waits_for_it():
-    [(_, error)] = side_by_side(os._exit, [1], num_workers=1)
+    [(_, error)] = side_by_side(die, [(1, NOTHING)], CPU, 1)
     assert error is not None
 
 
 def test_whoever_stops_waiting_kills_what_still_runs():
-    results = side_by_side(time.sleep, [600, 0], num_workers=2)
+    results = side_by_side(sleep, [(600, NOTHING), (0, NOTHING)], CPU, 2)
     assert next(results) == (0, None)
     processes = multiprocessing.active_children()
     results.close()

@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.engines.devices import Devices, Machine
+from atrl_bench.engines.placement import Demand
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments import jobs, run
 from atrl_bench.experiments.cost_estimate import estimate_cost
@@ -27,6 +29,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import read_table
+from atrl_bench.training.run import gpus_of
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 ROWS = ["zero_shot", "grpo", "grpo_atrl"]
@@ -167,9 +170,9 @@ def counted(monkeypatch):
     """Carry jobs out in this process, by writing down what they are and nothing else."""
     done = []
 
-    def write_down(_, pending, num_workers):
-        done.extend(pending)
-        return [(job, None) for job in pending]
+    def write_down(_, demands, machine, num_workers):
+        done.extend(job for job, _ in demands)
+        return [(job, None) for job in done]
 
     monkeypatch.setattr(run, "side_by_side", write_down)
     return done
@@ -207,12 +210,12 @@ def test_a_row_has_its_own_base_model_and_the_mini_model_stands_for_every_one(tm
 def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, mini_world, counted):
     rows = ["zero_shot_7b", "zero_shot_3b"]
     planned = plan_table("cross_dataset", smoke(tmp_path, mini_world), rows=rows)
-    run_plan(planned)
+    run_plan(planned, Machine())
     assert [job.row.id for job in counted] == ["zero_shot_7b"]
 
 
 def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
-    run_plan(plan_ablation("hard_truncation", smoke(tmp_path, mini_world), ["topk=0.35"]))
+    run_plan(plan_ablation("hard_truncation", smoke(tmp_path, mini_world), ["topk=0.35"]), Machine())
     assert [job.row.label for job in counted] == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
     assert (tmp_path / "points" / "hard_truncation.json").is_file()
 
@@ -247,7 +250,7 @@ def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_answered(tmp
     monkeypatch.setattr(jobs, "evaluate_into", evaluate_into)
     planned = plan(tmp_path, mini_world, rows=["zero_shot"])
     with pytest.raises(MissingDataError, match="no GeoQA"):
-        jobs.carry_out(planned.jobs[0], planned.run_dir)
+        jobs.carry_out(planned.jobs[0], Devices(), planned.run_dir)
     assert asked == [column.task for column in load_table("main_7b").columns]
 
 
@@ -257,7 +260,7 @@ def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failur
     monkeypatch.setattr(jobs, "evaluate_into", lambda *_, **__: pytest.fail("it was asked"))
     columns = ["chartmimic"]
     planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct"], columns=columns)
-    jobs.carry_out(planned.jobs[0], planned.run_dir)
+    jobs.carry_out(planned.jobs[0], Devices(), planned.run_dir)
     with planned.run_dir.open_store() as store:
         assert run.is_done(planned.jobs[0], planned, store)
         cell = read_table(planned, store).rows[0].cells[0]
@@ -328,3 +331,28 @@ def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
     assert {job.row for job in cost.jobs} == {"instruct", "vppo", "ours", "instruct_72b"}
     assert set(cost.served) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
     assert "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks mmmu_pro" in text_of(cost)
+
+
+def test_a_training_gets_the_gpus_of_its_estimate_or_an_even_share_and_an_evaluation_all_that_are_free(tmp_path):
+    eight, profile = Machine(tuple("01234567")), load_profile("paper")
+    base, trained = plan_table("main_7b", paper(tmp_path), rows=["zero_shot", "grpo"]).jobs
+    least = gpus_of(trained.recipe, profile)
+    assert 1 < least <= 8
+    assert run.demand(trained, profile, eight, num_jobs=9) == Demand(least, least)
+    assert run.demand(trained, profile, eight, num_jobs=1) == Demand(least, 8)
+    assert run.demand(base, profile, eight, num_jobs=9) == Demand(1, 8)
+    # The CPU will do for the mini model, unless the user names GPUs.
+    mini = load_profile("mini")
+    assert run.demand(trained, mini, eight, num_jobs=1) == Demand(0, 0)
+    assert run.demand(trained, mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
+    assert run.demand(trained, profile, Machine(), num_jobs=1) == Demand(0, 0)
+
+
+def test_a_training_that_no_gpus_here_hold_fails_alone_and_says_how_many_it_needs(
+    tmp_path, mini_world, counted, monkeypatch
+):
+    monkeypatch.setattr(run, "gpus_of", lambda recipe, profile: 8)
+    planned = plan(tmp_path, mini_world, rows=["zero_shot", "grpo"])
+    result = run_plan(planned, Machine(("0", "1")))
+    assert [job.row.id for job in counted] == ["zero_shot"]
+    assert result.failures == {"grpo seed 0": "It needs 8 GPUs, and there are 2"}

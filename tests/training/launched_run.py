@@ -13,8 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import accelerate.state
+import torch
 from accelerate.utils import DistributedType
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
+from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
 from atrl_bench.profiles import Profile
@@ -44,6 +46,8 @@ def take_the_cpu_for_an_accelerator():
         "ACCELERATE_USE_FSDP": "true",
         "FSDP_VERSION": "2",
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
     }
 
 
@@ -61,7 +65,16 @@ def remembered(owner, name, remember):
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report = {"rows": [], "slices": []}
+    report = {"rows": [], "slices": [], "loading": []}
+    from_pretrained = PreTrainedModel.from_pretrained.__func__
+
+    def remember_loading(cls, *arguments, **options):
+        has_group = torch.distributed.is_initialized()
+        model = from_pretrained(cls, *arguments, **options)
+        report["loading"].append([has_group, any(weight.is_meta for weight in model.parameters())])
+        return model
+
+    PreTrainedModel.from_pretrained = classmethod(remember_loading)
     if kind == "shared":
         take_the_cpu_for_an_accelerator()
         trainers.sequences_at_once = lambda *_: MOST_AT_ONCE

@@ -10,7 +10,7 @@ import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.arguments import num_rollouts, trl_arguments
+from atrl_bench.training.arguments import most_devices, num_rollouts, trl_arguments
 from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
 from atrl_bench.training.run import resolved_arguments
@@ -98,9 +98,32 @@ def test_gspo_takes_its_token_form_exactly_where_the_credit_is_not_uniform():
 
 
 def test_a_rollout_that_does_not_divide_evenly_says_which_sizes_to_change():
-    recipe = load_recipe("grpo", overrides={"completions_per_device": 24})
-    with pytest.raises(InvalidFileError, match="128 cannot be divided"):
-        trl_arguments(recipe, load_profile("mini"), rollouts=1)
+    with pytest.raises(InvalidFileError, match="32 cannot be divided by 3 devices"):
+        trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1, num_devices=3)
+
+
+def test_a_device_takes_as_many_at_once_as_it_may_and_as_divide_its_share():
+    # 128 completions, four updates of 32 each: two devices have 16 of an update, of which 12 are allowed, so 8 at once.
+    recipe = load_recipe("grpo", overrides={"completions_per_device": 12})
+    arguments = trl_arguments(recipe, load_profile("mini"), rollouts=1, num_devices=2)
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    assert [arguments[name] for name in names] == [8, 2, 8]
+
+
+@pytest.mark.parametrize("name", list_recipes())
+@pytest.mark.parametrize("profile", ["mini", "smoke"])
+def test_mini_and_smoke_run_on_two_four_and_eight_processes(name, profile):
+    recipe = load_recipe(name)
+    spread = [most_devices(recipe, load_profile(profile), count) for count in (2, 4, 8)]
+    # An update of smoke's DPO takes four pairs: one for each of four processes.
+    assert spread == ([2, 4, 4] if (name, profile) == ("dpo", "smoke") else [2, 4, 8])
+
+
+def test_a_run_is_spread_over_as_many_devices_as_share_an_update_evenly():
+    # 1024 completions an update under `paper`, and 24 with these sizes.
+    assert most_devices(load_recipe("grpo"), load_profile("paper"), 7) == 4
+    recipe = load_recipe("grpo", overrides={"prompts_per_rollout": 12})
+    assert [most_devices(recipe, load_profile("mini"), count) for count in (1, 5, 7, 30)] == [1, 4, 6, 24]
 
 
 def test_without_a_number_of_rollouts_the_epochs_and_the_data_decide():

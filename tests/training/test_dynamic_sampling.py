@@ -37,19 +37,6 @@ def test_after_the_last_generation_the_batch_is_filled_with_groups_without_advan
     assert (result.num_generations, result.num_unfilled) == (3, 2)
 
 
-def test_a_process_that_lacks_nothing_draws_along_with_one_that_does():
-    asked = []
-
-    def draw(count, _):
-        asked.append(count)
-        return [MIXED] * count
-
-    others_lack = iter([3, 0])
-    result = refill([MIXED], list, draw, SETTINGS, most_missing=lambda own: max(own, next(others_lack)))
-    assert asked == [6]
-    assert result.groups == [MIXED]
-
-
 @given(
     groups=st.lists(st.lists(st.sampled_from([-1.0, 1.0]), min_size=2, max_size=4), min_size=1, max_size=8),
     extra=st.lists(st.lists(st.sampled_from([-1.0, 1.0]), min_size=2, max_size=4), min_size=64, max_size=64),

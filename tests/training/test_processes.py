@@ -14,8 +14,11 @@ from types import SimpleNamespace
 import pytest
 from safetensors.torch import load_file
 
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.metrics import read_metrics
+from atrl_bench.training.recipe import list_recipes, load_recipe
 from atrl_bench.training.resumable import Resumable, over_processes
 
 
@@ -44,6 +47,9 @@ def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(tw
     # Two rollouts of sixteen responses; a process makes its eight in slices of at most three.
     assert first["slices"] == second["slices"] == [3, 3, 2] * 2
     assert first["digest"] == second["digest"]
+    # The process group is there before any weights are read, and the second process reads none of them.
+    assert first["loading"][0] == [True, False]
+    assert second["loading"][0] == [True, True]
     checkpoint = Path(first["checkpoint"])
     trained, base = load_file(checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
     assert base.keys() == trained.keys()
@@ -73,16 +79,42 @@ def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(
 
 
 @pytest.mark.slow
-def test_two_processes_replace_problems_by_ones_that_neither_has_and_count_for_both(two_processes):
+def test_two_processes_replace_problems_by_ones_that_neither_has_as_one_process_would(two_processes):
     reports = two_processes("apart", name="dapo", overlong_cache_fraction=None)
     for rollout in ("0", "1"):
         drawn = [row for report in reports for key, *rows in report["rows"] if key.startswith(rollout) for row in rows]
-        # Four are missing, so twice eight are drawn. There are sixteen, and none comes twice before all have come.
+        # Four are missing, so eight are drawn, twice. There are sixteen, and none comes twice before all have come.
         assert len(drawn) == 4 + 8 + 8
         assert len(set(drawn)) == 16
     lines = [line for line in read_metrics(Path(reports[0]["checkpoint"]) / "metrics.jsonl") if "reward" in line]
     counts = ("num_generations", "num_dropped", "num_unfilled")
     assert [[line[f"dynamic_sampling/{name}"] for name in counts] for line in lines] == [[3, 16, 4]] * 2
+
+
+VARIANTS = [(name, {}) for name in list_recipes()] + [(name, {"credit": "atrl"}) for name in ("grpo", "gspo", "dpo")]
+
+
+@pytest.mark.slow
+def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no_run_folder(tmp_path):
+    """Of each update on a rollout: the same problems, responses, rewards, credit and share of the update."""
+    sets = {load_recipe(name).data for name, _ in VARIANTS}
+    data = RunDir.at(tmp_path / "world", load_profile("smoke")).provide(*sets)
+    program = Path(__file__).with_name("launched_gradients.py")
+    found = {}
+    for count in (1, 2):
+        (out := tmp_path / str(count)).mkdir()
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
+        command = [sys.executable, *launcher, program, json.dumps(VARIANTS), data, out]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=600)
+        found[count] = {path.stem: load_file(path) for path in out.glob("*.safetensors")}
+    assert len(found[1]) == len(VARIANTS)
+    assert found[1].keys() == found[2].keys()
+    for name, updates in found[1].items():
+        assert len(updates) == len(found[2][name]) >= 1
+        for number, gradient in updates.items():
+            error = (found[2][name][number] - gradient).norm() / gradient.norm()
+            assert error < 2e-5, (name, number, error)
 
 
 def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_of_all_values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from trl import GRPOTrainer
 
 from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.order import problem_order, rollout_seed
-from atrl_bench.training.recipe import CreditChoice, load_recipe
+from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout_state import ResponseGroup
 from atrl_bench.training.trainer import CreditTrainer
 from atrl_bench.training.weights.credit import CreditWeights
@@ -286,33 +287,34 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trai
     assert trainer._metrics["train"]["dynamic_sampling/num_unfilled"] == [0.0]
 
 
-def test_processes_that_replace_problems_draw_none_twice_and_none_that_another_has(monkeypatch):
-    rows_of_process = [[0, 1], [2, 3]]
-    drawn = [[], []]
-    everyone = iter([[row for rows in rows_of_process for row in rows]] * 2)
-    # What a process says comes back with what the others said: their rows, and how many groups are missing, two each.
-    monkeypatch.setattr(
-        "atrl_bench.training.trainer.gather_object", lambda said: next(everyone) if said in rows_of_process else said
-    )
-    for process, rows in enumerate(rows_of_process):
+def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(monkeypatch):
+    generated = {}
 
-        def all_wrong(rows, key, process=process):
-            drawn[process] += rows if key != "0:0" else []
-            wrong = torch.full((2, 1), -1.0)
-            return [ResponseGroup(row=row, key=key, inputs=[], generated=(), rewards_GF=wrong) for row in rows]
+    def groups_of(process, rows):
+        rewards = torch.zeros((2, 1))
+        made = [
+            ResponseGroup(row=row, key=f"0:0:{row}", inputs=["here"], generated=(None,) * 8, rewards_GF=rewards)
+            for row in rows
+        ]
+        return [replace(group, process=process) for group in made]
 
-        trainer = SimpleNamespace(
-            _generate_groups=all_wrong,
-            note=lambda *_: None,
-            accelerator=SimpleNamespace(process_index=process, num_processes=2),
-            data=SimpleNamespace(problems=[None] * 20),
-            recipe=load_recipe("dapo"),
-            run_seed=0,
+    def process(index):
+        monkeypatch.setattr(
+            "atrl_bench.training.trainer.gather_object",
+            lambda own: [group.without_media() for other in (0, 1) for group in groups_of(other, dealt_rows[other])],
         )
-        CreditTrainer._sampled_and_rewarded(trainer, rows, 0)
-    # Twice: two problems are missing and four are drawn instead, on each of the processes.
-    assert [len(rows) for rows in drawn] == [8, 8]
-    assert sorted(drawn[0] + drawn[1]) == list(range(4, 20))
+        trainer = SimpleNamespace(
+            _generate_groups=lambda rows, key: generated.setdefault(index, rows) and groups_of(index, rows),
+            accelerator=SimpleNamespace(process_index=index, num_processes=2, device="cpu"),
+        )
+        return CreditTrainer._generate_together(trainer, [5, 6, 7], "0:0")
+
+    dealt_rows = [[5, 6], [7, 5]]
+    for index in (0, 1):
+        groups = process(index)
+        assert generated[index] == dealt_rows[index]
+        assert [(group.row, group.process) for group in groups] == [(5, 0), (6, 0), (7, 1)]
+        assert [bool(group.inputs) for group in groups] == [group.process == index for group in groups]
 
 
 def test_a_sharded_model_generates_in_slices_that_say_what_one_call_says(make_trainer, monkeypatch):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atrl_bench.training.advantages.gae import Critic
-    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.rollout_state import SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
 
 
@@ -20,7 +20,9 @@ class AdvantageEstimator:
     every_group = False  # whether a group of equal rewards has advantages too
     kl_in_reward = False  # whether the rewards have paid for the KL divergence, so that the loss does not
 
-    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return the advantages, (B,) of responses or (B, T) of tokens."""
         raise NotImplementedError
 
@@ -28,7 +30,9 @@ class AdvantageEstimator:
 class GroupRelative(AdvantageEstimator):
     """TRL's own advantages: (R - mean) / (std + 1e-4) over the responses to the same problem."""
 
-    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return advantages_B."""
         advantages_B: Tensor = batch["advantages"]
         return advantages_B

@@ -21,7 +21,7 @@ from atrl_bench.training import recipe as recipes
 from atrl_bench.training.advantages import AdvantageEstimator
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.rollout_state import SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
 
 ROWS_AT_ONCE = 32  # responses whose features are on the device together
@@ -153,7 +153,9 @@ class GeneralisedAdvantages(AdvantageEstimator):
         self.critic = critic
         self.kl_in_reward = critic.settings.kl_in_reward
 
-    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return whitened advantages_BT, and let the critic learn from the rollout."""
         settings, mask_BT = self.critic.settings, batch["completion_mask"].float()
 
@@ -163,7 +165,7 @@ class GeneralisedAdvantages(AdvantageEstimator):
         with trainer.clock.phase("critic"):
             features_BTH, logprobs_BT = hidden_states(batch, trainer)
             values_BT = self.critic.values(features_BTH) * mask_BT
-            rewards_B = torch.tensor([reward for group in groups for reward in trainer.total_rewards(group)])
+            rewards_B = torch.tensor([trainer.total_rewards(response.group)[response.index] for response in responses])
             rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
             rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:

@@ -15,14 +15,16 @@ from atrl_bench.training.recipe import CreditChoice
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.rollout_state import SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
 
 
 class TokenWeighting(Protocol):
     """From the scored batch of a rollout to a weight for each response token."""
 
-    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return weights_BT, by which the advantages are multiplied."""
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import gather
+from accelerate.utils import gather, gather_object
 from torch import Tensor
 
 from atrl_bench.credit import anchor_auc, transcribed_tokens
@@ -32,20 +32,19 @@ from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import ResponseGroup
+    from atrl_bench.training.rollout_state import SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
 
 MAX_LOG_RATIO = 20.0
 MAX_DEPENDENCY = 10.0
 
 
-def blackened(pixels_N: Tensor, black: Tensor, probability: float, rng: torch.Generator) -> Tensor:
-    """Return the patches with each one `black`, as the processor writes a black patch, with this probability.
+def blackened(pixels_N: Tensor, black: Tensor, is_black_N: Tensor) -> Tensor:
+    """Return the patches with some of them `black`, as the processor writes a black patch.
 
     A processor that makes one row of a patch maps each pixel by itself, so the row of a black picture is what a picture
     blackened there would have become. It is not zero, which is the mean colour.
     """
-    is_black_N = torch.rand(len(pixels_N), generator=rng) < probability
     return torch.where(is_black_N[:, None].to(pixels_N.device), black.to(pixels_N), pixels_N)
 
 
@@ -81,6 +80,12 @@ def trajectory_scale(score_B: Tensor, min_scale: float) -> Tensor:
     return min_scale + scaled_B * (1 - min_scale) / scaled_B.mean()
 
 
+def draws_of(numbers_B: Sequence[int], num_patches_R: Sequence[int], rng: torch.Generator) -> Tensor:
+    """Return a random number from 0 to 1 for each patch of these responses: of all R in order each has its own."""
+    draws_R = torch.rand(sum(num_patches_R), generator=rng).split(list(num_patches_R))
+    return torch.cat([draws_R[number] for number in numbers_B])
+
+
 class DependencyWeights:
     """A mask and a scale of each advantage, by the tokens' dependency on the image."""
 
@@ -88,15 +93,17 @@ class DependencyWeights:
         self._settings = settings
         self._black = _black_patch(image_processor)
 
-    def __call__(self, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
         process = trainer.accelerator.process_index
-        rng = torch.Generator().manual_seed(rollout_seed(trainer.run_seed, trainer.rollout) + process)
         mask_BT, logprobs_BT = batch["completion_mask"], batch.get("old_per_token_logps")
         with trainer.clock.phase("dependency"):
             if logprobs_BT is None:  # one update a rollout: TRL has no use for them
                 logprobs_BT = trainer.score(batch, "dependency")
-            pixels = blackened(batch["pixel_values"], self._black, self._settings.black_probability, rng)
+            is_black_N = self._draws(batch, responses, trainer) < self._settings.black_probability
+            pixels = blackened(batch["pixel_values"], self._black, is_black_N)
             blackened_logprobs_BT = trainer.score({**batch, "pixel_values": pixels}, "dependency")
             dependency_BT = token_dependency(blackened_logprobs_BT, logprobs_BT) * mask_BT
         kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
@@ -106,16 +113,24 @@ class DependencyWeights:
         trainer.note("vppo/max_scale", scale_B.max().item())
         if (total := dependency_BT.sum()) > 0:
             trainer.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
-        note_anchors(dependency_BT, batch, groups, trainer)
+        note_anchors(dependency_BT, batch, responses, trainer)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
+
+    def _draws(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer) -> Tensor:
+        """Return a random number for each patch here; which response has which does not depend on where it is."""
+        patches_I = batch["image_grid_thw"].prod(1).cpu().split([len(one.example["images"]) for one in responses])
+        own = [(response.number, int(patches.sum())) for response, patches in zip(responses, patches_I, strict=True)]
+        num_patches_R = [count for _, count in sorted(gather_object(own))]
+        rng = torch.Generator().manual_seed(rollout_seed(trainer.run_seed, trainer.rollout))
+        return draws_of([response.number for response in responses], num_patches_R, rng)
 
 
 def note_anchors(
-    dependency_BT: Tensor, batch: Mapping[str, Any], groups: Sequence[ResponseGroup], trainer: CreditTrainer
+    dependency_BT: Tensor, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
 ) -> None:
     """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
     areas, masks_BT = [], batch["completion_mask"].bool()
-    for b, example in enumerate(example for group in groups for example in group.inputs):
+    for b, example in enumerate(response.example for response in responses):
         if example["transcription"]:
             token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
             texts = [trainer.processing_class.tokenizer.decode([token]) for token in token_ids]

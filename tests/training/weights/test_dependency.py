@@ -18,6 +18,7 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.weights.dependency import (
     _black_patch,
     blackened,
+    draws_of,
     most_dependent,
     note_anchors,
     token_dependency,
@@ -84,7 +85,8 @@ def test_blackened_rows_are_what_the_processor_makes_of_a_picture_blackened_ther
     processor = mini_processor.image_processor
     plain = processor(images=[Image.fromarray(picture)], return_tensors="pt")
     assert plain["image_grid_thw"].tolist() == [[1, 4, 6]], "patches of 14 pixels"
-    found = blackened(plain["pixel_values"], _black_patch(processor), 0.5, torch.Generator().manual_seed(0))
+    draws = torch.rand(24, generator=torch.Generator().manual_seed(0))
+    found = blackened(plain["pixel_values"], _black_patch(processor), draws < 0.5)
     is_black = (found != plain["pixel_values"]).any(1)
     assert 0 < is_black.sum() < len(is_black)
     # Row 4 m + n of the processor is patch (n // 2, n % 2) of the m-th square of 2 x 2 patches.
@@ -96,14 +98,15 @@ def test_blackened_rows_are_what_the_processor_makes_of_a_picture_blackened_ther
     assert torch.equal(found, expected)
 
 
-def test_half_of_many_patches_are_blackened_and_another_seed_blackens_others():
-    pixels, black = torch.ones(10_000, 2), torch.tensor([-1.0, -2.0])
-    first, second = (blackened(pixels, black, 0.5, torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    for found in (first, second):
-        assert set(map(tuple, found.tolist())) == {(1.0, 1.0), (-1.0, -2.0)}
-        # Four standard deviations of a binomial of 10,000 and 1/2 are 200.
-        assert abs((found[:, 0] < 0).sum().item() - 5000) < 200
-    assert not torch.equal(first, second)
+def test_a_response_has_the_same_patches_wherever_it_is_and_another_seed_draws_others():
+    def draws(numbers, seed=0):
+        return draws_of(numbers, [3, 0, 2, 4], torch.Generator().manual_seed(seed)).tolist()
+
+    every = draws([0, 1, 2, 3])
+    assert len(set(every)) == 9
+    # The third response has the fourth and fifth numbers, the first the first three.
+    assert draws([2, 0]) == every[3:5] + every[:3]
+    assert not set(draws([0, 1, 2, 3], seed=1)) & set(every)
 
 
 # The trainer ----------------------------------------------------------------------------------------------------------
@@ -172,9 +175,9 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    groups = [SimpleNamespace(inputs=[{"transcription": "3 4"}])]
-    note_anchors(is_anchor, batch, groups, trainer)
-    note_anchors(-is_anchor, batch, groups, trainer)
+    responses = [SimpleNamespace(example={"transcription": "3 4"})]
+    note_anchors(is_anchor, batch, responses, trainer)
+    note_anchors(-is_anchor, batch, responses, trainer)
     assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]
 
 

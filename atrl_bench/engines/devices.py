@@ -1,0 +1,108 @@
+"""Which GPUs there are, and which of them one piece of work has; asks files, not torch.
+
+A GPU is named as in CUDA_VISIBLE_DEVICES: by its number, or by the UUID of a GPU or of a MIG slice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.errors import InvalidFileError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What work runs on: these GPUs, one process each, or without any so many CPU processes."""
+
+    gpus: tuple[str, ...] = ()
+    processes: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self.gpus) or self.processes
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the work needs no process of its own."""
+        return not self.gpus and self.processes == 1
+
+    def first(self, count: int) -> Devices:
+        """Return so many of them."""
+        return Devices(self.gpus[:count]) if self.gpus else Devices(processes=count)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a command may use, and whether its user said so: GPUs named by nobody are for work that needs one."""
+
+    gpus: tuple[str, ...] = ()
+    processes: int = 1
+    is_chosen: bool = False
+
+
+ONE_PROCESS = Machine()
+
+
+def machine(gpus: str | None, processes: int | None, *, visible: Sequence[str] | None = None) -> Machine:
+    """Return what `--gpus` and `--processes` leave of the GPUs that this command sees; without them, all."""
+    if processes is not None:
+        if gpus is not None:
+            raise InvalidFileError(
+                "--gpus and --processes exclude each other.",
+                why="--processes spreads work over processes of the CPU; GPUs have a process each.",
+                next_step="give one of them",
+            )
+        return Machine(processes=processes, is_chosen=True)
+    visible = visible_gpus(os.environ) if visible is None else visible
+    return Machine(tuple(visible) if gpus is None else _chosen(gpus, visible), is_chosen=gpus is not None)
+
+
+def visible_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[str]:
+    """Return the GPUs of this machine, or those that CUDA_VISIBLE_DEVICES leaves of them, in its order.
+
+    As CUDA does, the first name that is no GPU here ends the list. `root` is where `dev` and `proc` are.
+    """
+    count = _num_gpus(root)
+    if VISIBLE not in environ:
+        return [str(number) for number in range(count)]
+    names: list[str] = []
+    for name in (name.strip() for name in environ[VISIBLE].split(",")):
+        is_here = int(name) < count if name.isdecimal() else bool(count) and name.startswith(("GPU-", "MIG-"))
+        if not is_here or name in names:
+            break
+        names.append(name)
+    return names
+
+
+def environment(devices: Devices) -> dict[str, str]:
+    """Return the variables with which a process sees these GPUs and no others, numbered as the driver's tools do."""
+    return {VISIBLE: ",".join(devices.gpus), "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
+
+
+def _num_gpus(root: Path) -> int:
+    """Count the driver's devices: a container has the files of its own GPUs, while /proc has those of the machine."""
+    files = [path for path in (root / "dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
+    return len(files) or len(list((root / "proc" / "driver" / "nvidia" / "gpus").glob("*")))
+
+
+def _chosen(text: str, visible: Sequence[str]) -> tuple[str, ...]:
+    """Return what `--gpus` names: one number is how many, a list says which of the visible ones."""
+    here = f"{len(visible)} GPU{'' if len(visible) == 1 else 's'}"
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text.strip().isdecimal():
+        names = list(map(str, range(int(text))))
+    of_name = {str(number): gpu for number, gpu in enumerate(visible)} | {gpu: gpu for gpu in visible if "-" in gpu}
+    wrong = [name for name in names if name not in of_name]
+    if wrong or len({of_name[name] for name in names}) < len(names) or not (names or text.strip() == "0"):
+        raise InvalidFileError(
+            f"--gpus {text} cannot be had: {here} can be used here.",
+            next_step="say how many, or which: --gpus 2, --gpus 0,1,4, a single one with a comma, --gpus 4,",
+        )
+    return tuple(of_name[name] for name in names)

@@ -1,0 +1,134 @@
+"""One piece of work over several processes, started by accelerate; all die with the process that waits for them.
+
+`run` starts `python -m atrl_bench.engines.launch`, which becomes accelerate's launcher, which starts `python -m MODULE`
+once for each device. MODULE does its part inside `rank`: the first process that fails writes down why, and that is what
+`run` raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from atrl_bench.engines.devices import Devices, environment
+from atrl_bench.engines.local import start_worker
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.resources import folder
+
+PARENT = "ATRL_BENCH_PARENT"  # the process id of the launcher, with which its processes die
+Configuration = Literal["fsdp2", "ddp", "cpu"]  # of recipes/launch
+
+
+class LaunchError(AtrlBenchError):
+    """What one of several processes ended with; `progress` is how far they were."""
+
+    def __init__(self, what: str, *, why: str = "", next_step: str = "", progress: int = 0) -> None:
+        super().__init__(what, why=why, next_step=next_step)
+        self.progress = progress
+
+    def __reduce__(self) -> tuple[Callable[[], LaunchError], tuple[()]]:
+        what, why, next_step, progress = self.what, self.why, self.next_step, self.progress
+        return _Rebuild(what, why, next_step, progress), ()
+
+
+@dataclass(frozen=True)
+class _Rebuild:
+    what: str
+    why: str
+    next_step: str
+    progress: int
+
+    def __call__(self) -> LaunchError:
+        return LaunchError(self.what, why=self.why, next_step=self.next_step, progress=self.progress)
+
+
+def launch_command(
+    module: str, arguments: Sequence[str], configuration: Configuration, num_processes: int
+) -> list[str]:
+    """Return accelerate's arguments that start a module in each process, Python's where there is one process."""
+    start = ["-m", module, *arguments]
+    if num_processes == 1:
+        return start
+    file = folder("recipes") / "launch" / f"{configuration}.yaml"
+    return ["--config_file", str(file), "--num_processes", str(num_processes), *start]
+
+
+def run(module: str, argument: Path, configuration: Configuration, devices: Devices, log: Path) -> None:
+    """Run a module on a file over these devices, one process each, and wait; what they print goes to `log`.
+
+    Raises the error of the first process that failed.
+    """
+    error_file = argument.with_suffix(".error")
+    error_file.unlink(missing_ok=True)
+    command = launch_command(module, [str(argument)], configuration, devices.count)
+    starter = [sys.executable] if devices.count == 1 else [sys.executable, "-m", "atrl_bench.engines.launch"]
+    variables = environment(devices) | {PARENT: str(os.getpid())}
+    if not devices.gpus:
+        variables |= {"ACCELERATE_USE_CPU": "true"}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*starter, *command],
+            env=os.environ | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+    if code:
+        raise _error(error_file, code, log)
+
+
+def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int] = lambda: 0) -> None:
+    """Do this process's part of the work, which dies with its launcher; the first error of all is written down."""
+    start_worker(int(os.environ[PARENT]))
+    try:
+        work()
+    except Exception as error:
+        traceback.print_exc()
+        _write_down(error, error_file, progress())
+        # Not by the usual way out: it would wait for processes that wait for this one.
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _write_down(error: Exception, path: Path, progress: int) -> None:
+    if isinstance(error, AtrlBenchError):
+        content = {"what": error.what, "why": error.why, "next_step": error.next_step}
+    else:
+        content = {"what": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(content | {"progress": progress}, file)
+    except FileExistsError:  # whoever was first is the cause, the others are its consequence
+        pass
+
+
+def _error(error_file: Path, code: int, log: Path) -> LaunchError:
+    if error_file.is_file():
+        content = json.loads(error_file.read_text(encoding="utf-8"))
+        error_file.unlink()
+        return LaunchError(**{**content, "what": f"{content['what']} Log: {log}"})
+    return LaunchError(
+        f"A process died (exit code {code}) and could not say why. Log: {log}",
+        next_step=f"read the end of {log}; a process that was killed has often used too much memory",
+    )
+
+
+if __name__ == "__main__":
+    start_worker(int(os.environ[PARENT]))
+    os.environ[PARENT] = str(os.getpid())
+    from accelerate.commands.launch import main
+
+    main()

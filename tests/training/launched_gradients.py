@@ -1,0 +1,55 @@
+"""One of several processes that train recipes for one rollout, for a test that launches it.
+
+Of every recipe the main process writes a file with the gradient of each update; the others have no run folder at all.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from atrl_bench.engines.processes import launched
+from atrl_bench.models.local import find_model
+from atrl_bench.profiles import load_profile
+from atrl_bench.training import resumable
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
+
+GRADIENTS: list[torch.Tensor] = []
+
+
+def remember_gradients():
+    step = resumable._SkipNonFinite.on_pre_optimizer_step
+
+    def remembered(self, *arguments, **options):
+        weights = self._trainer.model.parameters()
+        GRADIENTS.append(torch.cat([w.grad.flatten() for w in weights if w.grad is not None]).clone())
+        step(self, *arguments, **options)
+
+    resumable._SkipNonFinite.on_pre_optimizer_step = remembered
+
+
+if __name__ == "__main__":
+    variants, data, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    processes, smoke = launched(), load_profile("smoke")
+    sizes = smoke.training.model_copy(update={"num_rollouts": 1, "warmup_steps": 0})
+    profile = smoke.model_copy(update={"training": sizes, "supervised": smoke.supervised | {"num_rollouts": 1}})
+    remember_gradients()
+    for name, overrides in variants:
+        GRADIENTS.clear()
+        train(
+            load_recipe(name, **overrides),
+            profile=profile,
+            base_model=find_model("mini").folder,
+            data_dir=data if processes.is_main else None,
+            # Nothing can be made in a folder below a file.
+            out=out if processes.is_main else Path(__file__) / "not here",
+            seed=0,
+        )
+        if processes.is_main:
+            file = "+".join([name, *map(str, overrides.values())])
+            save_file({str(number): value for number, value in enumerate(GRADIENTS)}, out / f"{file}.safetensors")
