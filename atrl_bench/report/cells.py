@@ -200,7 +200,6 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
 
 
 def _tasks_of(column: ColumnDefinition) -> list[str]:
-    """Return the task of a column, or the tasks of its suite."""
     return list(next((suite.tasks for suite in list_suites() if suite.name == column.task), (column.task,)))
 
 

@@ -93,7 +93,6 @@ def _small(picture: Image) -> Image:
 
 
 def _strip(frames: Sequence[Image]) -> Image:
-    """Return the frames side by side, in order of time."""
     from PIL import Image as Pillow
 
     gap, width, height = 4, frames[0].width, frames[0].height

@@ -94,7 +94,6 @@ def read_table(plan: Plan, store: Store) -> Table:
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:
-    """Return the columns that nothing here may fill, each with the reason."""
     reasons = {
         column.id: [obstacle(item.task) for item in evaluations_of(column)] for column in plan.definition.columns
     }

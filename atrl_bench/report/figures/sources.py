@@ -155,7 +155,6 @@ def is_anchored(label: str) -> bool:
 
 
 def _family(recipe: Mapping[str, Any]) -> str:
-    """Return the name of a recipe whatever its credit."""
     return _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
 
 
