@@ -85,12 +85,6 @@ class AnswerView:
         joined = "".join(text for text, _ in self.tokens)
         return shaded(self.tokens) if joined == self.sample.response.text else ()
 
-    @property
-    def credit_range(self) -> tuple[float, float] | None:
-        """The least and the most credit of a token."""
-        values = [value for _, value in self.tokens]
-        return (min(values), max(values)) if values else None
-
 
 @dataclass(frozen=True)
 class ProblemView:

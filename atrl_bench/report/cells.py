@@ -182,7 +182,7 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
     counted = TableCell(
         state="partial",
         num_expected=sum(num_expected.values()),
-        num_repeats=_num_repeats(stored[0]),
+        num_repeats=int(stored[0].spec.get("decoding", {}).get("repeats", 1)),
         counts=StateCounts(**states, skipped=len(skipped)),
         skipped=tuple(sorted(skipped.items())),
         provenance=_provenance(stored),
@@ -197,10 +197,6 @@ def _tasks_of(column: ColumnDefinition) -> list[str]:
 
 def _over_every_repeat(metric: str, num_repeats: int) -> str:
     return f"{metric.partition('@')[0]}@{num_repeats}".replace("acc@", "mean@")
-
-
-def _num_repeats(cell: Cell) -> int:
-    return int(cell.spec.get("decoding", {}).get("repeats", 1))
 
 
 def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:

@@ -36,7 +36,8 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
-    list_path = out / f"{_list_name(spec)}.json"
+    data = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
+    list_path = out / f"{hashlib.sha256(data.encode()).hexdigest()[:16]}.json"
     listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
     missing = set(problem_ids) - set(listed)
     if missing:
@@ -46,12 +47,6 @@ def pictures_of(spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, 
             text = json.dumps(listed, sort_keys=True, indent=0, ensure_ascii=True)
             write_atomically(list_path, f"{text}\n".encode())
     return {name: listed[name] for name in problem_ids if name in listed}
-
-
-def _list_name(spec: Mapping[str, Any]) -> str:
-    """Return a name for the problems of the cell: those of one task and one version of its data."""
-    what = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
-    return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
 def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:

@@ -53,25 +53,16 @@ def render_csv(table: Table) -> str:
     writer = csv.DictWriter(sink, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for record in (*_measured_records(table), *_published_records(table)):
-        writer.writerow(
-            {name: spreadsheet(value) if isinstance(value, str) else value for name, value in record.items()}
-        )
+        writer.writerow({name: spreadsheet(v) if isinstance(v, str) else v for name, v in record.items()})
     return sink.getvalue()
 
 
 def _measured_records(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            yield {
-                "kind": "measured",
-                "profile": table.profile,
-                "row": row.id,
-                "column": column.id,
-                "metric": column.metric,
-                "state": cell.state,
-                "reason": cell.reason,
-                **_cell_record(cell),
-            }
+            where = {"kind": "measured", "profile": table.profile, "row": row.id, "column": column.id}
+            state = {"metric": column.metric, "state": cell.state, "reason": cell.reason}
+            yield where | state | _cell_record(cell)
 
 
 def _cell_record(cell: TableCell) -> dict[str, Any]:
