@@ -78,7 +78,9 @@ class Explanation(Record):
             yield from _section("Prompts, drawn by problem", pairs)
         yield from _section("Files", [(path,) for path in self.files])
         if self.commands:
-            yield from ("", "Again", *(Command(command, is_next=False) for command in self.commands))
+            yield ""
+            yield "Again"
+            yield from (Command(command, is_next=False) for command in self.commands)
 
     # What the number is
 
