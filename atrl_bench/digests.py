@@ -20,14 +20,15 @@ def spec_key(spec: Mapping[str, Any]) -> str:
 
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys; NaN and infinities, which JSON has no word for, become null."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the value as JSON has it; what JSON has no word for, NaN and infinities, is None."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "item"):  # a NumPy or torch scalar
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -15,7 +15,7 @@ from atrl_bench.report.answers import AnswerSource, CreditOf
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Table
-from atrl_bench.report.write import write_report
+from atrl_bench.report.table_run import write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import CreditChoice

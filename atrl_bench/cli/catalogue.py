@@ -18,7 +18,7 @@ from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.records import Block, Record, Rows
-from atrl_bench.report.figures import list_figures
+from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
 
 
@@ -118,7 +118,7 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
     readers: dict[str, Callable[[], dict[str, Entry]]] = {
         "tables": lambda: _tables("table"),
         "ablations": lambda: _tables("ablation"),
-        "figures": lambda: dict(list_figures()),
+        "figures": lambda: dict(FIGURES),
         "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
         "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},
         "tasks": lambda: _tasks(data_dir),

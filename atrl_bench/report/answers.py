@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from markupsafe import Markup
@@ -22,7 +22,7 @@ from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import html_environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
-from atrl_bench.results.files import write_atomically
+from atrl_bench.results.files import write_texts
 from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.store import Cell, Store
 
@@ -85,12 +85,6 @@ class AnswerView:
         joined = "".join(text for text, _ in self.tokens)
         return shaded(self.tokens) if joined == self.sample.response.text else ()
 
-    @property
-    def credit_range(self) -> tuple[float, float] | None:
-        """The least and the most credit of a token."""
-        values = [value for _, value in self.tokens]
-        return (min(values), max(values)) if values else None
-
 
 @dataclass(frozen=True)
 class ProblemView:
@@ -111,23 +105,19 @@ class PagePart:
 
 
 @dataclass(frozen=True)
-class Filter:
-    """One filter with the files where it has something to show: (part number, name, count)."""
-
-    kind: str
-    text: str
-    count: int
-    parts: tuple[tuple[int, str, int], ...]
-
-
-@dataclass(frozen=True)
 class Pages:
-    """What a table links to for one number: the first page of all answers, and the filters, in one folder."""
+    """What a table links to for one number: the parts of its page, without their problems, in one folder."""
 
     folder: str
-    first: str
-    count: int
-    filters: tuple[Filter, ...]
+    parts: tuple[PagePart, ...]
+
+    def count(self, kind: str) -> int:
+        """Return how many answers a filter keeps, "all" of them or those of a kind."""
+        return sum(part.counts[kind] for part in self.parts)
+
+    def parts_with(self, kind: str) -> list[tuple[int, PagePart]]:
+        """Return the parts where a filter has something to show, each with its number."""
+        return [(number, part) for number, part in enumerate(self.parts, start=1) if part.counts[kind]]
 
 
 def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[str, str], Pages]:
@@ -144,10 +134,9 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
             parts = list(writer.parts(row, column))
             if not parts:
                 continue
-            links = Pages(folder, parts[0].name, sum(part.counts["all"] for part in parts), _filters(parts))
-            for name, content in writer.contents(row, column, cell, parts, links):
-                write_atomically(out / folder / name, content.encode("utf-8", "backslashreplace"))
-                written.add(name)
+            links = Pages(folder, tuple(replace(part, problems=()) for part in parts))
+            contents = writer.contents(row, column, cell, parts, links)
+            written.update(path.name for path in write_texts(out / folder, contents))
             pages[row.id, column.id] = links
     for old in (out / folder).glob("*.html"):
         if old.name not in written:
@@ -194,7 +183,6 @@ class _Writer:
             yield PagePart(_part_name(name, number), counts, tuple(fragments))
 
     def _views(self, row: Row, column: Column) -> dict[tuple[str, str], ProblemView]:
-        """Return the problems of a cell with their answers, by task and name."""
         cells = [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
         seeds = {cell.key: self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
         has_seeds = len(set(seeds.values())) > 1
@@ -224,30 +212,29 @@ class _Writer:
 
     def contents(
         self, row: Row, column: Column, cell: TableCell, parts: Sequence[PagePart], links: Pages
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the name and the HTML of each part."""
+    ) -> dict[str, str]:
+        """Return the HTML of each part by its name."""
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
-        for number, part in enumerate(parts, start=1):
-            yield (
-                part.name,
-                render_page(
-                    "samples.html.j2",
-                    pictures=True,
-                    table=self.table,
-                    row=row,
-                    column=column,
-                    cell=cell,
-                    part=part,
-                    parts=parts,
-                    number=number,
-                    filters=links.filters,
-                    judged=[summary.line for summary in summaries if summary is not None],
-                    total=links.count,
-                    is_shaded=any('<span class="c' in problem for problem in part.problems),
-                    baseline="" if self._baseline(row) == row.id else self.labels.get(self._baseline(row), ""),
-                ),
+        baseline = self._baseline(row)
+        return {
+            part.name: render_page(
+                "samples.html.j2",
+                pictures=True,
+                table=self.table,
+                row=row,
+                column=column,
+                cell=cell,
+                part=part,
+                number=number,
+                links=links,
+                filters=FILTERS,
+                judged=[summary.line for summary in summaries if summary is not None],
+                is_shaded=any('<span class="c' in problem for problem in part.problems),
+                baseline="" if baseline == row.id else self.labels.get(baseline, ""),
             )
+            for number, part in enumerate(parts, start=1)
+        }
 
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
@@ -303,19 +290,6 @@ def shaded(tokens: Tokens) -> tuple[Piece, ...]:
     top = sorted(values, reverse=True)[max(1, round(TOP_FRACTION * len(values))) - 1]
     return tuple(
         Piece(text, round(LEVELS * (value - low) / (high - low)), is_top=value >= top) for text, value in tokens
-    )
-
-
-def _filters(parts: Sequence[PagePart]) -> tuple[Filter, ...]:
-    numbered = list(enumerate(parts, start=1))
-    return tuple(
-        Filter(
-            kind,
-            text,
-            sum(part.counts[kind] for part in parts),
-            tuple((number, part.name, part.counts[kind]) for number, part in numbered if part.counts[kind]),
-        )
-        for kind, text in FILTERS.items()
     )
 
 

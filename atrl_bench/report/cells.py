@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -14,7 +14,7 @@ from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefi
 from atrl_bench.experiments.plan import seeds_options
 from atrl_bench.profiles import Profile
 from atrl_bench.report.sample_views import sample_views
-from atrl_bench.report.scores import Scores, average_by_seed, scores_of, spread_of
+from atrl_bench.report.scores import Samples, Scores, average_by_seed, scores_of, spread_of
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import average_of
@@ -85,29 +85,24 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     if not any(cell.num_responses for cell in stored):
         return _unanswered(source, row, column, stored)
     tasks = _tasks_of(column)
-    answered = _read(source, stored, tasks)
+    samples, counted = _read(source, stored, tasks)
     at = row.id, column.id
-    if set(answered.samples) == set(tasks):
-        measured.scores[at] = scores_of(answered.samples, column.metric)
-        measured.all_repeats[at] = scores_of(answered.samples, _over_every_repeat(column.metric, stored[0]))
+    if len(samples) == len(tasks):
+        measured.scores[at] = scores_of(samples, column.metric)
+        measured.all_repeats[at] = scores_of(samples, _over_every_repeat(column.metric, counted.num_repeats))
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1
     is_whole = len(stored) >= num_seeds * len(tasks) and all(cell.state == "done" for cell in stored)
     unfinished = f"{len(stored) // len(tasks)} of {num_seeds} seeds, not all of them finished"
-    return TableCell(
+    return replace(
+        counted,
         state="failed" if failure else "measured" if is_whole else "partial",
         reason="" if is_whole else failure or unfinished,
         command="" if is_whole else _command(source, row, column),
         estimate=scores.estimate() if scores else None,
-        num_expected=answered.num_expected,
         seeds=spread_of(scores.by_seed.values()) if scores and row.recipe else None,
         all_repeats=all_repeats.estimate() if all_repeats else None,
-        num_repeats=_num_repeats(stored[0]),
-        counts=answered.counts,
-        skipped=tuple(sorted(answered.skipped.items())),
-        provenance=_provenance(stored),
-        samples=tuple(answered.views),
     )
 
 
@@ -168,19 +163,9 @@ def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
 # What the store has of one cell -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Answered:
-    """The answers behind one cell: by task and training seed, counted, and a few of them to be shown."""
-
-    samples: dict[str, dict[int, list[Sample]]]
-    counts: StateCounts
-    views: list[SampleView]
-    num_expected: int
-    skipped: dict[str, str]
-
-
-def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> _Answered:
-    samples: dict[str, dict[int, list[Sample]]] = {task: {} for task in tasks}
+def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> tuple[Samples, TableCell]:
+    """Return the answers by task and training seed, and the cell with all that is counted before they are scored."""
+    samples: dict[str, dict[int, Sequence[Sample]]] = defaultdict(dict)
     states: Counter[str] = Counter()
     skipped: dict[str, str] = {}
     views: list[SampleView] = []
@@ -190,26 +175,28 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         seed = source.seed_of_model.get(cell.spec.get("model_name", ""), position // len(tasks))
         samples[task][seed] = of_cell
         num_expected[task] = len(source.store.problems(cell.key))
-        states.update(sample.state for sample in of_cell)
+        states.update(sample.state.replace(" ", "_") for sample in of_cell)
         states.update(samples=len(of_cell), truncated=sum(sample.response.truncated for sample in of_cell))
         skipped |= source.store.skipped(cell.key)
         views = views or sample_views(of_cell)
-    counts = StateCounts(skipped=len(skipped), **{name.replace(" ", "_"): n for name, n in states.items()})
-    answered = {task: of_seed for task, of_seed in samples.items() if of_seed}
-    return _Answered(answered, counts, views, sum(num_expected.values()), skipped)
+    counted = TableCell(
+        state="partial",
+        num_expected=sum(num_expected.values()),
+        num_repeats=int(stored[0].spec.get("decoding", {}).get("repeats", 1)),
+        counts=StateCounts(**states, skipped=len(skipped)),
+        skipped=tuple(sorted(skipped.items())),
+        provenance=_provenance(stored),
+        samples=tuple(views),
+    )
+    return {task: samples[task] for task in tasks if task in samples}, counted
 
 
 def _tasks_of(column: ColumnDefinition) -> list[str]:
-    """Return the task of a column, or the tasks of its suite."""
     return list(next((suite.tasks for suite in list_suites() if suite.name == column.task), (column.task,)))
 
 
-def _over_every_repeat(metric: str, cell: Cell) -> str:
-    return f"{metric.partition('@')[0]}@{_num_repeats(cell)}".replace("acc@", "mean@")
-
-
-def _num_repeats(cell: Cell) -> int:
-    return int(cell.spec.get("decoding", {}).get("repeats", 1))
+def _over_every_repeat(metric: str, num_repeats: int) -> str:
+    return f"{metric.partition('@')[0]}@{num_repeats}".replace("acc@", "mean@")
 
 
 def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:

@@ -48,12 +48,11 @@ def with_differences(
     cells: Mapping[CellAt, TableCell], baselines: Mapping[str, str], differences: Differences
 ) -> dict[CellAt, TableCell]:
     """Return the cells with their differences from the baselines, p-values corrected over the whole table."""
-    from_baseline: dict[Between, Difference] = {}
-    for (row, column), cell in cells.items():
-        if row != baselines[row] and cell.estimate is not None:
-            difference = differences.between(row, baselines[row], column)
-            if difference is not None:
-                from_baseline[row, baselines[row], column] = difference
+    from_baseline = {
+        (row, baselines[row], column): difference
+        for (row, column), cell in cells.items()
+        if row != baselines[row] and cell.estimate and (difference := differences.between(row, baselines[row], column))
+    }
     q_values = _q_values(from_baseline, cells)
     compared = {
         (at[0], at[2]): replace(cells[at[0], at[2]], difference=difference, q_value=q_values.get(at))

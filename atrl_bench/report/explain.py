@@ -20,7 +20,7 @@ from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
-from atrl_bench.results import numbers
+from atrl_bench.report.templates import lines_of
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.official import differences
@@ -66,9 +66,9 @@ class Explanation(Record):
     def blocks(self) -> Iterable[Block]:
         """Yield the number, what it stands against, what it was made from, and how to make it again."""
         yield f"{self.table.id}, row {self.row.id}, column {self.column.id} (profile {self.plan.profile.name})"
-        yield from _section("The number", self._number_pairs())
-        yield from _section("Against the baseline", self._difference_pairs())
-        yield from _section("The paper", self._published_pairs())
+        yield from _section("The number", _told("number", self._number()))
+        yield from _section("Against the baseline", _told("difference", self._difference()))
+        yield from _section("The paper", _told("published", self._published()))
         yield from _section("The row", _set_pairs(_row_settings(self.row, self.plan)))
         for run in self.training:
             yield from _section(f"Training, seed {run.spec.get('seed')}", _training_pairs(run))
@@ -78,9 +78,11 @@ class Explanation(Record):
         if any(self.prompts.values()):
             pairs = [(f"{count} problems", template) for template, count in self.prompts.items()]
             yield from _section("Prompts, drawn by problem", pairs)
-        yield from ("", "Files", Rows([(path,) for path in self.files]))
+        yield from _section("Files", [(path,) for path in self.files])
         if self.commands:
-            yield from ("", "Again", *(Command(command, is_next=False) for command in self.commands))
+            yield ""
+            yield "Again"
+            yield from (Command(command, is_next=False) for command in self.commands)
 
     # What the number is
 
@@ -107,26 +109,6 @@ class Explanation(Record):
                 number |= {"training_seeds": cell.seeds.num_seeds, "seed_sd": None if sd is None else _percent(sd)}
         return number
 
-    def _number_pairs(self) -> Pairs:
-        number, state = self._number(), self.cell.state
-        if "score" in number:
-            low, high = number["interval_95"]
-            yield "score", f"{number['score']:.2f} % ({number['metric']}), 95 % interval {low:.1f} to {high:.1f}"
-            yield "how", number["how"]
-            of_expected = f"{number['problems']} of {number['problems_expected']} in {number['groups']} groups"
-            yield "problems", f"{of_expected}, {number['repeats']} repeats each"
-            yield "answers", ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in number["answers"].items())
-        if "mean_over_repeats" in number:
-            yield f"mean@{number['repeats']}", f"{number['mean_over_repeats']:.2f} %"
-        if "training_seeds" in number:
-            sd = number["seed_sd"]
-            spread = "seed variance not measured" if sd is None else f"standard deviation {sd:.2f} points"
-            yield "training seeds", f"{number['training_seeds']}: {spread}"
-        if number.get("skipped_rows"):
-            yield "skipped", f"{len(number['skipped_rows'])} rows of the dataset"
-        if "score" not in number or state != "measured":
-            yield "state", f"{state}: {self.cell.reason}" if self.cell.reason else state
-
     def _how(self, estimate: Estimate) -> str:
         if len(self.evaluation) > 1:
             names = ", ".join(self.evaluation)
@@ -140,31 +122,21 @@ class Explanation(Record):
 
     def _difference(self) -> dict[str, Any] | None:
         difference = self.cell.difference
-        return difference and {
-            "points": _percent(difference.estimate.mean),
-            "interval_95": _interval(difference.estimate),
-            "p": difference.p_value,
-            "test": difference.test,
-            "common_problems": difference.estimate.num_problems,
-            "against": self.plan.definition.baseline_of(self.row),
-            "corrected_p": self.cell.q_value,
-            "significant": self.cell.is_significant,
-            "corrected_how": CORRECTION,
-        }
-
-    def _difference_pairs(self) -> Pairs:
-        difference, q_value = self.cell.difference, self.cell.q_value
-        if difference is None:
-            return
-        estimate = difference.estimate
-        low, high = _interval(estimate)
-        points = f"{_percent(estimate.mean):+.2f} points from {self.plan.definition.baseline_of(self.row)}"
-        yield "difference", f"{points}, 95 % interval {low:+.1f} to {high:+.1f}"
-        p = numbers.p_value(difference.p_value)
-        yield "test", f"p {p}, {difference.test}, over {estimate.num_problems} common problems"
-        if q_value is not None:
-            verdict = "significant" if self.cell.is_significant else "not significant"
-            yield "corrected", f"p {numbers.p_value(q_value)}, {CORRECTION}: {verdict}"
+        return (
+            None
+            if difference is None
+            else {
+                "points": _percent(difference.estimate.mean),
+                "interval_95": _interval(difference.estimate),
+                "p": difference.p_value,
+                "test": difference.test,
+                "common_problems": difference.estimate.num_problems,
+                "against": self.plan.definition.baseline_of(self.row),
+                "corrected_p": self.cell.q_value,
+                "significant": self.cell.is_significant,
+                "corrected_how": CORRECTION,
+            }
+        )
 
     # What the paper prints
 
@@ -184,19 +156,6 @@ class Explanation(Record):
             "why": self.table.warning,
             "notes": [" ".join(definition.footnotes[name].split()) for name in names],
         }
-
-    def _published_pairs(self) -> Pairs:
-        published = self._published()
-        if published["score"] is None:
-            yield "score", NOT_PRINTED
-            return
-        difference = published["difference"]
-        sign = "+" if difference and not difference.startswith("-") else ""
-        change = f", {sign}{difference} points from its baseline" if difference else ""
-        yield "score", f"{published['score']} %{change}"
-        yield "source", published["source"]
-        yield "comparable" if published["comparable"] else "not comparable", published["why"]
-        yield from (("note", note) for note in published["notes"])
 
     # Where it is, and how to make it again
 
@@ -320,8 +279,15 @@ def _interval(estimate: Estimate) -> tuple[float, float]:
     return _percent(low), _percent(high)
 
 
-def _section(title: str, pairs: Pairs) -> Iterable[Block]:
-    rows = [(name, str(value)) for name, value in pairs]
+def _told(part: str, values: Mapping[str, Any] | None) -> Pairs:
+    """Yield what a template says of a part of the document: a name, a colon and the rest, a line each."""
+    for line in lines_of(f"explain_{part}.txt.j2", **values) if values else ():
+        name, _, value = line.partition(": ")
+        yield name, value
+
+
+def _section(title: str, cells: Iterable[tuple[Any, ...]]) -> Iterable[Block]:
+    rows = [tuple(map(str, row)) for row in cells]
     if rows:
         yield ""
         yield title

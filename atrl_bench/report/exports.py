@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +28,7 @@ from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.records import Block, Record
 from atrl_bench.report.frame import frame
 from atrl_bench.results.files import write_atomically, writing
-from atrl_bench.results.statistics import Estimate, score
+from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
@@ -124,35 +124,22 @@ def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, li
     not those on the hub and are left out. Answers that several graders decided about count once, by `judge`.
     """
     entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    generated = {name for name in list_profiles() if load_profile(name).generated_data}
     for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge):
-        if not _is_generated(cell):
-            entry = _entry(store, cell)
-            if entry is not None:
-                entries[str(cell.spec["model_name"])].append(entry)
-    return dict(entries)
+        if cell.spec.get("profile") not in generated and not cell.spec.get("limit"):
+            entries[str(cell.spec["model_name"])] += _entries(store, cell)
+    return {model: of_model for model, of_model in entries.items() if of_model}
 
 
-def _entry(store: Store, cell: Cell) -> dict[str, Any] | None:
+def _entries(store: Store, cell: Cell) -> list[dict[str, Any]]:
     info = find_task(str(cell.spec["task"]))
-    if info.hub_id is None or cell.spec.get("limit"):
-        return None
-    estimate, metric = _headline(store, cell)
-    if not estimate.num_problems:
-        return None
-    dataset = {"id": info.hub_id, "task_id": info.name}
-    if info.revision:
-        dataset["revision"] = info.revision
-    return {
-        "dataset": dataset,
-        "value": round(100 * estimate.mean, 2),
-        "notes": _notes(cell, metric, 100 * estimate.half_width(), estimate.num_problems),
-    }
-
-
-def _headline(store: Store, cell: Cell) -> tuple[Estimate, str]:
-    """Return the number a benchmark is quoted by, over all repeats, and what it is called."""
-    samples = scored(str(cell.spec["task"]), store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
-    return score(samples), samples.metric
+    samples = scored(info.name, store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
+    estimate = score(samples)
+    if info.hub_id is None or not estimate.num_problems:
+        return []
+    dataset = {"id": info.hub_id, "task_id": info.name} | ({"revision": info.revision} if info.revision else {})
+    notes = _notes(cell, samples.metric, 100 * estimate.half_width(), estimate.num_problems)
+    return [{"dataset": dataset, "value": round(100 * estimate.mean, 2), "notes": notes}]
 
 
 def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str:
@@ -167,11 +154,6 @@ def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str
         f"cell {cell.key}",
     ]
     return "; ".join(parts)
-
-
-def _is_generated(cell: Cell) -> bool:
-    name = str(cell.spec.get("profile"))
-    return name in list_profiles() and load_profile(name).generated_data
 
 
 def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
@@ -208,10 +190,14 @@ def manifest(run_dir: Path) -> dict[str, dict[str, Any]]:
 
     Fold the store's log into it first, by closing every process that uses it: what is only in the log is not named.
     """
-    return {
-        path.relative_to(run_dir).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
-        for path in _files_of(run_dir)
-    }
+    files = (path for path in sorted(run_dir.rglob("*")) if path.is_file() and not path.is_symlink())
+    listed = (path for path in files if path.name not in _NOT_LISTED and path != run_dir / MANIFEST)
+    return {path.relative_to(run_dir).as_posix(): _size_and_digest(path) for path in listed}
+
+
+def _size_and_digest(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def check_manifest(run_dir: Path) -> ManifestCheck:
@@ -220,7 +206,7 @@ def check_manifest(run_dir: Path) -> ManifestCheck:
     if not path.is_file():
         raise MissingDataError(f"There is no {path}.", next_step=command)
     try:
-        noted = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
+        entries = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidFileError(
             f"{path} is not a manifest.",
@@ -228,21 +214,10 @@ def check_manifest(run_dir: Path) -> ManifestCheck:
             next_step=f"take it from where this folder came from, or write what is here now: {command}",
         ) from None
     now = manifest(run_dir)
-    differences = [f"{name} is missing" for name in noted if name not in now]
-    differences += [f"{name} has changed" for name in noted if name in now and now[name] != noted[name]]
-    differences += [f"{name} is new" for name in now if name not in noted]
-    return ManifestCheck(run_dir, tuple(sorted(differences)))
-
-
-def _files_of(run_dir: Path) -> Iterator[Path]:
-    for path in sorted(run_dir.rglob("*")):
-        if path.is_file() and not path.is_symlink() and path.name not in _NOT_LISTED and path != run_dir / MANIFEST:
-            yield path
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    differences = dict.fromkeys(entries.keys() - now.keys(), "is missing")
+    differences |= dict.fromkeys(now.keys() - entries.keys(), "is new")
+    differences |= {name: "has changed" for name in now.keys() & entries.keys() if now[name] != entries[name]}
+    return ManifestCheck(run_dir, tuple(sorted(f"{name} {what}" for name, what in differences.items())))
 
 
 def _write(path: Path, content: bytes) -> None:

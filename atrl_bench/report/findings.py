@@ -18,7 +18,6 @@ from typing import Literal
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
 from atrl_bench.report.table_model import SIGNIFICANCE, Table
 from atrl_bench.report.templates import lines_of
-from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
 
 HELPS = "Does AT-RL's credit help the methods that it is added to?"
@@ -72,18 +71,6 @@ class Contrast:
         """The difference from which on it would have been clear, about."""
         return max(self.estimate.half_width(), self.seeds.half_width() or 0.0)
 
-    @property
-    def text(self) -> str:
-        """The difference with its intervals."""
-        over_seeds = _around(self.seeds)
-        text = f"{numbers.signed(self.estimate.mean)} points ±{numbers.half_width(self.estimate)} over problems"
-        text += f", ±{over_seeds}" if over_seeds else ", one seed"
-        if self.training is not None:
-            around = _around(self.training)
-            text += f"; while training {numbers.signed(self.training.mean)}" + (f" ±{around}" if around else "")
-        ends = {"better": ": clear", "worse": ": clear", "unfinished": ": not finished"}
-        return f"{text}{ends.get(self.outcome, '')}"
-
 
 def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
     """Return what the folder of this profile answers; `anchors` are the scores behind its figure, none if not drawn."""
@@ -102,7 +89,17 @@ def _compared(question: str, name: str, table: Table | None, profile: str) -> Fi
     contrasts = list(_contrasts(table)) if table else []
     if not contrasts:
         return Finding(question, "Not answered yet.", command=f"atrl-bench run-table {name} --profile {profile}")
-    return Finding(question, _verdict(contrasts), tuple(_sentences(contrasts)), f"{name}.html#credit")
+    learning = _learning(contrasts)
+    answer, *because = lines_of(
+        "contrasts.txt.j2",
+        contrasts=contrasts,
+        outcomes=[contrast.outcome for contrast in contrasts],
+        clear=[(item, item.estimate.mean) for item in contrasts if item.outcome in ("better", "worse")],
+        least=statistics.median(contrast.least for contrast in contrasts),
+        num_learning=len(learning),
+        learned=[pair for pair, q_value in learning if q_value < SIGNIFICANCE],
+    )
+    return Finding(question, answer, tuple(because), f"{name}.html#credit")
 
 
 def _contrasts(table: Table) -> Iterable[Contrast]:
@@ -115,71 +112,12 @@ def _contrasts(table: Table) -> Iterable[Contrast]:
         yield Contrast(item.row, item.other, difference.estimate, item.q_values[-1], item.seeds, item.training)
 
 
-def _verdict(contrasts: Sequence[Contrast]) -> str:
-    verdicts = [contrast.outcome for contrast in contrasts]
-    if "unfinished" in verdicts:
-        return f"Not finished: {verdicts.count('unfinished')} of {len(verdicts)} comparisons still grow."
-    least = f"{numbers.percent(statistics.median(contrast.least for contrast in contrasts), 1)} points"
-    if set(verdicts) == {"one seed"}:
-        return (
-            "One training seed cannot tell: another may move any row by more than what is seen here, and over problems "
-            f"alone a difference shows from about {least} on."
-        )
-    return f"{_after_training(contrasts, least)} {_while_training(contrasts)}".strip()
-
-
-def _after_training(contrasts: Sequence[Contrast], least: str) -> str:
-    clear = [contrast for contrast in contrasts if contrast.outcome in ("better", "worse")]
-    if not clear:
-        num_seeds = max(contrast.seeds.num_seeds for contrast in contrasts)
-        return (
-            f"Not that {num_seeds} seeds could show: none of {len(contrasts)} differences is clear; one of about "
-            f"{least} would have been."
-        )
-    num_better = sum(contrast.outcome == "better" for contrast in clear)
-    start = "Yes" if num_better == len(contrasts) else "In part" if num_better else "No"
-    rest = len(contrasts) - len(clear)
-    unclear = (
-        f" The other {rest} of {len(contrasts)} differences cannot be told from noise; one of about {least} would "
-    )
-    return f"{start}. Clear: {_named(clear, [c.estimate.mean for c in clear])}." + (
-        unclear + "have been." if rest else ""
-    )
-
-
-def _while_training(contrasts: Sequence[Contrast]) -> str:
-    """Return which rows learned faster or slower, over seeds and corrected for the number of comparisons."""
+def _learning(contrasts: Sequence[Contrast]) -> list[tuple[tuple[Contrast, float], float]]:
+    """Return the differences in the accuracy while training, each with a p-value corrected for their number."""
     over_seeds = [(contrast, contrast.training.estimate()) for contrast in contrasts if contrast.training is not None]
     tested = [(contrast, estimate) for contrast, estimate in over_seeds if estimate is not None]
     q_values = benjamini_hochberg([estimate.p_value() for _, estimate in tested])
-    clear = [pair for pair, q_value in zip(tested, q_values, strict=True) if q_value < SIGNIFICANCE]
-    if not tested:
-        return ""
-    if not clear:
-        return "Nor is any clear in the accuracy while training."
-    named = _named([contrast for contrast, _ in clear], [estimate.mean for _, estimate in clear])
-    return f"In the accuracy while training, {len(clear)} of {len(tested)} are clear: {named}."
-
-
-def _named(contrasts: Sequence[Contrast], means: Sequence[float]) -> str:
-    return "; ".join(
-        f"{contrast.row} against {contrast.other} {numbers.signed(mean, 1)} points"
-        for contrast, mean in zip(contrasts, means, strict=True)
-    )
-
-
-def _sentences(contrasts: Sequence[Contrast]) -> Iterable[str]:
-    for row in dict.fromkeys(contrast.row for contrast in contrasts):
-        yield (
-            f"{row}: "
-            + "; ".join(f"against {contrast.other} {contrast.text}" for contrast in contrasts if contrast.row == row)
-            + "."
-        )
-
-
-def _around(spread: SeedSpread) -> str:
-    half_width = spread.half_width()
-    return "" if half_width is None else f"{numbers.percent(half_width, 1)} over {spread.num_seeds} seeds"
+    return [((contrast, estimate.mean), q) for (contrast, estimate), q in zip(tested, q_values, strict=True)]
 
 
 # Which reading? ---------------------------------------------------------------------------------------------------

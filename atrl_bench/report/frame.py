@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.experiments.ablation import with_saved_points
-from atrl_bench.experiments.definition import RowDefinition, TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.plan import cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -64,23 +64,15 @@ def _lines(definition: TableDefinition, run_dir: RunDir, store: Store) -> Iterat
     seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
     keys = cell_keys(plan_definition(definition, run_dir, seeds or None), store)
     for row in definition.rows:
+        has_credit = row.recipe and "credit" in definition.recipe_fields(row)
+        of_row = {"table": definition.id, "row": row.id, "label": row.label, "recipe": row.recipe}
+        of_row["credit"] = credit_name(row) if has_credit else None
         for column in definition.columns:
-            for key in keys.get((row.id, column.id), ()):
-                cell = store.cell(key)
+            cells = [store.cell(key) for key in keys.get((row.id, column.id), ())]
+            for cell in cells:
                 if cell is not None and cell.state == "done":
                     seed = seed_of_model.get(cell.spec["model_digest"]) if row.recipe else None
-                    yield _described(definition, row) | {"seed": seed} | _measured(store, cell, column.metric)
-
-
-def _described(definition: TableDefinition, row: RowDefinition) -> dict[str, Any]:
-    credit = credit_name(row) if "credit" in definition.recipe_fields(row) else None
-    return {
-        "table": definition.id,
-        "row": row.id,
-        "label": row.label,
-        "recipe": row.recipe,
-        "credit": credit if row.recipe else None,
-    }
+                    yield of_row | {"seed": seed} | _measured(store, cell, column.metric)
 
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:

@@ -128,8 +128,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
 
 
 def _states(definition: TableDefinition | None, table: Table | None) -> Counter[str]:
-    """Return how many cells are in each state; averages are no cells of their own."""
-    if table is not None:
+    if table is not None:  # averages are no cells of their own
         is_task = [column.id != AVERAGE for column in table.columns]
         return Counter(cell.state for row in table.rows for cell in compress(row.cells, is_task))
     if definition is None:

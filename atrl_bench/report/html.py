@@ -9,26 +9,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from atrl_bench.report.answers import Pages
+from atrl_bench.report.answers import FILTERS, Pages
 from atrl_bench.report.page import render_page
 from atrl_bench.report.reproduction import against_paper
 from atrl_bench.report.table_model import Row, Table
-from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of the interval chart, in its coordinates; `baseline` is the row that this one is set against."""
+    """One line of the interval chart, in its coordinates."""
 
-    row: str
-    baseline: str
-    label: str
+    row: Row
+    estimate: Estimate
     y: float
     low: float
     middle: float
     high: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,7 @@ def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = No
         baselines=list(dict.fromkeys(names.get(row.baseline, table.baseline) for row in table.rows)),
         spans=spans(table),
         pages=pages or {},
+        filters=FILTERS,
         against=against_paper(table),
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
@@ -107,11 +105,11 @@ def _charts(table: Table) -> list[Chart]:
 
 def _chart(table: Table, index: int) -> Chart | None:
     """Return where each row's score and its interval lie on a common scale, or None with fewer than two scores."""
-    rows = [(row, estimate) for row in table.rows if (estimate := row.cells[index].estimate) is not None]
-    rows = [(row, estimate) for row, estimate in rows if not math.isnan(estimate.stderr)]
+    estimates = {row.id: e for row in table.rows if (e := row.cells[index].estimate) and not math.isnan(e.stderr)}
+    rows = [row for row in table.rows if row.id in estimates]
     if len(rows) < 2:
         return None
-    ends = [100 * end for _, estimate in rows for end in _possible(estimate)]
+    ends = [100 * end for estimate in estimates.values() for end in _possible(estimate)]
     step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (max(ends) - min(ends)) / step <= 8)
     first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
     left, right, top, pitch = 178.0, 700.0, 26.0, 26.0
@@ -119,21 +117,16 @@ def _chart(table: Table, index: int) -> Chart | None:
     def x(share: float) -> float:
         return round(left + (100 * share / step - first) / max(last - first, 1) * (right - left), 2)
 
-    def bar(row: Row, y: float) -> Bar:
-        estimate = row.cells[index].estimate
-        assert estimate is not None
-        low, high = _possible(estimate)
-        text = f"{numbers.percent(estimate.mean)} ±{numbers.half_width(estimate)}"
-        return Bar(row.id, row.baseline, row.label, y, x(low), x(estimate.mean), x(high), text)
-
     bars: list[Bar] = []
     headings: list[tuple[float, str]] = []
-    has_namesakes = len({row.label for row, _ in rows}) < len(rows)
-    for group, members in by_group([row for row, _ in rows]):
+    has_namesakes = len({row.label for row in rows}) < len(rows)
+    for group, members in by_group(rows):
         if has_namesakes and group:
             headings.append((top + pitch * (len(bars) + len(headings)), group))
         for row in members:
-            bars.append(bar(row, top + pitch * (len(bars) + len(headings))))
+            estimate, y = estimates[row.id], top + pitch * (len(bars) + len(headings))
+            low, high = _possible(estimate)
+            bars.append(Bar(row, estimate, y, x(low), x(estimate.mean), x(high)))
     ticks = tuple((x(i * step / 100), f"{i * step:g}") for i in range(first, last + 1))
     height = top + pitch * (len(bars) + len(headings)) + 10
     lines = tuple(_baselines(bars, pitch / 2))
@@ -143,8 +136,8 @@ def _chart(table: Table, index: int) -> Chart | None:
 
 def _baselines(bars: Sequence[Bar], margin: float) -> Iterable[Line]:
     """Yield a line through each baseline's score, as long as the neighbouring rows that are set against it."""
-    middles = {bar.row: bar.middle for bar in bars}
-    for baseline, members in groupby(bars, key=lambda bar: bar.baseline):
+    middles = {bar.row.id: bar.middle for bar in bars}
+    for baseline, members in groupby(bars, key=lambda bar: bar.row.baseline):
         heights = [bar.y for bar in members]
         if baseline in middles:
             yield Line(baseline, middles[baseline], heights[0] - margin, heights[-1] + margin)

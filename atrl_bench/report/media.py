@@ -39,7 +39,8 @@ def pictures_of(
 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
-    list_path = out / f"{_list_name(spec)}.json"
+    data = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
+    list_path = out / f"{hashlib.sha256(data.encode()).hexdigest()[:16]}.json"
     listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
     missing = set(problem_ids) - set(listed)
     if missing:
@@ -51,6 +52,7 @@ def pictures_of(
     return {name: listed[name] for name in problem_ids if name in listed}
 
 
+<<<<<<< HEAD
 def _list_name(spec: Mapping[str, Any]) -> str:
     """Return a name for the problems of the cell: those of one task and one version of its data."""
     what = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
@@ -60,6 +62,9 @@ def _list_name(spec: Mapping[str, Any]) -> str:
 def _draw(
     task: str, limit: int | None, wanted: set[str], out: Path, data_dir_of: Callable[[str], Path | None]
 ) -> Pictures:
+=======
+def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
+>>>>>>> report-2
     try:
         info = find_task(task)
         data_dir = data_dir_of(info.folder)
@@ -99,7 +104,6 @@ def _small(picture: Image) -> Image:
 
 
 def _strip(frames: Sequence[Image]) -> Image:
-    """Return the frames side by side, in order of time."""
     from PIL import Image as Pillow
 
     gap, width, height = 4, frames[0].width, frames[0].height

@@ -16,15 +16,14 @@ from markupsafe import Markup
 from atrl_bench.escape import visible
 from atrl_bench.report.templates import TEMPLATES, environment
 
-# Pictures of one folder: 'self' is a web server's word for it, `file:` is what a page opened from disk needs.
-PICTURES = "img-src 'self' file:; "
-
 
 def render_page(template: str, *, pictures: bool = False, **values: Any) -> str:
     """Return the page that this template of `reports/templates` makes of the values."""
     style, digest = _style()
+    # Pictures of one folder: 'self' is a web server's word for it, `file:` is what a page opened from disk needs.
+    allowed = "img-src 'self' file:; " if pictures else ""
     # Everything else is forbidden: a response that did escape into the page could run and load nothing.
-    policy = f"default-src 'none'; {PICTURES if pictures else ''}style-src 'sha256-{digest}'; base-uri 'none'; "
+    policy = f"default-src 'none'; {allowed}style-src 'sha256-{digest}'; base-uri 'none'; "
     return html_environment().get_template(template).render(policy=policy + "form-action 'none'", style=style, **values)
 
 

@@ -24,12 +24,12 @@ def published_rows(
 
 def _values(definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal]) -> dict[str, Values]:
     """Return the printed scores of each row that has any, its average last where the table has one."""
-    values: dict[str, Values] = {}
-    for row in definition.rows:
-        printed = [scores.get((row.id, column.id)) for column in definition.columns]
-        if any(score is not None for score in printed):
-            values[row.id] = [*printed, *([_average(printed)] if definition.average else [])]
-    return values
+    printed = {row.id: [scores.get((row.id, column.id)) for column in definition.columns] for row in definition.rows}
+    return {
+        row: [*of_row, *([_average(of_row)] if definition.average else [])]
+        for row, of_row in printed.items()
+        if any(score is not None for score in of_row)
+    }
 
 
 def _average(printed: Values) -> Decimal | None:

@@ -41,7 +41,6 @@ def table_from_json(text: str) -> Table:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """Return a JSON value as this type."""
     choices = [choice for choice in get_args(kind) if choice is not NoneType]
     if value is None:
         return math.nan if kind is float else None  # JSON has no word for "not a number"

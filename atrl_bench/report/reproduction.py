@@ -123,7 +123,6 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) ->
 
 
 def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Reproduction, str]:
-    """Return the verdict on the row that the gains are taken against: its score itself."""
     noise, difference = _noise(estimate), estimate.mean - float(printed) / 100
     if noise is None:
         return "not comparable", f"Not comparable: the score {where} has no interval."

@@ -85,7 +85,6 @@ def _pooled(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> 
 
 
 def _by_seed(samples: Samples, metric: str) -> dict[int, float]:
-    """Return the number of each seed that has every task."""
     numbers = {}
     for seed in sorted(set.intersection(*(set(of_seed) for of_seed in samples.values()))):
         parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in samples.items()]

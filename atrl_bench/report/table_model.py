@@ -49,9 +49,8 @@ class StateCounts:
     @property
     def unusual(self) -> dict[str, int]:
         """What a reader should see beside the number: everything that is neither correct nor wrong, if there is any."""
-        names = {"unparseable": "unparseable", "timed_out": "timed out", "judge_failed": "judge failed"}
-        names |= {"ungraded": "ungraded", "truncated": "truncated", "skipped": "skipped"}
-        return {text: getattr(self, name) for name, text in names.items() if getattr(self, name)}
+        names = ("unparseable", "timed_out", "judge_failed", "ungraded", "truncated", "skipped")
+        return {name.replace("_", " "): n for name in names if (n := getattr(self, name))}
 
 
 @dataclass(frozen=True)

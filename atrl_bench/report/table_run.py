@@ -12,11 +12,14 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.records import Block, Record
-from atrl_bench.report.answers import AnswerSource, remembered_shades
+from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
+from atrl_bench.report.html import render_html
+from atrl_bench.report.latex import render_latex
 from atrl_bench.report.table_model import Table
-from atrl_bench.report.write import write_report
+from atrl_bench.report.text import render_csv, render_json, render_markdown
+from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Run, Store
 
 
@@ -74,6 +77,26 @@ def render(
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
+def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -> list[Path]:
+    """Write the table as HTML, LaTeX (fragment and document), Markdown, CSV and JSON; return the paths, HTML first.
+
+    With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
+    """
+    with writing(f"the report to {out}"):
+        pages = write_samples(table, answers, out) if answers else {}
+        return write_texts(
+            out,
+            {
+                f"{table.id}.html": render_html(table, pages),
+                f"{table.id}.tex": render_latex(table),
+                f"{table.id}_document.tex": render_latex(table, standalone=True),
+                f"{table.id}.md": render_markdown(table),
+                f"{table.id}.csv": render_csv(table),
+                f"{table.id}.json": render_json(table),
+            },
+        )
+
+
 def read_table(plan: Plan, store: Store) -> Table:
     """Return the table as far as the store is filled; writes nothing."""
     runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
@@ -95,7 +118,6 @@ def read_table(plan: Plan, store: Store) -> Table:
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:
-    """Return the columns that nothing here may fill, each with the reason."""
     reasons = {
         column.id: [obstacle(item.task) for item in evaluations_of(column)] for column in plan.definition.columns
     }

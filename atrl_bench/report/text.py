@@ -10,11 +10,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
 from atrl_bench.report.reproduction import against_paper
 from atrl_bench.report.table_model import Table, TableCell
@@ -53,25 +53,16 @@ def render_csv(table: Table) -> str:
     writer = csv.DictWriter(sink, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for record in (*_measured_records(table), *_published_records(table)):
-        writer.writerow(
-            {name: spreadsheet(value) if isinstance(value, str) else value for name, value in record.items()}
-        )
+        writer.writerow({name: spreadsheet(v) if isinstance(v, str) else v for name, v in record.items()})
     return sink.getvalue()
 
 
 def _measured_records(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            yield {
-                "kind": "measured",
-                "profile": table.profile,
-                "row": row.id,
-                "column": column.id,
-                "metric": column.metric,
-                "state": cell.state,
-                "reason": cell.reason,
-                **_cell_record(cell),
-            }
+            where = {"kind": "measured", "profile": table.profile, "row": row.id, "column": column.id}
+            state = {"metric": column.metric, "state": cell.state, "reason": cell.reason}
+            yield where | state | _cell_record(cell)
 
 
 def _cell_record(cell: TableCell) -> dict[str, Any]:
@@ -105,17 +96,7 @@ def _number(value: float | None, scale: int = 100) -> float | None:
 def render_json(table: Table) -> str:
     """Return everything the report knows, samples included; scores are shares, published ones percent."""
     document = asdict(table) | {"against_paper": [asdict(verdict) for verdict in against_paper(table)]}
-    return json.dumps(_plain(document), indent=1, sort_keys=True, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(plain(document), indent=1, sort_keys=True, allow_nan=False, default=float) + "\n"
 
 
 def print_table(table: Table) -> None:

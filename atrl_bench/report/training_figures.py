@@ -60,7 +60,6 @@ def _figures(
     rows: Iterable[RowDefinition],
     runs: Mapping[str, Sequence[Run]],
 ) -> TrainingFigures | None:
-    """Return the figures that any of these rows' runs has recorded, None if there is none."""
     summaries = {row.label: [run.summary for run in runs.get(row.id, ()) if run.state == "done"] for row in rows}
     means = {label: {name: _mean(of_row, name) for name in names} for label, of_row in summaries.items() if of_row}
     recorded = [name for name in names if any(of_row[name] is not None for of_row in means.values())]

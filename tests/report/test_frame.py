@@ -17,8 +17,7 @@ from atrl_bench.experiments.plan import plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.exports import export
-from atrl_bench.report.table_run import read_table
-from atrl_bench.report.write import write_report
+from atrl_bench.report.table_run import read_table, write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 

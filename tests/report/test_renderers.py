@@ -23,8 +23,8 @@ from atrl_bench.report import latex as latex_module
 from atrl_bench.report.html import _charts, render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.table_model import Footnote, TableCell
+from atrl_bench.report.table_run import write_report
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
-from atrl_bench.report.write import write_report
 from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate

@@ -18,8 +18,3 @@ FIGURES: dict[str, str] = {
     "heat_map": "The credit of each token of one response, beside its image",
     "graph_health": "Whether the clusters mean anything: the token graph over training",
 }
-
-
-def list_figures() -> dict[str, str]:
-    """Return the known figures, each with a line that says what it shows."""
-    return dict(FIGURES)

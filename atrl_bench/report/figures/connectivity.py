@@ -17,12 +17,21 @@ from atrl_bench.report.figures.drawing import (
     FigureContent,
     mark_published,
     plain,
+    rows_of,
     sheet,
 )
 from atrl_bench.report.figures.sources import Source, published
 from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 
 NUM_BINS = 40
+CSV_FIELDS = (
+    "source",
+    "connectivity_from",
+    "connectivity_to",
+    "num_below_threshold",
+    "num_above_threshold",
+    "threshold",
+)
 
 
 def make(source: Source) -> FigureContent:
@@ -33,15 +42,10 @@ def make(source: Source) -> FigureContent:
     return picture(tokens, f"{read.label}, {num_problems} problems", published("connectivity"))
 
 
-def threshold_of(tokens: Sequence[float]) -> float:
-    """Return the connectivity that the most connected 15 % of the tokens, rounded down, are above."""
-    num_anchors = math.floor(ANCHOR_FRACTION * len(tokens))
-    return sorted(tokens, reverse=True)[num_anchors]
-
-
 def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these connectivities of tokens, with what the paper prints of its own."""
-    threshold = threshold_of(tokens)
+    # The most connected 15 % of the tokens, rounded down, are above it.
+    threshold = sorted(tokens, reverse=True)[math.floor(ANCHOR_FRACTION * len(tokens))]
     edges = np.histogram_bin_edges(tokens, NUM_BINS)
     above = [value for value in tokens if value > threshold]
     below = [value for value in tokens if value <= threshold]
@@ -56,13 +60,13 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
     measured.legend(loc="upper right")
     measured.grid(visible=False, axis="x")
     _paper_panel(paper, printed)
-    rows = [
-        _row("measured", float(low), float(high), int(of_below), int(of_above), threshold)
+    rows: list[tuple[Any, ...]] = [
+        ("measured", float(low), float(high), int(of_below), int(of_above), threshold)
         for low, high, of_below, of_above in zip(edges[:-1], edges[1:], num_below, num_above, strict=True)
     ]
     number = {row["kind"]: int(row["num_tokens"]) for row in printed}
     high, low = number["high connectivity"], number["low connectivity"]
-    rows.append(_row("published", None, None, low, high, float(printed[0]["threshold"])))
+    rows.append(("published", None, None, low, high, float(printed[0]["threshold"])))
     share = 100 * len(above) / len(tokens)
     description = (
         f"Histogram of the connectivity of {len(tokens):,} tokens of {plain(label)}. {len(above):,} of them "
@@ -70,20 +74,7 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
         f"{float(np.median(tokens)):.4f}, the largest {max(tokens):.4f}. In a panel of its own the paper's counts: "
         f"{high} of {high + low} above {printed[0]['threshold']}."
     )
-    return FigureContent("Distribution of cross-modal connectivity", description, figure, rows)
-
-
-def _row(
-    source: str, start: float | None, end: float | None, num_below: int, num_above: int, threshold: float
-) -> dict[str, Any]:
-    return {
-        "source": source,
-        "connectivity_from": start,
-        "connectivity_to": end,
-        "num_below_threshold": num_below,
-        "num_above_threshold": num_above,
-        "threshold": threshold,
-    }
+    return FigureContent("Distribution of cross-modal connectivity", description, figure, rows_of(CSV_FIELDS, rows))
 
 
 def _paper_panel(panel: Any, printed: Sequence[Mapping[str, str]]) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.report.figures.drawing import plain, style_of, whole_numbers
+from atrl_bench.report.figures.drawing import plain, rows_of, style_of, whole_numbers
 from atrl_bench.report.figures.sources import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_MARKERS = 12  # on one line
+CSV_FIELDS = ("method", "measure", "rollout", "mean_over_seeds", "lowest_seed", "highest_seed", "num_seeds")
 WINDOW = 9  # rollouts that a long line is smoothed over: what is printed is never smoothed
 
 
@@ -30,11 +31,10 @@ class Curve:
     highs: tuple[float, ...]
     num_seeds: tuple[int, ...]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the curve as rows of a CSV."""
-        names = ("rollout", "mean_over_seeds", "lowest_seed", "highest_seed", "num_seeds")
+    def points(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the curve as values of `CSV_FIELDS`."""
         for point in zip(self.rollouts, self.means, self.lows, self.highs, self.num_seeds, strict=True):
-            yield {"method": self.label, "measure": self.measure} | dict(zip(names, point, strict=True))
+            yield self.label, self.measure, *point
 
 
 def bands(trainings: Iterable[Training], measure: str) -> list[Curve]:
@@ -80,7 +80,8 @@ def draw_curves(panel: Axes, curves: Sequence[Curve]) -> None:
 
 def csv_rows(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
     """Return all curves, by what they measure, as rows of one CSV."""
-    return [row for of_measure in curves.values() for curve in of_measure for row in curve.rows()]
+    every = (curve for of_measure in curves.values() for curve in of_measure)
+    return rows_of(CSV_FIELDS, (point for curve in every for point in curve.points()))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:

@@ -234,6 +234,11 @@ def _dark_style() -> str:
     return f"@media screen and (prefers-color-scheme:dark){{{rules}}}"
 
 
+def rows_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return rows of values under these names."""
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as CSV under the names of the first one's fields; no spreadsheet takes a text for a formula."""
     buffer = io.StringIO()

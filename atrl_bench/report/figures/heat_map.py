@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit, prompts_of_cell
 from atrl_bench.report.figures.clusters import case
-from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, FigureContent, bare, plain, sheet
+from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, FigureContent, bare, plain, rows_of, sheet
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
 from atrl_bench.report.figures.words import text_width
@@ -25,6 +25,7 @@ SIZE, LINE_HEIGHT, WIDTH = 13.0, 31.0, 470.0  # of the text, in points
 MAX_TOKENS = 240  # drawn; the CSV has all
 DARKEST = 0.45  # text on it keeps its contrast in both themes
 IMAGE_SIDE = 448  # pixels of the embedded picture
+CSV_FIELDS = ("position", "token", "credit", "connectivity", "cluster", "is_top_15_percent")
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,8 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     _legend(text, -(num_lines + 0.35) * LINE_HEIGHT, low, high)
     text.set_title(f"Measured: {plain(label, 80)}")
     bare(text)
-    names = ("token", "credit", "connectivity", "cluster")
     tokens = zip(credit.texts, credit.credit_T, credit.connectivity_T, credit.cluster_T, strict=True)
-    rows = [
-        {"position": t} | dict(zip(names, token, strict=True)) | {"is_top_15_percent": int(t in top)}
-        for t, token in enumerate(tokens)
-    ]
+    rows = rows_of(CSV_FIELDS, [(t, *token, int(t in top)) for t, token in enumerate(tokens)])
     named = ", ".join(f"{boxes[t].text} ({credit.credit_T[t]:.2f})" for t in sorted(top) if t < len(boxes))
     description = (
         f"A response of {len(credit.texts)} tokens ({plain(label, 80)}), each token on a ground that is the darker the "

@@ -17,6 +17,7 @@ from atrl_bench.report.figures.drawing import (
     name_bars,
     percent_ticks,
     plain,
+    rows_of,
     sheet,
     stacked_bars,
 )
@@ -76,8 +77,8 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         for index, (phase, of_phase) in enumerate(shares.items())
     ]
     stacked_bars(measured, labels, parts, -0.16)
-    rows = [
-        _row("measured", label, phase, seconds[label][phase], share)
+    rows: list[tuple[Any, ...]] = [
+        ("measured", label, phase, seconds[label][phase], share)
         for phase, of_phase in shares.items()
         for label, share in zip(labels, of_phase, strict=True)
         if phase in seconds[label]
@@ -110,7 +111,7 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
             bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 2} if inside else None,
         )
         start += share
-        rows.append(_row("published", "Paper", row["phase"], None, share))
+        rows.append(("published", "Paper", row["phase"], None, share))
     paper.set_xlim(0, 124)
     percent_ticks(paper)
     paper.spines["left"].set_visible(False)
@@ -122,8 +123,9 @@ def picture(seconds: Mapping[str, Mapping[str, float]], printed: Sequence[Mappin
         f"(attention rows, graph and credit): {in_words or 'no method here has it'}. In a panel of its own the "
         "paper's profile: " + ", ".join(f"{row['phase']} {row['percent']} %" for row in printed) + "."
     )
-    return FigureContent("Phases of a training step", description, figure, rows)
-
-
-def _row(source: str, method: str, phase: str, seconds: float | None, percent: float) -> dict[str, Any]:
-    return {"source": source, "method": method, "phase": phase, "seconds": seconds, "percent": percent}
+    return FigureContent(
+        "Phases of a training step",
+        description,
+        figure,
+        rows_of(("source", "method", "phase", "seconds", "percent"), rows),
+    )

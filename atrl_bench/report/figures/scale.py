@@ -57,13 +57,12 @@ def make(source: Source) -> FigureContent:
 
 def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
     """Return the paper's points; their scores are read from the tables that print them."""
-    points = []
-    for row in rows:
-        for task in TASKS:
-            printed = published_score(row["table"], row["row"], task)
-            if printed is not None:
-                points.append(Point(row["method"], task, 1e9 * float(row["billion_parameters"]), printed))
-    return points
+    return [
+        Point(row["method"], task, 1e9 * float(row["billion_parameters"]), percent)
+        for row in rows
+        for task in TASKS
+        if (percent := published_score(row["table"], row["row"], task)) is not None
+    ]
 
 
 def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> FigureContent:
@@ -84,13 +83,13 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
         for point in points
     ]
     description = (
-        f"Accuracy over the number of parameters. Measured: {_said(measured)}. "
-        f"In panels of their own, published: {_said(printed)}."
+        f"Accuracy over the number of parameters. Measured: {_in_words(measured)}. "
+        f"In panels of their own, published: {_in_words(printed)}."
     )
     return FigureContent("Performance over model size", description, figure, rows)
 
 
-def _said(points: Sequence[Point]) -> str:
+def _in_words(points: Sequence[Point]) -> str:
     return "; ".join(
         f"{plain(p.method)} on {TASKS[p.task]} at {_size(p.num_parameters)} {p.percent:.1f} %" for p in points
     )

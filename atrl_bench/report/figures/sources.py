@@ -119,23 +119,19 @@ def run_labels(runs: Sequence[Run]) -> dict[str, str]:
 
     Runs that differ in their seed alone have one name.
     """
-    of_setting: dict[str, list[Run]] = defaultdict(list)
+    specs: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # by method, then by setting
     for run in runs:
-        of_setting[_setting(run)].append(run)
-    of_method: dict[str, list[str]] = defaultdict(list)
-    for setting, same in of_setting.items():
-        of_method[method_name(same[0].spec["recipe"])].append(setting)
+        specs[method_name(run.spec["recipe"])][_setting(run)] = flat(run.spec)
     has_several_data = len({_data(run) for run in runs} - {""}) > 1
     labels = {}
-    for method, settings in of_method.items():
-        fields = {setting: flat(of_setting[setting][0].spec) for setting in settings}
-        names = sorted({name for values in fields.values() for name in values} - {"seed", "recipe.data"})
-        differing = [name for name in names if len({str(values.get(name)) for values in fields.values()}) > 1]
-        for setting in settings:
-            varying = [f"{name.split('.')[-1]} {fields[setting].get(name)}" for name in differing]
-            for run in of_setting[setting]:
-                words = ", ".join(([_data(run)] if has_several_data and _data(run) else []) + varying)
-                labels[run.key] = f"{method} ({words})" if words else method
+    for run in runs:
+        method = method_name(run.spec["recipe"])
+        own, of_method = specs[method][_setting(run)], specs[method].values()
+        names = sorted({name for spec in of_method for name in spec} - {"seed", "recipe.data"})
+        differing = [name for name in names if len({str(spec.get(name)) for spec in of_method}) > 1]
+        words = [_data(run)] if has_several_data and _data(run) else []
+        words += [f"{name.split('.')[-1]} {own.get(name)}" for name in differing]
+        labels[run.key] = f"{method} ({', '.join(words)})" if words else method
     return labels
 
 
@@ -155,7 +151,6 @@ def is_anchored(label: str) -> bool:
 
 
 def _family(recipe: Mapping[str, Any]) -> str:
-    """Return the name of a recipe whatever its credit."""
     return _title(recipe) or str(recipe.get("objective") or recipe.get("method", "training")).upper()
 
 

@@ -34,7 +34,7 @@ HEADS = (
 
 
 @dataclass(frozen=True)
-class Placed:
+class WordBox:
     """A word with the middle of its place in points from the cloud's, and its size."""
 
     word: Word
@@ -57,7 +57,7 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
     figure, panels = sheet(10.2, 6.3, nrows=2, ncols=2, height_ratios=[HEIGHT, 190])
     for column, (side, colour) in enumerate(zip(sides, (ORANGE, BLUE), strict=True)):
-        _cloud(panels[0][column], placed(sides[side]), colour)
+        _cloud(panels[0][column], layout(sides[side]), colour)
         panels[0][column].set_title(f"{side.capitalize()} mean credit")
         _table(panels[1][column], sides[side][:NUM_LISTED])
     figure.suptitle(f"Measured: {plain(label)}; only tokens written often enough", fontsize=10, color=SOFT)
@@ -73,20 +73,20 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     return FigureContent("Tokens with the highest and the lowest credit", description, figure, rows)
 
 
-def placed(ranked: Sequence[Word]) -> list[Placed]:
+def layout(ranked: Sequence[Word]) -> list[WordBox]:
     """Return the words as large as all of them fit, the most extreme ones first and largest.
 
     The same words get the same places. Only where not even the smallest letters let all fit, the last are left out.
     """
-    placements: list[Placed] = []
+    placements: list[WordBox] = []
     for step in range(NUM_ZOOMS):
-        placements = _placed(ranked, LARGEST_ZOOM * 0.88**step)
+        placements = _layout_at(ranked, LARGEST_ZOOM * 0.88**step)
         if len(placements) == len(ranked):
             break
     return placements
 
 
-def _placed(ranked: Sequence[Word], zoom: float) -> list[Placed]:
+def _layout_at(ranked: Sequence[Word], zoom: float) -> list[WordBox]:
     distances = [abs(math.log(max(word.mean_credit, 1e-3))) for word in ranked]
     widest = max(distances, default=0.0) or 1.0
     taken: list[tuple[float, float, float, float]] = []
@@ -97,7 +97,7 @@ def _placed(ranked: Sequence[Word], zoom: float) -> list[Placed]:
         index = _first_free(width, height, taken)
         if index is not None:
             taken.append((*index, width, height))
-            placements.append(Placed(word, *index, size))
+            placements.append(WordBox(word, *index, size))
     return placements
 
 
@@ -126,7 +126,7 @@ def _first_free(
     return None
 
 
-def _cloud(panel: Axes, placements: Sequence[Placed], colour: str) -> None:
+def _cloud(panel: Axes, placements: Sequence[WordBox], colour: str) -> None:
     panel.set(xlim=(-WIDTH / 2, WIDTH / 2), ylim=(-HEIGHT / 2, HEIGHT / 2))
     bare(panel)
     for one in placements:

@@ -243,7 +243,7 @@ def test_words_count_a_token_wherever_it_stands_and_rank_by_mean_credit():
 
 def test_words_of_a_cloud_do_not_overlap_and_stay_inside():
     many = [words.Word(f"word{i}", 1, 3 - i / 20, 0.1) for i in range(40)]
-    places = words.placed(many)
+    places = words.layout(many)
     assert len(places) == 40
     boxes = [(p.x, p.y, words.text_width(p.word.token, p.size), p.size) for p in places]
     for i, (x, y, width, height) in enumerate(boxes):
