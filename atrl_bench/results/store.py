@@ -214,7 +214,7 @@ class Store:
     def mean_tokens(self, at_most: int = 10_000) -> float | None:
         """Return the mean length of so many of the stored answers, None where there are none."""
         query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT ?)"
-        return self._read(query, at_most)[0][0]  # type: ignore[no-any-return]
+        return self._read(query, at_most)[0][0]
 
     # What judges said
 
