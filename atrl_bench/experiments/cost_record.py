@@ -172,7 +172,7 @@ class CostEstimate(Record):
         per = "time" if any(cell.minutes for cell in self.cells) else "GPU-hours"
         yield ""
         yield Rows(
-            [cell.cells for cell in columns.values()],
+            [(*cell.cells[:-1], cell.dataset.removeprefix(f"{self.folder}/")) for cell in columns.values()],
             ("Evaluations, of each row", "answers", per, "from"),
             right=(1, 2),
             indent=0,

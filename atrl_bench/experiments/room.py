@@ -12,7 +12,7 @@ from atrl_bench.experiments.cost_estimate import stages_of
 from atrl_bench.experiments.plan import Plan, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.cost_estimate import GB
-from atrl_bench.training.fits import Machine, require_fit, this_machine
+from atrl_bench.training.fits import Capacity, require_fit, this_machine
 from atrl_bench.training.recipe import Recipe
 
 machine_at = cache(this_machine)  # the driver's tool may take seconds
@@ -41,11 +41,11 @@ def require_room_for_plan(plan: Plan) -> None:
         rows = [row for row in dict.fromkeys(job.row.id for job in plan.due) if row not in refused]
         fitting = f"--rows {','.join(rows)} runs what fits" if rows else "--profile mini runs anywhere"
         first = next(iter(refused.values()))
-        others = f" So it is with {len(refused) - 1} more rows." if len(refused) > 1 else ""
+        others = f"\nThe same is true of: {', '.join(list(refused)[1:])}." if len(refused) > 1 else ""
         raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
 
 
-def _require_fit(recipe: Recipe, key: str, run_dir: RunDir, machine: Machine) -> None:
+def _require_fit(recipe: Recipe, key: str, run_dir: RunDir, machine: Capacity) -> None:
     require_fit(recipe, run_dir.profile, machine, run_dir.rates, stored_gb=_size_gb(run_dir.checkpoints / key))
 
 

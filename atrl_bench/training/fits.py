@@ -21,7 +21,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 @dataclass(frozen=True)
-class Machine:
+class Capacity:
     """What a training may fill: the memory of each GPU of a node, the node's own, and the disk of the run folder."""
 
     gpus_gb: tuple[float, ...]
@@ -41,7 +41,7 @@ class Machine:
         return replace(rates, device_gb=min(known)) if known else rates
 
 
-def misfits(needs: TrainingNeeds, machine: Machine, download_gb: float = 0.0) -> list[str]:
+def misfits(needs: TrainingNeeds, machine: Capacity, download_gb: float = 0.0) -> list[str]:
     """Return why a training that downloads so much first does not fit a machine; nothing if it does."""
     reasons = []
     smallest = min(machine.gpus_gb, default=0.0)
@@ -67,7 +67,7 @@ def misfits(needs: TrainingNeeds, machine: Machine, download_gb: float = 0.0) ->
 def require_fit(
     recipe: Recipe,
     profile: Profile,
-    machine: Machine,
+    machine: Capacity,
     rates: MachineRates = ASSUMED,
     *,
     stored_gb: float = 0.0,
@@ -84,7 +84,7 @@ def require_fit(
         )
 
 
-def alternatives(recipe: Recipe, profile: Profile, machine: Machine, rates: MachineRates = ASSUMED) -> list[str]:
+def alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: MachineRates = ASSUMED) -> list[str]:
     """Return what would fit: more devices of this kind or larger ones, adapters in place of all weights."""
     fitting = []
     for size in dict.fromkeys((machine.rates(rates).device_gb, ASSUMED.device_gb)):
@@ -105,10 +105,10 @@ def alternatives(recipe: Recipe, profile: Profile, machine: Machine, rates: Mach
 # This machine ---------------------------------------------------------------------------------------------------------
 
 
-def this_machine(run_dir: Path) -> Machine:
+def this_machine(run_dir: Path) -> Capacity:
     """Return what is free here and now, without torch; of several machines of one launch all are taken to be equal."""
     processes, per_node = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    return Machine(
+    return Capacity(
         gpus_gb=visible_gpus_gb(),
         host_gb=min(_free_memory(), *_cgroup_room()) / GB,
         disk_gb=_free_disk(run_dir) / GB,

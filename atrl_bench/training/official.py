@@ -28,7 +28,7 @@ class OfficialSettings(BaseModel):
     without: dict[str, Value] = Field({}, description="settings that have no name here")
 
 
-class Difference(NamedTuple):
+class OfficialDifference(NamedTuple):
     """One setting that is another than the authors'."""
 
     setting: str
@@ -48,7 +48,7 @@ def official_settings() -> dict[str, OfficialSettings]:
     return TypeAdapter(dict[str, OfficialSettings]).validate_python(yaml.safe_load(text))
 
 
-def differences(recipe: Recipe, profile: Profile) -> list[Difference]:
+def differences(recipe: Recipe, profile: Profile) -> list[OfficialDifference]:
     """Return which settings of a run are other than its method's official ones.
 
     On generated data those of its size are left out: all of them differ there.
@@ -59,11 +59,11 @@ def differences(recipe: Recipe, profile: Profile) -> list[Difference]:
     settings = resolved_settings(recipe, profile)
     left_out = set(TrainingSizes.model_fields) - {"updates_per_rollout"} if profile.generated_data else set()
     differing = [
-        Difference(name, _text(settings[name]), _text(value))
+        OfficialDifference(name, _text(settings[name]), _text(value))
         for name, value in official.values.items()
         if name not in left_out and not _equal(settings[name], value)
     ]
-    return differing + [Difference(name, "none", _text(value)) for name, value in official.without.items()]
+    return differing + [OfficialDifference(name, "none", _text(value)) for name, value in official.without.items()]
 
 
 def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:

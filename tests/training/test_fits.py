@@ -11,16 +11,16 @@ import pytest
 from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.cost_estimate import training_needs
-from atrl_bench.training.fits import Machine, hub_cache, misfits, require_fit, this_machine, visible_gpus_gb
+from atrl_bench.training.fits import Capacity, hub_cache, misfits, require_fit, this_machine, visible_gpus_gb
 from atrl_bench.training.machine_rates import ASSUMED
 from atrl_bench.training.recipe import load_recipe
 
 PAPER = load_profile("paper")
-SMALL = Machine((24.0,), host_gb=64, disk_gb=500)
-ONE = Machine((80.0,), host_gb=200, disk_gb=500)
-EIGHT = Machine((80.0,) * 8, host_gb=1000, disk_gb=2000)
-TWO_NODES = Machine((80.0,) * 8, host_gb=1000, disk_gb=2000, nodes=2)
-CPU = Machine((), host_gb=64, disk_gb=500)
+SMALL = Capacity((24.0,), host_gb=64, disk_gb=500)
+ONE = Capacity((80.0,), host_gb=200, disk_gb=500)
+EIGHT = Capacity((80.0,) * 8, host_gb=1000, disk_gb=2000)
+TWO_NODES = Capacity((80.0,) * 8, host_gb=1000, disk_gb=2000, nodes=2)
+CPU = Capacity((), host_gb=64, disk_gb=500)
 
 
 def paper(size):
@@ -62,7 +62,7 @@ def test_devices_that_are_too_few_or_too_small_are_named(machine, size, reason):
 
 
 def test_host_memory_disk_and_downloads_are_looked_at_too():
-    cramped = Machine((80.0,) * 8, host_gb=60, disk_gb=200, cache_gb=10)
+    cramped = Capacity((80.0,) * 8, host_gb=60, disk_gb=200, cache_gb=10)
     needs = training_needs(load_recipe("grpo"), PAPER)
     # 4 * 8.29 + 8 * 4 GB of memory, (4 + 24) * 8.29 GB of disk.
     assert misfits(needs, cramped, download_gb=16.6) == [
@@ -89,14 +89,14 @@ def test_the_refusal_says_what_would_fit():
 
 
 def test_a_resumed_run_may_use_the_disk_that_its_own_checkpoints_fill():
-    full = Machine((80.0,) * 8, host_gb=1000, disk_gb=150)
+    full = Capacity((80.0,) * 8, host_gb=1000, disk_gb=150)
     with pytest.raises(MachineTooSmallError, match="Checkpoints"):
         require_fit(load_recipe("grpo"), PAPER, full)
     require_fit(load_recipe("grpo"), PAPER, full, stored_gb=100)
 
 
 def test_a_mini_training_fits_every_machine():
-    require_fit(load_recipe("grpo"), load_profile("mini"), Machine((), host_gb=4, disk_gb=1))
+    require_fit(load_recipe("grpo"), load_profile("mini"), Capacity((), host_gb=4, disk_gb=1))
 
 
 @pytest.fixture

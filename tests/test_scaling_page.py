@@ -1,0 +1,74 @@
+"""docs/scaling.md: its tables are what the code computes, and its commands run up to where a GPU is needed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+
+import pytest
+from scaling_page import BLOCK, PAGE, blocks, makespan
+
+from atrl_bench import cli
+from atrl_bench.experiments.room import machine_at
+from atrl_bench.training.cost_estimate import TrainingNeeds
+
+TEXT = PAGE.read_text(encoding="utf-8")
+COMMANDS = [
+    line.partition("#")[0].split("atrl-bench ", 1)[1]
+    for block in re.findall(r"^```\n(.*?)^```", TEXT, re.S | re.M)
+    for line in block.splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def computed():
+    return blocks()
+
+
+@pytest.mark.parametrize("name", [name for _, name, _, _ in BLOCK.findall(TEXT)])
+def test_a_table_of_the_page_is_what_the_code_computes(name, computed):
+    on_page = {name: text for _, name, text, _ in BLOCK.findall(TEXT)}
+    assert on_page[name] == computed[name], "write it anew: python tests/scaling_page.py"
+
+
+def test_the_page_has_every_table(computed):
+    assert computed.keys() == {name for _, name, _, _ in BLOCK.findall(TEXT)}
+
+
+def test_all_tables_together_take_what_plan_all_says(computed, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("plan all --profile paper", monkeypatch) == 0
+    assert f"{computed['together'].strip()} GPU-hours." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page_runs_up_to_where_a_gpu_is_needed(command, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no tool of a driver
+    machine_at.cache_clear()
+    code = run(command, monkeypatch)
+    output = capsys.readouterr()
+    machine_at.cache_clear()
+    if command.rstrip().endswith("--yes"):
+        assert code == 1
+        assert "does not fit this machine" in output.err
+        assert "none is here" in output.err
+    else:
+        assert code == 0, output.err
+        assert re.search(r"GPU-hours|gpu_hours", output.out)
+
+
+def run(command, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["atrl-bench", *shlex.split(command)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_trainings_run_side_by_side_where_there_is_room():
+    def needs(gpus, hours):
+        return TrainingNeeds({}, "", gpus=gpus, phases={"updates": gpus * hours})
+
+    # On 8 GPUs: 8 for 5 hours; then two of 4 beside each other, 10 and 6 hours, and 3 hours after the shorter one.
+    assert makespan([needs(4, 3), needs(4, 10), needs(8, 5), needs(4, 6)], 8) == pytest.approx(15)
