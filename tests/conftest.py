@@ -25,13 +25,10 @@ from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
 
 pytest_plugins = ["table_fixtures"]
-<<<<<<< HEAD
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()
 os.environ.pop("TRACKIO_SPACE_ID", None)
-=======
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one is asked by processes of their own
->>>>>>> hub-2
 
 
 def pytest_collection_modifyitems(config, items):

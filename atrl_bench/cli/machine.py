@@ -86,9 +86,7 @@ def overhead(
     options: Options,
     recipe: Annotated[str, typer.Option("--recipe", help="a recipe trained on rollouts")] = "grpo",
     credit: Annotated[str, typer.Option("--credit", help="the credit rule to pay for")] = "atrl",
-    shape: Annotated[
-        str | None, typer.Option("--shape", help="3b or 7b: random weights at that size, for a GPU")
-    ] = None,
+    shape: Annotated[str | None, typer.Option("--shape", help="3b or 7b: random weights that large, on a GPU")] = None,
     rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="rollouts measured of each")] = 5,
 ) -> None:
     """Measure what the credit costs in a training step.

@@ -52,19 +52,9 @@ def pictures_of(
     return {name: listed[name] for name in problem_ids if name in listed}
 
 
-<<<<<<< HEAD
-def _list_name(spec: Mapping[str, Any]) -> str:
-    """Return a name for the problems of the cell: those of one task and one version of its data."""
-    what = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
-    return hashlib.sha256(what.encode()).hexdigest()[:16]
-
-
 def _draw(
     task: str, limit: int | None, wanted: set[str], out: Path, data_dir_of: Callable[[str], Path | None]
 ) -> Pictures:
-=======
-def _draw(task: str, limit: int | None, wanted: set[str], out: Path, data_dir: Path | None) -> Pictures:
->>>>>>> report-2
     try:
         info = find_task(task)
         data_dir = data_dir_of(info.folder)

@@ -253,12 +253,8 @@ class Store:
     def mean_tokens(self, at_most: int = 10_000) -> float | None:
         """Return the mean length of so many of the stored answers, None where there are none."""
         query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT ?)"
-<<<<<<< HEAD
         mean: float | None = self._read(query, at_most)[0][0]
         return mean
-=======
-        return self._read(query, at_most)[0][0]
->>>>>>> plans-2
 
     # What judges said
 

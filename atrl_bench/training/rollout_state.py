@@ -71,7 +71,10 @@ class SampledResponse(NamedTuple):
     @property
     def generated(self) -> list[Any]:
         """What TRL's `_generate` returns of it: of a field that is no list, the field."""
-        return [field[self.number_in_group] if isinstance(field, list) and field else field for field in self.group.generated]
+        return [
+            field[self.number_in_group] if isinstance(field, list) and field else field
+            for field in self.group.generated
+        ]
 
 
 @dataclass

@@ -35,7 +35,9 @@ class EveryOtherRight(GroupRelative):
 
     every_group = True
 
-    def __call__(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    ) -> Tensor:
         """Return advantages_B: +1 and -1 in turn."""
         sign_B = torch.ones_like(batch["advantages"])
         sign_B[1::2] = -1
