@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
 
 pytest_plugins = ["table_fixtures"]
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one is asked by processes of their own
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +36,8 @@ def fetch(
     listed = stock.take_stock(name, run_dir, update=update)
     if not options.dry_run and listed.is_fetchable:
         if not options.as_json:
-            show(listed, as_json=False)
+            show(replace(listed, next=""), as_json=False)
+            typer.echo("")
         listed = stock.fetch(listed, run_dir, announce)
     show(listed, options.as_json)
     if not options.dry_run and not listed.is_complete:

@@ -117,7 +117,9 @@ class Stock(Record):
             yield from ("", "What the hub does not give, and what to do about it")
         for (why, then), names in reasons.items():
             yield Rows([(f"{', '.join(names)}: {why}",), (f"-> {then}",)])
-        yield Command(self.next)
+        if self.next:
+            yield ""
+            yield Command(self.next)
 
     @property
     def _unpacked(self) -> str:

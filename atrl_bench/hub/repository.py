@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -288,8 +289,11 @@ def _damaged(files: Sequence[RemoteFile], folder: Path) -> list[RemoteFile]:
 def _fetch(listing: Listing, files: Sequence[RemoteFile], *, anew: bool = False) -> None:
     """Download these files of the commit, `anew` where other bytes have their name in the cache."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
 
     repository = listing.repository
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     _ask(repository, listing.commit)  # the client retries for minutes where there is no network
     anew = anew or any((listing.folder / file.name).is_file() for file in files)  # of another size
     try:

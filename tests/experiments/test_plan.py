@@ -14,6 +14,7 @@ from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.plan import (
     Evaluation,
+    _digests,
     cell_keys,
     evaluation_keys,
     job_cells,
@@ -106,10 +107,14 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
         ("grouping", {"seeds": [0]}, "--seeds 0 "),
     ],
 )
-def test_the_next_command_of_a_plan_is_about_the_same_rows_columns_and_seeds(table, chosen, options, tmp_path):
+def test_the_command_of_a_plan_is_about_the_same_rows_columns_and_seeds(table, chosen, options, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    _digests.cache_clear()
     planned = plan_table(table, paper(tmp_path), **chosen)
     command = f"atrl-bench run-table {table} {options}--profile paper --out {tmp_path}"
-    assert estimate_cost(planned).next == command
+    assert planned.command == command
+    # Its model was never fetched here, and no test asks the hub.
+    assert estimate_cost(planned).next == f"atrl-bench fetch {table} --profile paper --out {tmp_path}"
 
 
 def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path):

@@ -134,7 +134,7 @@ def test_a_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_h
     def keys(endpoint: str) -> list[str]:
         return [job["run"] for job in json.loads(type("plan", "grouping", endpoint=endpoint))["jobs"] if job["run"]]
 
-    rows = ("--rows", "zero_shot,grpo", "--columns", "mathvista_testmini")
+    rows = ("--rows", "zero_shot,grpo", "--columns", "mathvista_testmini", "--seeds", "0")
     before = keys(local_hub.url)
     type("fetch", "grouping")
     assert keys(NOBODY) == before
