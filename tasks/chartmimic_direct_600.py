@@ -13,8 +13,9 @@ answer in, so the prompt is the question alone, and the words of the direct ques
 
 In a customized row the picture is the *direct* chart of that name, and the program draws another. The charts are on
 the hub as archives, sizes and instructions in the benchmark's repository (`dimentions_info.jsonl`, `..._edit.jsonl`):
-`python chartmimic_direct_600.py dataset-iclr.tar.gz dimentions_info.jsonl dimentions_info_edit.jsonl FOLDER` writes
-`direct_600.parquet` and `customized_600.parquet`. No file of an archive is written anywhere on the way.
+`atrl-bench fetch chartmimic_direct_600`, or with the files at hand `python chartmimic_direct_600.py
+dataset-iclr.tar.gz dimentions_info.jsonl dimentions_info_edit.jsonl FOLDER`, writes `direct_600.parquet` and
+`customized_600.parquet`. No file of an archive is written anywhere on the way.
 """
 
 from __future__ import annotations

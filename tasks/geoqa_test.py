@@ -8,7 +8,7 @@ angle B = 60.0, DE parallel BC, then the size of angle CED is ()". Gold: `140°`
 
 There are no options, so nothing is right by chance. Gold answers carry degree signs and units (also `米`) and write
 roots as `√{3}`. The rows have no ids, so their position in the file names them. Questions and images are published
-apart: `python geoqa_test.py QUESTIONS.jsonl IMAGES OUT.parquet` joins them into the columns read here.
+apart: `atrl-bench fetch geoqa_test` joins them into the columns read here, and puts the images inside the table.
 """
 
 from __future__ import annotations

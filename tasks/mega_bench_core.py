@@ -9,9 +9,10 @@ question in short phrase or number.", query "<image> What's the performance of M
 `{'field_score_function': {'answer': 'multi_ref_phrase'}, 'aggregation': {'function': 'mean', 'field_weights':
 {'answer': 1}}, 'response_parse_function': 'answer_string'}`.
 
-Media: the repository's `data.zip` (9 GB). Unpack it in `<data_dir>/mega_bench`, beside `core/test-*.parquet`, so that
-the paths in `query_media` and its like lead to files there. Images and videos (43 of the 505 tasks have some) stand
-where the texts say `<image>` and `<video>`; a row with a file missing is skipped and counted.
+Media: the repository's `data.zip` (9 GB), which `atrl-bench fetch mega_bench_core` unpacks. By hand unpack it in
+`<data_dir>/mega_bench`, beside `core/test-*.parquet`, so that the paths in `query_media` and its like lead to files
+there. Images and videos (43 of the 505 tasks have some) stand where the texts say `<image>` and `<video>`; a row with
+a file missing is skipped and counted.
 
 The number is the macro mean, over tasks of the mean over a task's rows, as the official script computes it; its author
 calls it micro (issue 10 of the official repository), so `micro`, the mean over rows, is there too. Some rows get no

@@ -7,9 +7,10 @@ A row, abridged: id `validation_0`, video `https://huggingface.co/datasets/yale-
 question_type `multiple-choice`, metadata `{"subject": "Art", ...}`, question "In the video, which musical instrument
 [...]?", choices `{"A": "Violin", "B": "Cello", ...}`. Gold: `C`.
 
-Rows: lmms-eval's copy, which has them as Parquet. Videos: the folder `videos` of the official dataset (`hf download
---repo-type dataset yale-nlp/MMVU --local-dir DATA/mmvu`), or the copy's archive unpacked in that folder, so that each
-is `DATA/mmvu/` and what the row's `video_path`, or else the end of its `video`, says; then `--data-dir DATA`.
+`atrl-bench fetch mmvu_val` brings both. Rows: lmms-eval's copy, which has them as Parquet. Videos: the folder
+`videos` of the official dataset (`hf download --repo-type dataset yale-nlp/MMVU --local-dir DATA/mmvu`), or the
+copy's archive unpacked in that folder, so that each is `DATA/mmvu/` and what the row's `video_path`, or else the end
+of its `video`, says; then `--data-dir DATA`.
 
 Every row counts; `multiple_choice` is the mean over the 625 rows that Video-R1 reports alone (its 59.2 is that number;
 over all rows it is about 48). An open-ended answer is compared by the rules of this package, which are strict with

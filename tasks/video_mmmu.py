@@ -8,10 +8,11 @@ A row of Adaptation, abridged: id `dev_Accounting_3`, question "<image 1> Each o
 different company. [...]", options `["$63,020", "$58,410", "$71,320", "$77,490"]`, question_type `multiple-choice`, an
 image. Gold: `D`.
 
-Videos: one archive a discipline in the hub's dataset (`Art.zip`, `Business.zip`, `Engineering.zip`, `Humanities.zip`,
-`Medicine.zip`, `Science.zip`), unpacked beside the folders of the three tracks, so that each is
-`DATA/video_mmmu/<discipline>/<id>.mp4`; then `--data-dir DATA`. The clips whose name ends in `_image` show the question
-alone: to be asked about those is another task, and what Video-R1's evaluation file does.
+`atrl-bench fetch video_mmmu` brings all. Videos: one archive a discipline in the hub's dataset (`Art.zip`,
+`Business.zip`, `Engineering.zip`, `Humanities.zip`, `Medicine.zip`, `Science.zip`), unpacked beside the folders of
+the three tracks, so that each is `DATA/video_mmmu/<discipline>/<id>.mp4`; then `--data-dir DATA`. The clips whose
+name ends in `_image` show the question alone: to be asked about those is another task, and what Video-R1's evaluation
+file does.
 
 A question has 2 to 14 options (letters to N), some written with their letter. Only Adaptation tells question types: 20
 of its rows are open, one has none; so what has options and a letter as its gold is multiple choice in every track. The

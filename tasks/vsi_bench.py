@@ -7,9 +7,10 @@ A row: dataset `arkitscenes`, scene_name `41069025`, question_type `object_count
 this room?", options null. Gold: `4`. Another: question_type `object_rel_distance`, "[...] which of these objects is the
 closest to the door?", options `["A. table", "B. stool", "C. tv", "D. sofa"]`. Gold: `B`.
 
-Videos: `arkitscenes.zip`, `scannet.zip` and `scannetpp.zip` of the hub's dataset, unpacked beside the Parquet file
-(`hf download --repo-type dataset nyu-visionx/VSI-Bench --local-dir DATA/vsi_bench`, then `unzip` in that folder), so
-that each is `DATA/vsi_bench/<dataset>/<scene_name>.mp4`; then `--data-dir DATA`.
+`atrl-bench fetch vsi_bench` brings rows and videos. By hand: `arkitscenes.zip`, `scannet.zip` and `scannetpp.zip` of
+the hub's dataset, unpacked beside the Parquet file (`hf download --repo-type dataset nyu-visionx/VSI-Bench
+--local-dir DATA/vsi_bench`, then `unzip` in that folder), so that each is
+`DATA/vsi_bench/<dataset>/<scene_name>.mp4`; then `--data-dir DATA`.
 
 The benchmark's number is the mean of eight category means, where the three levels of `object_rel_direction` are
 averaged into one category first; a category without a row (as under `--limit`) is left out. Numbers earn parts of a

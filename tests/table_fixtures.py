@@ -230,7 +230,7 @@ def make_report():
             table = build_table(
                 definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds)
             )
-            answers = AnswerSource(store, keys, None, definition.baseline, credit_of, max_problems)
+            answers = AnswerSource(store, keys, lambda folder: None, definition.baseline, credit_of, max_problems)
             write_report(table, run_dir.reports, answers)
         write_index(run_dir)
         return run_dir

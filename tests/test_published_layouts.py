@@ -298,9 +298,9 @@ def test_a_training_set_has_one_key_on_the_hub_fetched_and_in_a_folder(local_hub
         key, count = training_digest(name, data_dir), len(load_training_data(name, data_dir).problems)
         assert first[name][2:] == [True, key, count, count]
         assert again[name] == [True, key, True, key, count, count]
-        if described.media and name != "video_r1_cot":  # fetched with the other table over its videos
+        if described.media:  # also of the second table over the videos of the first
             assert first[name][1].startswith(f"atrl-bench fetch {name}")
-        elif not described.media:
+        else:
             assert first[name][:2] == [False, key]
 
 

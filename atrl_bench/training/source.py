@@ -148,6 +148,8 @@ def _tables(name: str, data_dir: Path | None) -> tuple[Source, list[str]]:
         return Folder(Path(name).parent), [Path(name).name]
     source = _source(name, data_dir)
     names = _table_names(source, described.tables)
+    if not names and data_dir is None and described.media:
+        raise _not_fetched(name)  # what is there was fetched for another set in the same folder
     if not names:
         folder = source if data_dir is not None else "DATA/" + folder_of(name)
         raise MissingDataError(
@@ -177,12 +179,17 @@ def _source(name: str, data_dir: Path | None) -> Source:
     if not described.media:
         return OnHub(listing(_repository(name)))
     if not is_laid_out(folder):
-        raise NotFetchedError(
-            f"Training set {name} is not here yet.",
-            why=f"{described.hub_id} has its images and videos in archives: {', '.join(described.archives)}.",
-            next_step=f"atrl-bench fetch {name}, or give a --data-dir that has it as {folder}/",
-        )
+        raise _not_fetched(name)
     return Folder(laid_out_folder(folder))
+
+
+def _not_fetched(name: str) -> NotFetchedError:
+    described = describe(name)
+    return NotFetchedError(
+        f"Training set {name} is not here yet.",
+        why=f"{described.hub_id} has its images and videos in archives: {', '.join(described.archives)}.",
+        next_step=f"atrl-bench fetch {name}, or give a --data-dir that has it as {folder_of(name)}/",
+    )
 
 
 def _table_names(source: Source, stems: tuple[str, ...]) -> list[str]:
