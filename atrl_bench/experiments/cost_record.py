@@ -131,7 +131,7 @@ class CostEstimate(Record):
 
     def left(self) -> dict[str, Any]:
         """Return what is left to do in numbers."""
-        left = {"trainings": len(self.trainings_left), "cells": len(self.cells_left)}
+        left: dict[str, Any] = {"trainings": len(self.trainings_left), "cells": len(self.cells_left)}
         left |= {"gpu_hours": round(self.gpu_hours, 1), "hours": round(self.hours, 2)}
         left |= {"disk_gb": round(self.disk_gb, 1), "download_gb": round(self.download_gb, 1)}
         return left | {"conditions_to_accept": [each.terms for each in self.downloads if each.terms]}
