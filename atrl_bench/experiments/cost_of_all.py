@@ -74,7 +74,8 @@ class CostOfAll(Record):
 
 def estimate_all(plans: Sequence[Plan]) -> CostOfAll:
     """Return what is left to do for each of these tables; what two of them share is counted with the first."""
-    run_dir, whole, tables = plans[0].run_dir, None, []
+    run_dir, tables = plans[0].run_dir, []
+    whole: CostEstimate | None = None
     for plan in plans:
         cost = estimate_cost(plan)
         before, whole = whole, cost if whole is None else _both(whole, cost)
