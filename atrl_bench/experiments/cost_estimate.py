@@ -31,7 +31,7 @@ from atrl_bench.experiments.plan import (
 )
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Cell
-from atrl_bench.training.cost_estimate import AnsweringNeeds, answering_needs, training_needs
+from atrl_bench.training.cost_estimate import answering_needs, training_needs
 from atrl_bench.training.recipe import Recipe
 
 TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
@@ -194,10 +194,10 @@ def _answers(run_dir: RunDir, task: Task, options: EvaluationOptions) -> _Answer
     repeats = options.repeats or sizes.num_repeats
     frames = (options.frames or sizes.num_frames) if task.shows_videos else None
     tokens = run_dir.tokens_per_answer or TOKENS_PER_ANSWER
-    needs: AnsweringNeeds | None = answering_needs(
-        run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates
-    )
-    return _Answers(rows * repeats, needs.gpu_hours if needs else None, needs.minutes if needs else 0.0)
+    needs = answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates)
+    if needs is None:
+        return _Answers(rows * repeats, None, 0.0)
+    return _Answers(rows * repeats, needs.gpu_hours, needs.minutes)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
