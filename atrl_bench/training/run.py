@@ -24,8 +24,9 @@ from atrl_bench.models.local import find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.saving import save_model
+from atrl_bench.training.sharding import weights_in_every_process
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ def load_inputs(
         processor = AutoProcessor.from_pretrained(base_model, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
-        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
+        # Pairs are sampled by every process with a whole model, before it is sharded.
+        with weights_in_every_process(isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None):
+            model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",

@@ -8,10 +8,15 @@ belongs to the rest of the model, which is gathered once a pass: 2.7 GB of the 7
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
+
+READ_ONCE = "FSDP_CPU_RAM_EFFICIENT_LOADING"  # accelerate's name for one reader a machine
 
 
 def share(trainer: Any, data: TrainingData) -> None:
@@ -25,6 +30,19 @@ def share(trainer: Any, data: TrainingData) -> None:
             refuse_mixed_media(data)
     elif trainer.is_deepspeed_enabled:
         refuse_mixed_media(data)
+
+
+@contextmanager
+def weights_in_every_process(needed: bool) -> Iterator[None]:
+    """Have a model that is loaded here read by every process, if needed; else one of each machine may read for all."""
+    before = os.environ.get(READ_ONCE)
+    if needed and before is not None:
+        os.environ[READ_ONCE] = "false"
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[READ_ONCE] = before
 
 
 def layers_of_text(model: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,13 @@ import pytest
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData, TrainingProblem
-from atrl_bench.training.sharding import layers_of_text, refuse_mixed_media, share
+from atrl_bench.training.sharding import (
+    READ_ONCE,
+    layers_of_text,
+    refuse_mixed_media,
+    share,
+    weights_in_every_process,
+)
 
 IMAGE = TrainingProblem("1", "?", "A", images=(b"",))
 VIDEO = TrainingProblem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
@@ -46,3 +53,11 @@ def test_what_the_user_named_stays_and_is_refused_only_for_images_beside_videos(
 def test_one_kind_of_media_is_never_refused():
     refuse_mixed_media(TrainingData("images", [IMAGE, IMAGE]))
     refuse_mixed_media(TrainingData("videos", [VIDEO, VIDEO]))
+
+
+def test_weights_are_read_in_every_process_only_where_each_needs_them(monkeypatch):
+    monkeypatch.setenv(READ_ONCE, "true")
+    for needed, value in ((True, "false"), (False, "true")):
+        with weights_in_every_process(needed):
+            assert os.environ[READ_ONCE] == value
+        assert os.environ[READ_ONCE] == "true"
