@@ -26,7 +26,7 @@ from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.saving import save_model
-from atrl_bench.training.sharding import weights_in_every_process
+from atrl_bench.training.sharding import reads_weights
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -196,8 +196,9 @@ def load_inputs(
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
         # Pairs are sampled by every process with a whole model, before it is sharded.
-        with weights_in_every_process(isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None):
-            model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype)
+        is_sampled_first = isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None
+        device_map = None if is_sampled_first or reads_weights(launched()) else "meta"
+        model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype, device_map=device_map)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",

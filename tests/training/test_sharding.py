@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from atrl_bench.engines.processes import Processes
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData, TrainingProblem
 from atrl_bench.training.sharding import (
-    READ_ONCE,
     layers_of_text,
+    reads_weights,
     refuse_mixed_media,
     share,
-    weights_in_every_process,
 )
 
 IMAGE = TrainingProblem("1", "?", "A", images=(b"",))
@@ -55,9 +54,10 @@ def test_one_kind_of_media_is_never_refused():
     refuse_mixed_media(TrainingData("videos", [VIDEO, VIDEO]))
 
 
-def test_weights_are_read_in_every_process_only_where_each_needs_them(monkeypatch):
-    monkeypatch.setenv(READ_ONCE, "true")
-    for needed, value in ((True, "false"), (False, "true")):
-        with weights_in_every_process(needed):
-            assert os.environ[READ_ONCE] == value
-        assert os.environ[READ_ONCE] == "true"
+def test_one_process_of_each_machine_reads_a_model_that_is_shared(monkeypatch):
+    first, second = Processes(8, 16, local_index=0), Processes(9, 16, local_index=1)
+    assert reads_weights(second)  # each has a model of its own
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "True")
+    assert reads_weights(first)
+    assert not reads_weights(second)
