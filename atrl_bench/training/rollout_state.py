@@ -59,22 +59,19 @@ class SampledResponse(NamedTuple):
     number: int  # among all responses of the rollout, group by group
 
     @property
-    def number_in_group(self) -> int:
+    def repeat(self) -> int:
         """Its place in its group."""
         return self.number % len(self.group.rewards_GF)
 
     @property
     def example(self) -> dict[str, Any]:
         """The problem that it answers."""
-        return self.group.inputs[self.number_in_group]
+        return self.group.inputs[self.repeat]
 
     @property
     def generated(self) -> list[Any]:
         """What TRL's `_generate` returns of it: of a field that is no list, the field."""
-        return [
-            field[self.number_in_group] if isinstance(field, list) and field else field
-            for field in self.group.generated
-        ]
+        return [field[self.repeat] if isinstance(field, list) and field else field for field in self.group.generated]
 
 
 @dataclass

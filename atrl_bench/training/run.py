@@ -28,9 +28,10 @@ from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import TRAINING_SETS, describe
+from atrl_bench.training.sharding import reads_weights
 from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -213,7 +214,10 @@ def load_inputs(
         processor = AutoProcessor.from_pretrained(base, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
-        model = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype)
+        # Pairs are sampled by every process with a whole model, before it is sharded.
+        is_sampled_first = isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None
+        device_map = None if is_sampled_first or reads_weights(launched()) else "meta"
+        model = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype, device_map=device_map)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",

@@ -8,10 +8,15 @@ belongs to the rest of the model, which is gathered once a pass: 2.7 GB of the 7
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from atrl_bench.engines.processes import Processes
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
+
+# What accelerate's launcher says of a sharded model, and of one reader a machine.
+SHARED, READ_ONCE = "ACCELERATE_USE_FSDP", "FSDP_CPU_RAM_EFFICIENT_LOADING"
 
 
 def share(trainer: Any, data: TrainingData) -> None:
@@ -25,6 +30,16 @@ def share(trainer: Any, data: TrainingData) -> None:
             refuse_mixed_media(data)
     elif trainer.is_deepspeed_enabled:
         refuse_mixed_media(data)
+
+
+def reads_weights(processes: Processes) -> bool:
+    """Return whether this process reads a model that devices share, and does not get its part from another one.
+
+    One process of each machine reads it, if accelerate was told so; that transformers leaves it at that by itself is no
+    longer true (5.23 reads it in all).
+    """
+    is_shared = all(os.environ.get(name, "").lower() in ("1", "true") for name in (SHARED, READ_ONCE))
+    return not is_shared or processes.local_index == 0
 
 
 def layers_of_text(model: Any) -> list[str]:

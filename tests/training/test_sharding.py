@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from atrl_bench.engines.processes import Processes
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.problem import TrainingProblem
-from atrl_bench.training.sharding import layers_of_text, refuse_mixed_media, share
+from atrl_bench.training.sharding import layers_of_text, reads_weights, refuse_mixed_media, share
 
 IMAGE = TrainingProblem("1", "?", "A", images=(b"",))
 VIDEO = TrainingProblem("2", "?", "A", images=(), videos=(Path("a.mp4"),))
@@ -47,3 +48,12 @@ def test_what_the_user_named_stays_and_is_refused_only_for_images_beside_videos(
 def test_one_kind_of_media_is_never_refused():
     refuse_mixed_media(TrainingData("images", [IMAGE, IMAGE]))
     refuse_mixed_media(TrainingData("videos", [VIDEO, VIDEO]))
+
+
+def test_one_process_of_each_machine_reads_a_model_that_is_shared(monkeypatch):
+    first, second = Processes(8, 16, local_index=0), Processes(9, 16, local_index=1)
+    assert reads_weights(second)  # each has a model of its own
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "True")
+    assert reads_weights(first)
+    assert not reads_weights(second)

@@ -165,9 +165,7 @@ class GeneralisedAdvantages(AdvantageEstimator):
         with trainer.clock.phase("critic"):
             features_BTH, logprobs_BT = hidden_states(batch, trainer)
             values_BT = self.critic.values(features_BTH) * mask_BT
-            rewards_B = torch.tensor(
-                [trainer.total_rewards(response.group)[response.number_in_group] for response in responses]
-            )
+            rewards_B = torch.tensor([trainer.total_rewards(response.group)[response.repeat] for response in responses])
             rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
             rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:
