@@ -18,7 +18,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import (
     Estimate,

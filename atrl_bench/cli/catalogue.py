@@ -15,8 +15,8 @@ from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
-from atrl_bench.records import Block, Record, Rows
 from atrl_bench.report.figures import list_figures
 from atrl_bench.training.recipe import list_recipes, load_recipe
 

@@ -16,7 +16,7 @@ from atrl_bench.evaluation.data import parquet_files
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.experiments.judge_choice import judge_name
 from atrl_bench.experiments.plan import Job, Plan, evaluations_of, job_cells, seeds_options
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Cell
 from atrl_bench.training.run import resolved_arguments
 

@@ -31,8 +31,8 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.local import find_model
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.profiles import Profile
-from atrl_bench.records import Block, Command, Record, Rows
 from atrl_bench.results import schema
 from atrl_bench.sandbox.isolation import available_backend
 from atrl_bench.training.cost_estimate import model_shape

@@ -13,7 +13,7 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000

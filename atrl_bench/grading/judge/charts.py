@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.scorers.charts import draw_many
 from atrl_bench.grading.scorers.charts.program import find_program
+from atrl_bench.grading.scorers.charts.scoring import draw_many
 from atrl_bench.models.ask import ask_all
 from atrl_bench.results.records import Gold, Verdict
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.records import Block, Command, Record
+from atrl_bench.printable import Block, Command, Record
 from atrl_bench.report.figures import (
     anchors,
     clusters,
