@@ -25,7 +25,8 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import eq
 from typing import Any
 
 from atrl_bench.grading.scorers.mega import (
@@ -39,57 +40,69 @@ from atrl_bench.grading.scorers.mega import (
     strings,
     writing,
 )
-from atrl_bench.grading.scorers.mega.literals import UnreadableLiteralError, read_literal, unquoted
+from atrl_bench.grading.scorers.mega.literals import UnreadableLiteralError, as_text, frozen, read_literal, unquoted
+from atrl_bench.grading.scorers.mega.metric import CannotScoreError, FieldMetric, comparing
 from atrl_bench.grading.scorers.mega.responses import PARSERS, SINGLE_FIELD_PARSERS, parse_fields, raw_answer
-from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.grading.scorers.mega.sequences import by_key, dict_of, items_of, jaccard, over_items, same_items
 from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
-FieldMetric = Callable[[Any, Any], float | None]  # (answer, gold) -> score, or None for a field that does not count
+BOXES, POINTS = partial(geometry.points_of, 4), partial(geometry.points_of, 2)
+
+
+def _either(predicted: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
+    return right | predicted
+
 
 BY_REFERENCE: dict[str, FieldMetric] = {
-    "angle_seq_float_rmse": numeric.angles,
+    # texts
     "bleu": prose.bleu,
-    "boxed_single_numerical_match": numeric.boxed_match,
-    "chess_move_list_jaccard_index": sequences.jaccard_of_chess_moves,
     "code_result_exact_str_match": strings.exact_code_result,
-    "dict_equality": sequences.dict_equality,
-    "dict_exact_str_match_agg_recall": sequences.dict_recall(strings.exact),
-    "dict_jaccard_agg_jaccard": sequences.dict_jaccard(sequences.jaccard),
-    "dict_nbbox_iou_tuple_agg_jaccard": sequences.dict_jaccard(geometry.boxes),
-    "dict_precision": sequences.dict_precision(strings.exact),
-    "dict_set_equality_agg_jaccard": sequences.dict_jaccard(sequences.set_equality),
     "exact_str_match": strings.exact,
     "exact_str_match_case_insensitive": strings.exact_ignoring_case,
-    "general_single_numerical_match": numeric.general_match,
-    "geo_proximity_location_dict": places.proximity,
     "gleu_cn": prose.gleu,
-    "jaccard_index": sequences.jaccard,
-    "jaccard_index_case_insensitive": sequences.jaccard_ignoring_case,
-    "latex_expr_equality": numeric.formula,
-    "longest_common_list_prefix_ratio": sequences.common_prefix,
     "multi_ref_phrase": strings.any_reference,
-    "nbbox_iou_sequence": geometry.box_sequence,
-    "nbbox_iou_single": geometry.one_box,
-    "nbbox_iou_tuple": geometry.boxes,
     "near_str_match": strings.near,
-    "normalized_rmse": numeric.normalized_error,
     "normalized_similarity_damerau_levenshtein": strings.similarity,
-    "number_rel_diff_ratio": numeric.relative_difference,
-    "positive_int_match": numeric.positive_whole_number,
-    "sequence_accuracy_case_insensitive": sequences.sequence_accuracy_ignoring_case,
-    "sequence_coords_similarity": geometry.keypoints,
-    "sequence_equality": sequences.sequence_equality,
-    "sequence_equality_case_insensitive": sequences.sequence_equality_ignoring_case,
-    "set_equality": sequences.set_equality,
-    "set_equality_case_insensitive": sequences.set_equality_ignoring_case,
-    "set_precision": sequences.set_precision,
     "simple_str_match": strings.simple,
-    "str_set_equality_comma": sequences.set_equality_of_parts,
-    "str_set_equality_line_break": sequences.set_equality_of_lines,
+    # numbers and formulas
+    "angle_seq_float_rmse": comparing(lambda side: numeric.all_numbers(items_of(side)), numeric.angle_error),
+    "boxed_single_numerical_match": numeric.boxed_match,
+    "general_single_numerical_match": numeric.general_match,
+    "latex_expr_equality": numeric.formula,
+    "normalized_rmse": comparing(numeric.number_of, numeric.normalized_error),
+    "number_rel_diff_ratio": comparing(numeric.number_of, numeric.relative_difference),
+    "positive_int_match": numeric.positive_whole_number,
     "text_with_latex_expr_equality": numeric.formulas_in_text,
-    "xml_nbbox_iou_single": geometry.tagged_box,
-    "xml_norm_point_distance": geometry.tagged_point_distance,
+    # lists, sets and dicts
+    "chess_move_list_jaccard_index": over_items(jaccard, sequences.chess_move),
+    "dict_equality": comparing(lambda side: frozen(dict_of(side)), eq),
+    "dict_exact_str_match_agg_recall": by_key(lambda _, right: right, strings.exact),
+    "dict_jaccard_agg_jaccard": by_key(_either, over_items(jaccard)),
+    "dict_nbbox_iou_tuple_agg_jaccard": by_key(_either, comparing(BOXES, geometry.best_overlaps)),
+    "dict_precision": by_key(lambda predicted, _: predicted, strings.exact),
+    "dict_set_equality_agg_jaccard": by_key(_either, over_items(same_items)),
+    "jaccard_index": over_items(jaccard),
+    "jaccard_index_case_insensitive": over_items(jaccard, sequences.folded),
+    "longest_common_list_prefix_ratio": over_items(sequences.common_prefix),
+    "sequence_accuracy_case_insensitive": over_items(sequences.accuracy, as_text, str.lower),
+    "sequence_equality": over_items(eq),
+    "sequence_equality_case_insensitive": over_items(eq, as_text, str.lower),
+    "set_equality": over_items(same_items),
+    "set_equality_case_insensitive": over_items(same_items, as_text, str.upper),
+    "set_precision": over_items(sequences.precision),
+    "str_set_equality_comma": over_items(same_items, lambda item: item.lower() if isinstance(item, str) else item),
+    "str_set_equality_line_break": comparing(sequences.lines_of, same_items),
+    # places in pictures and on the Earth
+    "geo_proximity_location_dict": places.proximity,
+    "nbbox_iou_sequence": comparing(BOXES, partial(geometry.one_by_one, geometry.overlap)),
+    "nbbox_iou_single": comparing(BOXES, geometry.one_box),
+    "nbbox_iou_tuple": comparing(BOXES, geometry.best_overlaps),
+    "sequence_coords_similarity": comparing(
+        partial(geometry.points_of, 2), partial(geometry.one_by_one, geometry.near)
+    ),
+    "xml_nbbox_iou_single": comparing(partial(geometry.tagged, "box", 4), geometry.best_overlaps),
+    "xml_norm_point_distance": comparing(partial(geometry.tagged, "point", 2), geometry.point_distance),
 }
 BY_CONTEXT: dict[str, Callable[[Any, Mapping[str, Any]], float]] = {  # compare with `eval_context` instead
     "constrained_generation": writing.keeps_constraints,
@@ -221,4 +234,4 @@ def written_response(gold: Gold) -> str:
 
 def _written(value: Any, metric: str) -> Any:
     """Return a field as an answer gives it: of several accepted phrases the first."""
-    return sequences.items_of(value)[0] if metric == "multi_ref_phrase" else value
+    return items_of(value)[0] if metric == "multi_ref_phrase" else value

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from atrl_bench.grading.scorers.mega.literals import as_text
-from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.grading.scorers.mega.metric import CannotScoreError
 
 NEEDS_PRONUNCIATION = ("syllables", "rhyming_scheme", "poetry_meter")
 
