@@ -134,12 +134,12 @@ def _bounds(score: Score, other: Score, size: Size) -> Bounds:
 
 def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
     limits = _bounds(score, other, size)
-    outcome: AuditOutcome
-    outcome, sure = {
+    meanings: dict[str, tuple[AuditOutcome, str]] = {
         "beyond noise": ("holds", "for these problems, even if the rows were unrelated"),
         "noise": ("fails", "too few problems for this difference, however the answers are paired"),
         "undecided": ("open", f"chance, if more than {100 * limits.max_changed:.1f} % of the problems changed sides"),
-    }[limits.reading]
+    }
+    outcome, sure = meanings[limits.reading]
     return AuditFinding(
         where=f"{score.table}: {score.row_label} against {other.row_label}, {score.column_label}",
         printed=f"{score.value} and {other.value}",

@@ -190,7 +190,9 @@ def load_derived(tables: Collection[str]) -> list[Derived]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        records = [record | {"printed": Decimal(record["printed"])} for record in csv.DictReader(file)]
+        records: list[dict[str, Any]] = [
+            record | {"printed": Decimal(record["printed"])} for record in csv.DictReader(file)
+        ]
     return [Derived(**record) for record in records if record["table"] in tables]
 
 

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ InT = TypeVar("InT")
 OutT = TypeVar("OutT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskContamination:
     """How many problems of a task are in a training set, each counted once under the strongest kind; and the pairs.
 
@@ -41,22 +41,25 @@ class TaskContamination:
     train: str
     task: str
     data: str
-    version: int
+    version: int = likeness.VERSION
     num_train: int
     num_unreadable_pictures: int
     num_problems: int
     num_overlapping: int
-    share: float
     counts: Mapping[str, int]
     num_distinctive: int
-    min_containment: float
-    max_distance: float
+    min_containment: float = likeness.MIN_CONTAINMENT
+    max_distance: float = likeness.MAX_DISTANCE
     pairs: tuple[Overlap, ...]
+
+    @property
+    def share(self) -> float:
+        """The part of the task's problems that is in the training set."""
+        return self.num_overlapping / self.num_problems if self.num_problems else 0.0
 
     def document(self) -> dict[str, Any]:
         """Return what `--json` prints of it."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"pairs": [_pair_document(pair) for pair in self.pairs]}
+        return vars(self) | {"share": self.share, "pairs": [pair.document() for pair in self.pairs]}
 
     def rows(self) -> Iterator[Sequence[str]]:
         """Yield the counts with their kinds, as a person reads them."""
@@ -86,7 +89,7 @@ class Contamination(Record):
             yield f"{task.task} ({task.num_problems:,} problems) in {task.train} ({task.num_train:,})"
             yield Rows(list(task.rows()), right=(0,))
             if task.pairs:
-                yield Rows([_pair_row(pair) for pair in task.pairs[:NUM_SHOWN]])
+                yield Rows([pair.row() for pair in task.pairs[:NUM_SHOWN]])
             if len(task.pairs) > NUM_SHOWN:
                 yield f"… and {len(task.pairs) - NUM_SHOWN:,} more"
             yield ""
@@ -122,37 +125,26 @@ def overlap(
         for item, unreadable in _train_items(train, run_dir):
             num_read, num_unreadable = num_read + 1, num_unreadable + unreadable
             for tally in tallies.values():
-                tally.add([item])
+                tally.add(item)
             if on_progress is not None and num_read % IN_FLIGHT == 0:
                 on_progress(num_read)
-    digests = {info.name: _task_digest(info, run_dir) for info in infos}
     counts = tuple(
-        _counts(tally, train, task, num_unreadable, f"{train_digest}/{digests[task]}")
-        for task, tally in tallies.items()
+        TaskContamination(
+            train=train,
+            task=info.name,
+            data=f"{train_digest}/{_task_digest(info, run_dir)}",
+            num_train=num_read,
+            num_unreadable_pictures=num_unreadable,
+            num_problems=len(tests[info.name]),
+            num_overlapping=sum(tallies[info.name].counts()[kind] for kind in FOUND),
+            counts=tallies[info.name].counts(),
+            num_distinctive=len(tallies[info.name].distinctive()),
+            pairs=tuple(tallies[info.name].listed()),
+        )
+        for info in infos
     )
     _remember(run_dir, counts)
     return Contamination(counts)
-
-
-def _counts(tally: Tally, train: str, task: str, num_unreadable: int, key: str) -> TaskContamination:
-    counts, num_problems = tally.counts(), len(tally.index.items)
-    num_overlapping = sum(counts[kind] for kind in FOUND)
-    return TaskContamination(
-        train=train,
-        task=task,
-        data=key,
-        version=likeness.VERSION,
-        num_train=tally.num_train,
-        num_unreadable_pictures=num_unreadable,
-        num_problems=num_problems,
-        num_overlapping=num_overlapping,
-        share=num_overlapping / num_problems if num_problems else 0.0,
-        counts=counts,
-        num_distinctive=tally.num_distinctive(),
-        min_containment=likeness.MIN_CONTAINMENT,
-        max_distance=likeness.MAX_DISTANCE,
-        pairs=tuple(tally.listed()),
-    )
 
 
 # Both sets as fingerprints --------------------------------------------------------------------------------------------
@@ -243,24 +235,3 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
     return f"{info.name}:{task_digest(info, run_dir.provide(info.folder))}"
-
-
-# In words -------------------------------------------------------------------------------------------------------------
-
-
-def _pair_document(pair: Overlap) -> dict[str, Any]:
-    return {
-        "test": pair.test_id,
-        "train": pair.train_id,
-        "kind": pair.kind,
-        "text": round(pair.likeness, 3),
-        "picture": None if pair.distance is None else round(pair.distance, 3),
-    }
-
-
-def _pair_row(pair: Overlap) -> Sequence[str]:
-    values = _pair_document(pair)
-    text = "same" if values["text"] == 1 else f"{100 * values['text']:.0f} %" if values["text"] else "other"
-    distance = values["picture"]
-    picture = "other" if distance is None else "same" if not distance else f"{100 * distance:.0f} % off"
-    return pair.test_id[:20], f"= {pair.train_id[:20]}", f"text {text}", f"picture {picture}"

@@ -98,7 +98,7 @@ def ask_about(
     """Return the judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
     replies = ask_all(
-        config.endpoint,
+        config,
         different,
         lambda pair: chart_messages(*pair),
         parse_points,
