@@ -25,12 +25,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from atrl_bench.grading.scorers.charts.description import Description, InvalidDescriptionError, read_description
 from atrl_bench.grading.scorers.charts.program import find_program
 from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
-from atrl_bench.results.records import Gold, Verdict
+from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.sandbox.execution import Limits
 from atrl_bench.sandbox.isolation import require_isolation, run_program
 
@@ -41,7 +41,6 @@ ENVIRONMENT = {"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/sandbox/work/.matplotlib"}
 )
 MAX_PARALLEL = 8
 MAX_PIXELS = 50_000_000
-NO_PARTS = {"executed": 0.0, **dict.fromkeys(PARTS, 0.0)}
 
 
 class DrawnChart(NamedTuple):
@@ -70,11 +69,9 @@ def draw(program: str) -> DrawnChart:
     except InvalidDescriptionError as error:
         return DrawnChart(None, b"", str(error))
     picture = result.files.get("chart.png", b"")
-    return (
-        DrawnChart(description, picture, "")
-        if _is_picture(picture)
-        else DrawnChart(None, b"", "its picture is no PNG file")
-    )
+    if not _is_picture(picture):
+        return DrawnChart(None, b"", "its picture is no PNG file")
+    return DrawnChart(description, picture, "")
 
 
 def _is_picture(content: bytes) -> bool:
@@ -105,29 +102,28 @@ def draw_many(programs: Sequence[str]) -> list[DrawnChart]:
 
 def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
     """Return the verdicts on (response, gold) pairs; all their programs run side by side."""
-    programs = [find_program(response) for response, _ in answers]
-    gold_programs = [gold.answer for (_, gold), program in zip(answers, programs, strict=True) if program]
-    drawn = iter(draw_many([*gold_programs, *filter(None, programs)]))
-    expected = {program: next(drawn) for program in gold_programs}
-    return [
-        _verdict(program, expected[gold.answer], next(drawn))
-        if program
-        else Verdict("unparseable", None, "chart", "no Python program in the response", 0.0, NO_PARTS)
-        for (_, gold), program in zip(answers, programs, strict=True)
-    ]
+    pairs = [(find_program(response), gold.answer) for response, gold in answers]
+    programs = list(dict.fromkeys(each for program, right in pairs if program for each in (right, program)))
+    drawn = dict(zip(programs, draw_many(programs), strict=True))
+    return [_verdict(program, drawn[right], drawn[program]) if program else NO_PROGRAM for program, right in pairs]
 
 
 def _verdict(program: str, expected: DrawnChart, drawn: DrawnChart) -> Verdict:
     extracted = program[:2000]
     if expected.description is None:
         # Nothing the model wrote could score here, so this is no wrong answer.
-        return Verdict(
-            "unparseable", extracted, "chart", f"the gold's program does not run: {expected.why}", 0.0, NO_PARTS
-        )
+        return _unscored("unparseable", extracted, f"the gold's program does not run: {expected.why}")
     if drawn.description is None:
-        state: Any = "timed out" if drawn.timed_out else "wrong"
-        return Verdict(state, extracted, "chart", f"the program does not run: {drawn.why}", 0.0, NO_PARTS)
+        state: State = "timed out" if drawn.timed_out else "wrong"
+        return _unscored(state, extracted, f"the program does not run: {drawn.why}")
     parts = similarities(drawn.description, expected.description)
     score = sum(parts.values()) / len(parts)
     why = ", ".join(f"{part} {value:.2f}" for part, value in parts.items())
     return Verdict("correct" if score >= 1 else "wrong", extracted, "chart", why, score, {"executed": 1.0, **parts})
+
+
+def _unscored(state: State, extracted: str | None, why: str) -> Verdict:
+    return Verdict(state, extracted, "chart", why, 0.0, {"executed": 0.0, **dict.fromkeys(PARTS, 0.0)})
+
+
+NO_PROGRAM = _unscored("unparseable", None, "no Python program in the response")
