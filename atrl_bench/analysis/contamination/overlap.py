@@ -208,13 +208,11 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     """Return the sentence a table says about its training set and its benchmarks."""
     of_task = {task: overlap_counts(run_dir, train, task) for task in tasks}
     shares = [f"{c['num_overlapping']} of {c['num_problems']} {task}" for task, c in of_task.items() if c]
-    missing = [task for task, counts in of_task.items() if counts is None]
+    missing = ",".join(task for task, counts in of_task.items() if counts is None)
+    # Without the folder's path: a page is the same wherever its folder lies.
+    command = f"atrl-bench overlap {train} {missing} --profile {run_dir.profile.name}"
     parts = [f"Test problems found in {train} by text and picture: {', '.join(shares)}."] if shares else []
-    if missing:
-        # Without the folder's path: a page is the same wherever its folder lies.
-        command = f"atrl-bench overlap {train} {','.join(missing)} --profile {run_dir.profile.name}"
-        parts.append(f"Not searched for in {train}: {command}")
-    return " ".join(parts)
+    return " ".join([*parts, f"Not searched for in {train}: {command}"] if missing else parts)
 
 
 def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
@@ -227,10 +225,10 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 def _train_digest(train: str, run_dir: RunDir) -> str:
     if train in TRAINING_SETS:
         return data_digest(train, run_dir.provide(train))
-    tasks = [info.name for info in list_tasks()]
-    if train not in tasks:
-        raise UnknownNameError("training set", train, [*TRAINING_SETS, *tasks])
-    return _task_digest(find_task(train), run_dir)
+    known = {info.name: info for info in list_tasks()}
+    if train not in known:
+        raise UnknownNameError("training set", train, [*TRAINING_SETS, *known])
+    return _task_digest(known[train], run_dir)
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
