@@ -60,42 +60,25 @@ PUBLISHED_SOURCE = "the AT-RL paper, Computational Efficiency: one iteration on 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a Qwen2.5-VL that its time depends on, and of the problems it is measured on."""
+    """The sizes of a Qwen2.5-VL that its time depends on, here the 7B's, and of the problems it is measured on."""
 
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    intermediate: int
-    vocabulary: int
-    vision_hidden: int
-    vision_depth: int
-    vision_heads: int
-    vision_intermediate: int
-    response_tokens: int
-    visual_tokens: int
-    num_problems: int
-    dtype: str
+    hidden: int = 3584
+    layers: int = 28
+    heads: int = 28
+    kv_heads: int = 4
+    intermediate: int = 18944
+    vocabulary: int = 152064
+    vision_hidden: int = 1280
+    vision_depth: int = 32
+    vision_heads: int = 16
+    vision_intermediate: int = 3420
+    response_tokens: int = 512
+    visual_tokens: int = 512
+    num_problems: int = 4
+    dtype: str = "bfloat16"
 
 
-SHAPES = {
-    "7b": Shape(
-        hidden=3584,
-        layers=28,
-        heads=28,
-        kv_heads=4,
-        intermediate=18944,
-        vocabulary=152064,
-        vision_hidden=1280,
-        vision_depth=32,
-        vision_heads=16,
-        vision_intermediate=3420,
-        response_tokens=512,
-        visual_tokens=512,
-        num_problems=4,
-        dtype="bfloat16",
-    )
-}
+SHAPES = {"7b": Shape()}
 
 
 def overhead(

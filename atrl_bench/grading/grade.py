@@ -49,7 +49,7 @@ def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingSco
     if gold.references:
         return _grade_any(response, gold)
     parsed_gold = parse_gold(gold)
-    text = extract_answer(response, num_choices=parsed_gold.num_choices).text
+    text = extract_answer(response, num_choices=parsed_gold.num_choices)
     if text is None or len(text) > MAX_ANSWER_CHARS:
         return _no_answer(text, "fast")
     if text == parsed_gold.answer.text:
@@ -83,7 +83,7 @@ def _score(response: str, gold: Gold) -> Verdict | PendingScore:
         return PendingScore(gold, response, metric)
     text = response
     if metric.reads != "response":
-        extracted = extract_answer(response, words=metric.reads == "words").text
+        extracted = extract_answer(response, words=metric.reads == "words")
         if extracted is None or len(extracted) > MAX_ANSWER_CHARS:
             return _no_answer(extracted, gold.metric)
         text = extracted

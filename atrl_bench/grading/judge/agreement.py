@@ -81,11 +81,6 @@ class Agreement:
         object.__setattr__(self, "fraction", None if shares is None else fraction)
         object.__setattr__(self, "kappa", (fraction - by_chance) / (1 - by_chance) if is_defined else None)
 
-    @property
-    def num_compared(self) -> int:
-        """How many answers have a verdict of both."""
-        return self.both + self.only_rule + self.only_judge + self.neither
-
     def _shares(self) -> tuple[float, float, float, float] | None:
         """Return the table as shares of the cell, the sample of the proven answers standing for all of them.
 
