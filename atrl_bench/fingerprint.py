@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 _UNSAID = ("type_comment", "type_params", "kind", "ctx", "annotation", "returns", "simple")
@@ -21,6 +22,7 @@ def code_fingerprint(paths: Iterable[Path]) -> str:
     return hashlib.sha256("\0".join(forms).encode()).hexdigest()[:16]
 
 
+@cache  # the world is asked for its name wherever a dataset is looked for
 def normal_form(source: str) -> str:
     """Return the same text for two sources that differ in nothing but wording, imports and local names."""
     tree = ast.parse(source)

@@ -31,8 +31,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, video_file
-from atrl_bench.grading.scorers.mega import pack_rules, written_response
 from atrl_bench.grading.scorers.mega.literals import read_literal
+from atrl_bench.grading.scorers.mega.scoring import pack_rules, written_response
 from atrl_bench.results.statistics import mean_by, plain_mean
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,15 +89,24 @@ def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorSco
             transcribed_tokens(list(read.texts), problem.transcription)
             for read, problem in zip(reads, problems, strict=True)
         ]
-    scores = []
-    for reading in READINGS:
-        for count in range(1, num_layers + 1):
-            means = attention_B[reading, count]
-            single = means if count == 1 else _layer(means, attention_B[reading, count - 1], count)
-            for corrected in (True, False):
-                scores.append(_connectivity(LAST, f"{count}", reading, corrected, means, anchors))
-                scores.append(_connectivity(SINGLE, f"{count} from the end", reading, corrected, single, anchors))
-    return scores + list(_credit_scores(attention_B, anchors, num_layers))
+    return [
+        *_connectivity_scores(attention_B, anchors, num_layers),
+        *_credit_scores(attention_B, anchors, num_layers),
+    ]
+
+
+def _connectivity_scores(
+    attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
+) -> Iterator[AnchorScore]:
+    from atrl_bench.credit.rules import token_credit
+
+    for reading, count in product(READINGS, range(1, num_layers + 1)):
+        means = attention_B[reading, count]
+        single = means if count == 1 else _layer(means, attention_B[reading, count - 1], count)
+        for rule in ("raw_attention", "without_bias_correction"):
+            for part, setting, rows in ((LAST, f"{count}", means), (SINGLE, f"{count} from the end", single)):
+                values = [token_credit(each, rule, CreditConfig(), i).connectivity_T for i, each in enumerate(rows)]
+                yield AnchorScore(part, setting, reading, rule == "raw_attention", *mean_auc(anchors, values))
 
 
 def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
@@ -107,22 +117,6 @@ def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], cou
         AttentionRows((count * mean.rows_TS - (count - 1) * less.rows_TS).clamp(min=0), mean.visual_S)
         for mean, less in zip(means, shorter, strict=True)
     ]
-
-
-def _connectivity(
-    part: str,
-    setting: str,
-    reading: str,
-    corrected: bool,
-    attention_B: Sequence[AttentionRows],
-    anchors: Sequence[Tensor],
-) -> AnchorScore:
-    from atrl_bench.credit.rules import token_credit
-
-    rule = "raw_attention" if corrected else "without_bias_correction"
-    config = CreditConfig()
-    values = [token_credit(attention, rule, config, seed).connectivity_T for seed, attention in enumerate(attention_B)]
-    return _score(part, setting, reading, corrected, anchors, values)
 
 
 def _credit_scores(
@@ -147,14 +141,12 @@ def _credit_scores(
             [token_credit(f, rule, config, seed + 1000 * draw).credit_T for seed, f in enumerate(of_config)]
             for draw in range(NUM_DRAWS if rule == "random" else 1)
         ]
-        score = _score(CREDIT, name, config.reading, rule != "without_bias_correction", anchors, *draws)
-        yield replace(score, preset=preset)
+        corrected = rule != "without_bias_correction"
+        yield AnchorScore(CREDIT, name, config.reading, corrected, *mean_auc(anchors, *draws), preset)
 
 
-def _score(
-    part: str, setting: str, reading: str, corrected: bool, anchors: Sequence[Tensor], *draws: Sequence[Tensor]
-) -> AnchorScore:
-    """Return the mean over problems of the mean over draws of the random numbers, where there are several."""
+def mean_auc(anchors: Sequence[Tensor], *draws: Sequence[Tensor]) -> tuple[float, float, int]:
+    """Return the mean over problems, its error and their number; of several draws, of their means."""
     from atrl_bench.credit.anchors import anchor_auc
 
     aucs = [
@@ -163,4 +155,4 @@ def _score(
     ]
     aucs = [auc for auc in aucs if not math.isnan(auc)]
     error = statistics.stdev(aucs) / math.sqrt(len(aucs)) if len(aucs) > 1 else math.nan
-    return AnchorScore(part, setting, reading, corrected, statistics.fmean(aucs), error, len(aucs))
+    return statistics.fmean(aucs), error, len(aucs)

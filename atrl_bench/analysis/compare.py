@@ -7,8 +7,8 @@ that differ in least beside the model; whatever else differs is said, because it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -18,15 +18,9 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import (
-    Estimate,
-    ScoredSamples,
-    benjamini_hochberg,
-    suite_difference,
-    suite_score,
-)
+from atrl_bench.results.statistics import Estimate, ScoredSamples, benjamini_hochberg, suite_difference, suite_score
 from atrl_bench.results.store import Cell, Store
 
 # What two cells of one task may differ in without a warning: which model, and how it is called.
@@ -57,8 +51,7 @@ class ModelDifference:
 
     def document(self) -> dict[str, Any]:
         """Return what `--json` prints of it; JSON has no word for "not a number"."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _estimate(v) if isinstance(v, Estimate) else _number(v) for name, v in values.items()}
+        return {name: _estimate(v) if isinstance(v, Estimate) else _number(v) for name, v in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ def compare_models(
     with run_dir.open_store(read_only=True) as store:
         pairs = {info.name: _find_pair(store, a, b, info.name, run_dir) for info in expand(tasks)}
         for pair in pairs.values():
-            differences += compare(store, pair[0].key, pair[1].key, metrics).differences
+            differences += _compare_cells(store, *pair, metrics)
         for suite in (suite for suite in list_suites() if suite.name in tasks):
             differences.append(_compare_suite(store, suite, pairs))
     return ModelComparison(tuple(with_q_values(differences)))
@@ -122,19 +115,21 @@ def compare_models(
 def compare(store: Store, cell_a: str, cell_b: str, metrics: Sequence[str] | None = None) -> ModelComparison:
     """Return the difference of two cells of one task under each metric."""
     a, b = _cell(store, cell_a), _cell(store, cell_b)
-    task = str(a.spec["task"])
-    if task != b.spec["task"]:
+    if a.spec["task"] != b.spec["task"]:
         raise MissingDataError(
-            f"Cell {cell_a} is of {task} and cell {cell_b} of {b.spec['task']}.",
+            f"Cell {cell_a} is of {a.spec['task']} and cell {cell_b} of {b.spec['task']}.",
             why="A difference is taken problem by problem, over one benchmark.",
             next_step="give two cells of one task",
         )
+    return ModelComparison(tuple(_compare_cells(store, a, b, metrics)))
+
+
+def _compare_cells(store: Store, a: Cell, b: Cell, metrics: Sequence[str] | None) -> Iterator[ModelDifference]:
+    task = str(a.spec["task"])
     samples = store.samples(a.key), store.samples(b.key)
-    differences = []
     for metric in metrics or _metrics(a, b):
         ours, theirs = ([scored(task, of_cell, metric)] for of_cell in samples)
-        differences.append(_difference(task, "task", [(a, b)], metric, ours, theirs))
-    return ModelComparison(tuple(differences))
+        yield _difference(task, "task", [(a, b)], metric, ours, theirs)
 
 
 def _compare_suite(store: Store, suite: Suite, pairs: dict[str, tuple[Cell, Cell]]) -> ModelDifference:
@@ -158,7 +153,9 @@ def _difference(
     theirs: Sequence[ScoredSamples],
 ) -> ModelDifference:
     a, b = cells[0]
-    difference, gains = suite_difference(ours, theirs), _gains(ours, theirs)
+    difference = suite_difference(ours, theirs)
+    scores = [(one.scores, other.scores) for one, other in zip(ours, theirs, strict=True)]
+    common = [(one[problem], other[problem]) for one, other in scores for problem in one if problem in other]
     return ModelDifference(
         task=task,
         kind=kind,
@@ -173,19 +170,10 @@ def _difference(
         difference=difference.estimate,
         p=difference.p_value,
         test=difference.test,
-        num_a_better=sum(gain > 0 for gain in gains),
-        num_b_better=sum(gain < 0 for gain in gains),
+        num_a_better=sum(one > other for one, other in common),
+        num_b_better=sum(one < other for one, other in common),
         num_common=difference.estimate.num_problems,
     )
-
-
-def _gains(ours: Iterable[ScoredSamples], theirs: Iterable[ScoredSamples]) -> list[float]:
-    """Return a's mean over the counted repeats minus b's, for each common problem."""
-    gains: list[float] = []
-    for one, other in zip(ours, theirs, strict=True):
-        scores_a, scores_b = one.scores, other.scores
-        gains += [scores_a[problem] - scores_b[problem] for problem in scores_a if problem in scores_b]
-    return gains
 
 
 def differences_beside_model(a: Cell, b: Cell) -> list[str]:
@@ -198,15 +186,12 @@ def differences_beside_model(a: Cell, b: Cell) -> list[str]:
 def with_q_values(differences: Sequence[ModelDifference]) -> list[ModelDifference]:
     """Return the differences with p-values corrected for how many tasks were compared, each metric for itself."""
     corrected = list(differences)
-    for metric in {difference.metric for difference in differences}:
-        # A suite is made of tasks that are there already: it is not one comparison more.
-        family = [
-            (index, d.p)
-            for index, d in enumerate(differences)
-            if d.metric == metric and d.kind == "task" and not math.isnan(d.p)
-        ]
-        q_values = benjamini_hochberg([p for _, p in family])
-        for (index, _), q in zip(family, q_values, strict=True):
+    # A suite is made of tasks that are there already: it is not one comparison more.
+    tasks = [index for index, d in enumerate(differences) if d.kind == "task" and not math.isnan(d.p)]
+    for metric in {differences[index].metric for index in tasks}:
+        family = [index for index in tasks if differences[index].metric == metric]
+        q_values = benjamini_hochberg([differences[index].p for index in family])
+        for index, q in zip(family, q_values, strict=True):
             corrected[index] = replace(corrected[index], q=q)
     return corrected
 

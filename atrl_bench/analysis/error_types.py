@@ -8,18 +8,15 @@ question, the gold answer and the response, but not the image: its word on perce
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
-from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.judge.prompt import neutralised
-from atrl_bench.models.ask import Reply, ask_all
+from atrl_bench.grading.judge.judge import Judge, JudgeConfig
+from atrl_bench.grading.judge.prompt import THINKING, neutralised
 from atrl_bench.results.records import Sample
-from atrl_bench.results.store import Judgement, Store
+from atrl_bench.results.store import Store
 
 if TYPE_CHECKING:
     from atrl_bench.mini.problems import DigitProblem
@@ -73,29 +70,9 @@ def types_by_judge(
     What it said once is kept in the store, like its verdicts, and never asked again.
     """
     key = spec_key({"asked": "error type", "prompt_version": PROMPT_VERSION, "judge": config.identity})
-    messages = [error_messages(sample) for sample in samples]
-    questions = [hashlib.sha256(json.dumps(message).encode()).hexdigest()[:32] for message in messages]
-    stored = store.judgements(key, questions)
-    missing = {q: m for q, m in zip(questions, messages, strict=True) if q not in stored}
-
-    def keep(question: str, reply: Reply[str]) -> None:
-        if reply.reading is not None:
-            why = f"{config.model} says {reply.reading}"
-            store.add_judgements(key, [Judgement(question, reply.reading, why, time.time())])
-
-    ask_all(
-        config.endpoint,
-        list(missing),
-        missing.__getitem__,
-        parse_type,
-        wanted="kind of error",
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        on_reply=keep,
-        sleep=sleep,
-    )
-    stored = store.judgements(key, questions) if missing else stored
-    return [stored[question].state if question in stored else None for question in questions]
+    judge = Judge(config, store, key=key, read=parse_type, wanted="kind of error", sleep=sleep)
+    types = [decision.judgement.state for decision in judge.decide([error_messages(sample) for sample in samples])]
+    return [None if kind == "judge failed" else kind for kind in types]
 
 
 def error_messages(sample: Sample) -> list[dict[str, str]]:
@@ -111,11 +88,10 @@ def error_messages(sample: Sample) -> list[dict[str, str]]:
     ]
 
 
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
 _TYPE_LINE = re.compile(rf"^[\W_]*(?:(?:answer|error|type|kind)[\W_]{{1,6}})?({'|'.join(TYPES)})[\W_]*$", re.I | re.M)
 
 
 def parse_type(reply: str) -> str | None:
     """Return the kind of error that the last line names which names one and says nothing else."""
-    named = _TYPE_LINE.findall(_THINKING.sub("", reply))
+    named = _TYPE_LINE.findall(THINKING.sub("", reply))
     return named[-1].lower() if named else None

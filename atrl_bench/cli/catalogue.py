@@ -16,8 +16,8 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
-from atrl_bench.records import Block, Record, Rows
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
 

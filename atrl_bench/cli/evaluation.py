@@ -168,6 +168,6 @@ def overlap(
 
     By normalised text and by picture; tables of the run folder show the count.
     """
-    from atrl_bench.analysis.contamination import overlap as find_overlap
+    from atrl_bench.analysis.contamination.overlap import overlap as find_overlap
 
     show(find_overlap(train, names_of(tests) or [], options.run_dir()), options.as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from atrl_bench.escape import WIDTH, command_lines, folded, next_lines, one_line
-from atrl_bench.records import Command, Record, Rows
+from atrl_bench.printable import Command, Record, Rows
 
 if TYPE_CHECKING:
     from rich.text import Text

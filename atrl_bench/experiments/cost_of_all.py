@@ -9,7 +9,7 @@ from typing import Any
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.cost_record import CostEstimate
 from atrl_bench.experiments.plan import Plan, seeds_options
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 
 COUNTS = ("trainings", "cells", "answers", "gpu_hours")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from atrl_bench.experiments.downloads import Download
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.training.cost_estimate import TrainingNeeds
 
 HOURS_WITHOUT_ASKING = 1.0

@@ -17,7 +17,7 @@ from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import demand_of, devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store

@@ -23,7 +23,7 @@ from atrl_bench.hub.archives import SPARE_BYTES, archives_in
 from atrl_bench.hub.repository import Listing, Repository, is_downloaded, listing, may_read
 from atrl_bench.hub.source import DatasetPart, forget_layout
 from atrl_bench.models.local import find_model, model_ref
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.training import source as training_sets
 from atrl_bench.training.recipe import Recipe, load_recipe
 from atrl_bench.training.sets import TRAINING_SETS, folder_of

@@ -18,7 +18,7 @@ from atrl_bench.evaluation.cell import GRADING_FIELDS
 from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
 from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
-from atrl_bench.records import Block, Record
+from atrl_bench.printable import Block, Record
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell
 

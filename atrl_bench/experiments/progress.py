@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.store import Progress, Store
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.mini.base import rebuild_base
 from atrl_bench.models.chat_client import EndpointConfig
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, load_recipe

@@ -7,13 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
-from atrl_bench.records import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000
@@ -79,18 +80,11 @@ def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
 
 def _graded(path: Path, metric: str | None) -> Iterator[GradedLine]:
     with GradingPool() as pool:
-        for batch in _batches(path):
-            answers = [(response, _gold(path, number, line, metric)) for number, response, line in batch]
-            for (number, _, _), verdict in zip(batch, pool.grade_many(answers), strict=True):
-                yield GradedLine(
-                    number,
-                    verdict.state,
-                    verdict.extracted,
-                    verdict.grader,
-                    verdict.why,
-                    dict(verdict.details),
-                    verdict.points,
-                )
+        lines = _lines(path)
+        while batch := list(islice(lines, BATCH_SIZE)):
+            answers = [(content["response"], _gold(path, number, content, metric)) for number, content in batch]
+            for (number, _), verdict in zip(batch, pool.grade_many(answers), strict=True):
+                yield GradedLine(number, *verdict[:4], dict(verdict.details), verdict.points)
 
 
 def _short(text: str | None, width: int) -> str:
@@ -98,29 +92,23 @@ def _short(text: str | None, width: int) -> str:
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 
 
-def _batches(path: Path) -> Iterator[list[tuple[int, str, dict[str, Any]]]]:
-    batch: list[tuple[int, str, dict[str, Any]]] = []
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                batch.append((number, *_parsed(path, number, line)))
-            if len(batch) == BATCH_SIZE:
-                yield batch
-                batch = []
-    if batch:
-        yield batch
+                yield number, _parsed(path, number, line)
 
 
-def _parsed(path: Path, number: int, line: str) -> tuple[str, dict[str, Any]]:
+def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         content = json.loads(line)
         response, gold = content["response"], content["gold"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"it has no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise _invalid(path, number, why) from None
-    if not isinstance(response, str) or not isinstance(gold, (str, int, float)) or isinstance(gold, bool):
+    if not isinstance(response, str) or not (isinstance(gold, str) or _is_number(gold, int, float)):
         raise _invalid(path, number, "`response` is a text, `gold` a text or a number")
-    return response, content
+    return content
 
 
 def _gold(path: Path, number: int, line: dict[str, Any], metric: str | None) -> Gold:
@@ -142,10 +130,8 @@ def _complaints(gold: Gold, line: dict[str, Any]) -> Iterator[str]:
         yield f"`kind` {gold.kind!r} is not auto, choice, number, text or list"
     if gold.metric != "equal" and gold.metric not in METRICS:
         yield f"`metric` {gold.metric!r} is not equal, {', '.join(METRICS)}"
-    lists = [line.get(name) for name in ("choices", "references")]
-    if any(isinstance(item, str) for item in lists) or not all(
-        isinstance(text, str) for text in (*gold.choices, *gold.references)
-    ):
+    texts = (*gold.choices, *gold.references)
+    if str in map(type, (line.get("choices"), line.get("references"))) or not all(isinstance(t, str) for t in texts):
         yield "`choices` and `references` are lists of texts"
     if gold.precision is not None and not _is_number(gold.precision, int):
         yield f"`precision` {gold.precision!r} is not a number of decimal places"

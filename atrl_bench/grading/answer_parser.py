@@ -15,7 +15,7 @@ from math import pi, sqrt
 
 from atrl_bench.grading.exact_numbers import DECIMAL, INTEGER, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.extraction import sole_number
-from atrl_bench.grading.spelling import clean, fold
+from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
 from atrl_bench.grading.units import split_counted, split_unit
 
 MAX_CHARS = 400  # longer texts are not answers that this grammar reads
@@ -167,9 +167,6 @@ _NAME = re.compile(
 _AND = re.compile(r"\s+(?:and|or)\s+|[;；]\s*", re.I)
 _DASHED = re.compile(r"\d+(?:-\d+)+")  # "5-4-3-2-1", "2014-2016": an order or a span, not a difference
 _HAS_VALUE = re.compile(r"[\dπ]")
-_NUMBER_WORDS = dict(
-    zip(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], range(11), strict=True)
-) | {"eleven": 11, "twelve": 12}
 
 
 def _value(text: str, depth: int) -> Value:
@@ -182,8 +179,8 @@ def _value(text: str, depth: int) -> Value:
         return value
     if _is_wording(text):
         words = fold(text)
-        if words in _NUMBER_WORDS:
-            return Quantity(tuple(rational(Fraction(_NUMBER_WORDS[words])).items()), "", 0)
+        if words in NUMBER_WORDS[:13]:
+            return Quantity(tuple(rational(Fraction(NUMBER_WORDS.index(words))).items()), "", 0)
         if words:
             return Words(words)
     raise UnreadableError(text)
@@ -262,16 +259,14 @@ def _encloses(text: str) -> bool:
 
 
 def _split_commas(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for position, char in enumerate(text):
-        if char in "([｛{":
-            depth += 1
-        elif char in ")]｝}":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-    return [*parts, text[start:].strip()]
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "([｛{") - (char in ")]｝}")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def _is_wording(text: str) -> bool:

@@ -7,8 +7,11 @@ powers, roots and fractions, without variables, within limits on depth, digits a
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from math import isqrt
 
 MAX_DEPTH = 24
@@ -29,6 +32,7 @@ class UnreadableError(ValueError):
 INTEGER = re.compile(r"[-+]?\d{1,40}\Z")
 DECIMAL = re.compile(r"([-+]?)(\d{0,40})\.(\d{1,40})\Z")
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")
+_CLOSING = {"(": ")", "{": "}", "[": "]"}
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<command>\\frac)|(?P<sign>[-+*/^(){}\[\]√π%]))"
 )
@@ -76,35 +80,22 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise UnreadableError("nested too deeply")
         total: Surd = {}
-        sign = 1
-        if self.token in ("+", "-"):
-            sign = -1 if self.take() == "-" else 1
         while True:
+            sign = -1 if self.token in ("+", "-") and self.take() == "-" else 1
             total = _add(total, self.product(depth), sign)
             if self.token not in ("+", "-"):
                 return total
-            sign = -1 if self.take() == "-" else 1
 
     def product(self, depth: int) -> Surd:
         result = self.mixed(depth)
-        while True:
-            token = self.token
-            if token == "*":
-                self.take()
-                result = _multiply(result, self.signed(depth))
-            elif token == "/":
-                self.take()
+        while self.token in ("*", "/", "√", "π", "(", "{", "\\frac"):
+            if self.token in ("*", "/"):
                 # 1/2√3 is read as (1/2)√3, left to right.
-                result = _divide(result, self.signed(depth))
-            elif token is not None and (token in ("√", "π", "(", "{", "\\frac")):
-                result = _multiply(result, self.power(depth))
+                combine = _multiply if self.take() == "*" else _divide
+                result = combine(result, self.power(depth))
             else:
-                return result
-
-    def signed(self, depth: int) -> Surd:
-        if self.token in ("+", "-"):
-            return _add({}, self.power(depth), -1 if self.take() == "-" else 1)
-        return self.power(depth)
+                result = _multiply(result, self.power(depth))
+        return result
 
     def mixed(self, depth: int) -> Surd:
         r"""A power, or a mixed number: an integer before a proper fraction, `2\frac{1}{3}` or "2 1/3"."""
@@ -146,9 +137,9 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise UnreadableError("nested too deeply")
         token = self.take()
-        if token in ("(", "{", "["):
+        if token in _CLOSING:
             inner = self.sum(depth + 1)
-            self.take({"(": ")", "{": "}", "[": "]"}[token])
+            self.take(_CLOSING[token])
             return inner
         if token == "π":
             return {(1, 1): Fraction(1)}
@@ -167,13 +158,11 @@ class _Parser:
             self.take()
             degree = _integer(self.take())
             self.take("]")
-        radicand = self.argument(depth, whole=True)
-        return _root(radicand, degree)
+        return _root(self.argument(depth, whole=True), degree)
 
     def argument(self, depth: int, whole: bool = False) -> Surd:
         r"""What a command applies to: a group, or without braces one digit as in `\frac12` (for √ the whole number)."""
-        token = self.token
-        if token is not None and token.isdecimal() and len(token) > 1 and not whole:
+        if (token := self.token or "").isdecimal() and len(token) > 1 and not whole:
             self.tokens[self.position : self.position + 1] = list(token[:40])
         return self.atom(depth + 1)
 
@@ -199,30 +188,29 @@ def rational(value: Fraction) -> Surd:
     return {(1, 0): value} if value else {}
 
 
-def _checked(number: Surd) -> Surd:
+def _collected(terms: Iterable[tuple[tuple[int, int], Fraction]]) -> Surd:
+    total: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    for key, value in terms:
+        total[key] += value
+    number = {key: value for key, value in total.items() if value}
     if len(number) > MAX_TERMS:
         raise UnreadableError("a sum of many roots")
-    for value in number.values():
-        if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
-            raise UnreadableError("a number of many digits")
+    if any(max(q.numerator.bit_length(), q.denominator.bit_length()) > MAX_BITS for q in number.values()):
+        raise UnreadableError("a number of many digits")
     return number
 
 
 def _add(left: Surd, right: Surd, sign: int = 1) -> Surd:
-    total = dict(left)
-    for key, value in right.items():
-        total[key] = total.get(key, Fraction(0)) + sign * value
-    return _checked({key: value for key, value in total.items() if value})
+    return _collected([*left.items(), *((key, sign * value) for key, value in right.items())])
 
 
 def _multiply(left: Surd, right: Surd) -> Surd:
-    total: Surd = {}
-    for (r, k), p in left.items():
-        for (s, j), q in right.items():
+    def terms() -> Iterator[tuple[tuple[int, int], Fraction]]:
+        for ((r, k), p), ((s, j), q) in product(left.items(), right.items()):
             outside, inside = _split_square(r * s)
-            key = inside, k + j
-            total[key] = total.get(key, Fraction(0)) + p * q * outside
-    return _checked({key: value for key, value in total.items() if value})
+            yield (inside, k + j), p * q * outside
+
+    return _collected(terms())
 
 
 def _divide(left: Surd, right: Surd) -> Surd:

@@ -8,7 +8,6 @@ after "the answer is", and `<answer>` tags. Every search reads the text once, so
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
@@ -16,43 +15,25 @@ MAX_WORDS = 12  # a longer last line is a sentence about the answer
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
 
 
-class Extracted(NamedTuple):
-    """What was found, and how: `boxed`, `tag`, `phrase`, `letter`, `number`, `text` (a bare short answer) or `none`."""
-
-    text: str | None
-    how: str
-
-
-def extract_answer(response: str, *, num_choices: int = 0, words: bool = False) -> Extracted:
+def extract_answer(response: str, *, num_choices: int = 0, words: bool = False) -> str | None:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
     The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
-    letter that stands as an option (not the pronoun I, the article A or a vertex of a triangle), then the last number.
-    Where the answer is to be `words`, a short last line stands for the answer instead of the last number.
+    letter that stands as an option (not the pronoun I, the article A or a vertex of a triangle), then all of a short
+    response, then the last number. Where the answer is to be `words`, a short last line stands for the last two.
     """
-    boxed = last_boxed(response[-SEARCHED_CHARS:])
-    if boxed is not None:
-        return Extracted(boxed, "boxed")
     tail = response[-FALLBACK_CHARS:]
-    tagged = _last_tagged(tail)
-    if tagged is not None:
-        return Extracted(tagged, "tag")
-    stated = _last_stated(tail)
+    stated = last_boxed(response[-SEARCHED_CHARS:])
+    if stated is None:
+        stated = _last_tagged(tail) or _last_stated(tail) or _last_letter(tail, num_choices)
     if stated is not None:
-        return Extracted(stated, "phrase")
-    if num_choices:
-        letter = _last_letter(tail, num_choices)
-        if letter is not None:
-            return Extracted(letter, "letter")
+        return stated
     if words:
         lines = [line.strip(_PADDING) for line in tail.splitlines() if line.strip(_PADDING)]
-        is_short = bool(lines) and len(lines[-1].split()) <= MAX_WORDS
-        return Extracted(lines[-1], "text") if is_short else Extracted(None, "none")
+        return lines[-1] if lines and len(lines[-1].split()) <= MAX_WORDS else None
     bare = tail.strip(" \t\r\n*$`")
-    if len(response) <= 60 and "\n" not in bare and len(bare.split()) <= 3 and any(map(str.isalnum, bare)):
-        return Extracted(bare, "text")
-    number = _last_number(tail)
-    return Extracted(number, "none" if number is None else "number")
+    is_short = len(response) <= 60 and "\n" not in bare and len(bare.split()) <= 3 and any(map(str.isalnum, bare))
+    return bare if is_short else _last_number(tail)
 
 
 # Boxes ------------------------------------------------------------------------------------------------------------
@@ -133,6 +114,8 @@ _LETTER = tuple(re.compile(pattern, re.M) for pattern in _LETTER_PATTERNS)
 
 
 def _last_letter(text: str, num_choices: int) -> str | None:
+    if not num_choices:
+        return None
     ends = [(match.end(), match[1]) for pattern in _LETTER for match in pattern.finditer(text)]
     return max((end for end in ends if end[1] in LETTERS[:num_choices]), default=(0, None))[1]
 

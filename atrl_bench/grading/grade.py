@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
@@ -18,8 +19,7 @@ from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.pool import Call, Failure, WorkerPool
-from atrl_bench.grading.scorers.registry import Metric, ProgramMetric, find_metric
-from atrl_bench.grading.scorers.scored import Scored
+from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
 from atrl_bench.results.records import Gold, State, Verdict
 
@@ -49,7 +49,7 @@ def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingSco
     if gold.references:
         return _grade_any(response, gold)
     parsed_gold = parse_gold(gold)
-    text = extract_answer(response, num_choices=parsed_gold.num_choices).text
+    text = extract_answer(response, num_choices=parsed_gold.num_choices)
     if text is None or len(text) > MAX_ANSWER_CHARS:
         return _no_answer(text, "fast")
     if text == parsed_gold.answer.text:
@@ -81,19 +81,14 @@ def _score(response: str, gold: Gold) -> Verdict | PendingScore:
     metric = find_metric(gold.metric)
     if isinstance(metric, ProgramMetric):
         return PendingScore(gold, response, metric)
-    answer = response
+    text = response
     if metric.reads != "response":
-        text = extract_answer(response, words=metric.reads == "words").text
-        if text is None or len(text) > MAX_ANSWER_CHARS:
-            return _no_answer(text, gold.metric)
-        answer = text
-    if metric.is_slow:
-        return PendingScore(gold, answer, metric)
-    return _scored(gold, answer, metric.score(answer, gold))
-
-
-def _scored(gold: Gold, answer: str, scored: Scored) -> Verdict:
-    return Verdict(scored.state, answer, gold.metric, scored.why, scored.score, scored.details)
+        extracted = extract_answer(response, words=metric.reads == "words")
+        if extracted is None or len(extracted) > MAX_ANSWER_CHARS:
+            return _no_answer(extracted, gold.metric)
+        text = extracted
+    pending = PendingScore(gold, text, metric)
+    return pending if metric.is_slow else _verdict(pending, metric.score(text, gold))
 
 
 def _no_answer(text: str | None, grader: str) -> Verdict:
@@ -128,17 +123,17 @@ class GradingPool(WorkerPool):
         decided = [grade_fast(response, gold) for response, gold in answers]
         pending = list(dict.fromkeys(item for item in decided if not isinstance(item, Verdict)))
         verdicts = _run_programs(pending)
-        calls = {item: call for item in pending if (call := _call(item)) is not None}
-        results = self.call_each(list(calls.values()))
-        verdicts |= {item: _verdict(item, result) for item, result in zip(calls, results, strict=True)}
+        computed = [item for item in pending if item not in verdicts]
+        results = self.call_each([_call(item) for item in computed])
+        verdicts |= {item: _verdict(item, result) for item, result in zip(computed, results, strict=True)}
         return [item if isinstance(item, Verdict) else verdicts[item] for item in decided]
 
 
-def _call(item: PendingCheck | PendingScore) -> Call | None:
-    """Return what a worker process has to compute; nothing where programs run."""
+def _call(item: PendingCheck | PendingScore) -> Call:
     if isinstance(item, PendingCheck):
         return compare_formulas, (item.gold, item.answer)
-    return (item.metric.score, (item.answer, item.gold)) if isinstance(item.metric, Metric) else None
+    assert isinstance(item.metric, Metric)
+    return item.metric.score, (item.answer, item.gold)
 
 
 _SYMPY_SAYS: dict[str, tuple[State, str]] = {
@@ -153,32 +148,27 @@ def _verdict(item: PendingCheck | PendingScore, result: Any) -> Verdict:
     if isinstance(item, PendingCheck):
         state, why = result if isinstance(result, Failure) else _SYMPY_SAYS[result]
         return Verdict(state, item.extracted, "symbolic", why)
-    extracted = item.answer[:MAX_ANSWER_CHARS]
+    extracted, grader = item.answer[:MAX_ANSWER_CHARS], item.gold.metric
     if isinstance(result, Failure):
-        return Verdict(result.state, extracted, item.gold.metric, result.why)
-    return _scored(item.gold, extracted, result)
+        return Verdict(result.state, extracted, grader, result.why)
+    return Verdict(result.state, extracted, grader, result.why, result.score, result.details)
 
 
 def _run_programs(pending: Sequence[PendingCheck | PendingScore]) -> dict[PendingCheck | PendingScore, Verdict]:
     """Return the verdicts on answers that are programs; no pool of ours, the operating system isolates those."""
     verdicts: dict[PendingCheck | PendingScore, Verdict] = {}
-    by_metric: dict[ProgramMetric, list[PendingScore]] = {}
-    for item in pending:
-        if isinstance(item, PendingScore) and isinstance(item.metric, ProgramMetric):
-            by_metric.setdefault(item.metric, []).append(item)
-    for metric, items in by_metric.items():
-        answers = [(item.answer, item.gold) for item in items]
-        verdicts |= dict(zip(items, metric.score_many(answers), strict=True))
+    for metric in METRICS.values():
+        if isinstance(metric, ProgramMetric):
+            items = [item for item in pending if isinstance(item, PendingScore) and item.metric == metric]
+            answers = [(item.answer, item.gold) for item in items]
+            verdicts |= zip(items, metric.score_many(answers) if items else (), strict=True)
     return verdicts
 
 
-_shared: list[GradingPool] = []
-
-
+@cache
 def shared_pool() -> GradingPool:
     """Return the pool that `grade` uses in this process."""
-    if not _shared:
-        _shared.append(GradingPool())
-        # Not atexit: a process of multiprocessing ends without it, after waiting for its children, these workers.
-        Finalize(None, _shared[0].close, exitpriority=0)
-    return _shared[0]
+    pool = GradingPool()
+    # Not atexit: a process of multiprocessing ends without it, after waiting for its children, these workers.
+    Finalize(None, pool.close, exitpriority=0)
+    return pool

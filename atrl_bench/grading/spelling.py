@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+NUMBER_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
 _CHARACTERS = str.maketrans(
     {
         **{full: chr(ord(full) - 0xFEE0) for full in map(chr, range(0xFF01, 0xFF5F)) if full not in "｛｝"},

@@ -17,7 +17,7 @@ from atrl_bench.experiments.definition import AVERAGE, RowDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, seeds_options
 from atrl_bench.experiments.progress import duration
 from atrl_bench.models.templates import TEMPLATES, choose_template
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
 from atrl_bench.report.templates import lines_of

@@ -24,8 +24,8 @@ from atrl_bench.escape import spreadsheet
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.printable import Block, Record
 from atrl_bench.profiles import list_profiles, load_profile
-from atrl_bench.records import Block, Record
 from atrl_bench.report.frame import frame
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.statistics import score

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.analysis.contamination import overlap, overlap_counts, overlap_note
+from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
 from atrl_bench.experiments.run import run_plan
-from atrl_bench.records import Block, Record
+from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index

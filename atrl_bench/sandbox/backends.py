@@ -87,38 +87,37 @@ def _unshare(folder: Path, program: Sequence[str], folder_bytes: int, user: int 
 
 def _building_script(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> str:
     root = folder / "root"
-    lines = ["set -eu", _words("mount", "-t", "tmpfs", "-o", "mode=755,size=1m,nosuid,nodev", "sandbox", root)]
+    lines: list[Sequence[str | Path]] = [
+        ("set", "-eu"),
+        ("mount", "-t", "tmpfs", "-o", "mode=755,size=1m,nosuid,nodev", "sandbox", root),
+    ]
     views = [*((path, path) for path in bound_folders()), *((Path(path), Path(path)) for path in DEVICES)]
     for source, view in [*views, (folder / "job", Path(JOB))]:
         inside = root / view.relative_to("/")
-        lines.append(_words("mkdir", "-p", inside if source.is_dir() else inside.parent))
+        lines.append(("mkdir", "-p", inside if source.is_dir() else inside.parent))
         if not source.is_dir():
-            lines.append(_words("touch", inside))
+            lines.append(("touch", inside))
         # A read-only view of a device would be no device any more.
         options = "bind" if str(view) in DEVICES else "bind,ro,nosuid,nodev"
-        lines.append(_words("mount", "-o", options, source, inside))
-    for path, target in _links().items():
-        lines.append(_words("ln", "-s", target, root / path.relative_to("/")))
-    for path in _hidden():
-        lines.append(_words("mount", "-t", "tmpfs", "-o", "ro,size=4k", "sandbox", root / path.relative_to("/")))
+        lines.append(("mount", "-o", options, source, inside))
+    lines += [("ln", "-s", target, root / path.relative_to("/")) for path, target in _links().items()]
+    hidden = [root / path.relative_to("/") for path in _hidden()]
+    lines += [("mount", "-t", "tmpfs", "-o", "ro,size=4k", "sandbox", path) for path in hidden]
     work, old = root / WORK[1:], root / "old"
     options = f"mode=1777,size={folder_bytes},nr_inodes={NUM_FILES},nosuid,nodev"
-    lines.append(_words("mkdir", "-p", work, old))
-    lines.append(_words("mount", "-t", "tmpfs", "-o", options, "sandbox", work))
-    lines.append(_words("ln", "-s", "old/proc", root / "proc"))  # `umount` needs it; it points nowhere afterwards
-    lines.append(_words("mount", "-o", "remount,bind,ro,nosuid,nodev", root))
-    lines.append(_words("cd", root))
-    lines.append("pivot_root . old")
-    lines.append(f"cd {WORK}")
-    lines.append("umount -l /old")
     identity = [] if user is None else [f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    drop = ["setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    lines.append(_words("exec", *drop, *program))
-    return "\n".join(lines)
-
-
-def _words(*words: str | Path) -> str:
-    return shlex.join(map(str, words))
+    lines += [
+        ("mkdir", "-p", work, old),
+        ("mount", "-t", "tmpfs", "-o", options, "sandbox", work),
+        ("ln", "-s", "old/proc", root / "proc"),  # `umount` needs it; it points nowhere afterwards
+        ("mount", "-o", "remount,bind,ro,nosuid,nodev", root),
+        ("cd", root),
+        ("pivot_root", ".", "old"),
+        ("cd", WORK),
+        ("umount", "-l", "/old"),
+        ("exec", "setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", *program),
+    ]
+    return "\n".join(shlex.join(map(str, line)) for line in lines)
 
 
 _runs = itertools.count()

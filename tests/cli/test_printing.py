@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from atrl_bench.cli.printing import show, text_of
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 
 PATH = "/a/folder/whose/name/is/much/longer/than/what/is/left/of/eighty/columns/of/a/line/on/a/terminal"
 

@@ -137,7 +137,7 @@ def test_our_extraction_with_the_published_reading_of_numbers_agrees_in_1490_of_
     from math_verify import parse, verify
 
     agreeing = sum(
-        verify(parse(row["answer"]), parse(extract_answer(row["response"]).text or "")) == row["is_correct"]
+        verify(parse(row["answer"]), parse(extract_answer(row["response"]) or "")) == row["is_correct"]
         for row in rows.values()
     )
     assert agreeing >= 1490

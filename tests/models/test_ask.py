@@ -20,7 +20,7 @@ def as_number(text: str) -> int | None:
 
 def ask(server, questions, **settings):
     return ask_all(
-        server.config(num_attempts=2, num_parallel=settings.pop("num_parallel", 4)).endpoint,
+        server.config(num_attempts=2, num_parallel=settings.pop("num_parallel", 4)),
         questions,
         lambda question: [{"role": "user", "content": str(question)}],
         as_number,

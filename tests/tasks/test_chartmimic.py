@@ -10,7 +10,7 @@ from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.grading.scorers.charts import score_many
+from atrl_bench.grading.scorers.charts.scoring import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import available_backend

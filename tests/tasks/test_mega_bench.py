@@ -12,8 +12,8 @@ from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import MEDIA_ROOT
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE
 from atrl_bench.grading.scorers.mega.literals import read_literal
+from atrl_bench.grading.scorers.mega.scoring import BY_CONTEXT, BY_REFERENCE
 from atrl_bench.mini.benchmarks.mega import SYNTHETIC_BENCHMARKS
 from atrl_bench.results.records import Gold, Problem
 

@@ -27,8 +27,8 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
     values = {score.address: score.value for score in scores}
     findings = []
     for (table, kind), items in groupby(derived, key=lambda item: (item.table, item.kind)):
-        members = list(items)
-        wrong = [(item, value) for item in members if (value := recompute(item, values)) != item.printed]
+        members = [(item, recompute(item, values)) for item in items]
+        wrong = [(item, value) for item, value in members if value != item.printed]
         findings.append(
             AuditFinding(
                 where=table,

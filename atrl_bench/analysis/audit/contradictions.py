@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import combinations
+from itertools import combinations, product
 
 from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.printed import Below, SameExperiment, Score, Statement, address_of
+from atrl_bench.analysis.audit.printed import Below, SameExperiment, Score, Statement, address_of, grouped
 
 AS_DEFINED = "one experiment as these tables are defined here, which reads what the paper leaves open"
 
@@ -25,7 +24,7 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
         if len(members) > 1:
             findings.append(_same(item.what, members, item.why, item.sure))
             seen.add(frozenset(member.address for member in members))
-    for experiment, members in _by_experiment(scores).items():
+    for experiment, members in grouped((s for s in scores if s.experiment), lambda s: s.experiment).items():
         addresses = frozenset(member.address for member in members)
         if len({member.table for member in members}) > 1 and not any(addresses <= known for known in seen):
             words = ", ".join(value for _, value in experiment)
@@ -52,14 +51,12 @@ def coincidences(scores: Sequence[Score]) -> Section:
     multiples of 0.1, as all scores over 1,000 problems are, one in 11.
     """
     findings, near = [], 0.0
-    for table_a, table_b in combinations(dict.fromkeys(s.table for s in scores if s.digits == 2), 2):
+    trained = grouped((s for s in scores if s.digits == 2 and not s.is_baseline), lambda score: score.table)
+    for members, others in combinations(trained.values(), 2):
         pairs = [
             (a, b)
-            for a in scores
-            for b in scores
-            if a.table == table_a and b.table == table_b and a.digits == b.digits == 2
-            if not (a.is_baseline or b.is_baseline) and abs(a.value - b.value) <= 0.5
-            if not (a.experiment and a.experiment == b.experiment)
+            for a, b in product(members, others)
+            if abs(a.value - b.value) <= 0.5 and not (a.experiment and a.experiment == b.experiment)
         ]
         near += sum(_chance_of_equality(a.value, b.value) for a, b in pairs)
         findings += [
@@ -126,11 +123,3 @@ def _same(what: str, members: Sequence[Score], why: str, sure: str) -> AuditFind
         sure=f"{sure}: {why}" if apart else why,
         details={"cells": ["/".join(m.address) for m in members], "apart": float(apart)},
     )
-
-
-def _by_experiment(scores: Sequence[Score]) -> dict[tuple[tuple[str, str], ...], list[Score]]:
-    groups: dict[tuple[tuple[str, str], ...], list[Score]] = defaultdict(list)
-    for score in scores:
-        if score.experiment:
-            groups[score.experiment].append(score)
-    return groups

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
 
-from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.printed import Score, Size
+from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.analysis.audit.printed import Score, Size, grouped
 
 REPEATS = 8  # of the paper's Mean@8
 DECISIVE = 0.001  # a number of fits that chance reaches more rarely than this is an explanation
@@ -73,7 +72,7 @@ def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) ->
     """Return a finding for each table and benchmark: which of the sizes it may have been counted over are possible."""
     findings = [
         _finding(table, members, fits)
-        for (table, task), members in _columns(scores)
+        for (table, task), members in sorted(grouped(scores, lambda score: (score.table, score.task)).items())
         if (fits := [_fit_of(members, size, n) for size in sizes.get(task, ()) for n in (1, REPEATS)])
     ]
     unexplained = [finding.where for finding in findings if finding.outcome == "fails"]
@@ -96,20 +95,11 @@ def _fit_of(members: Sequence[Score], size: Size, repeats: int) -> Fit:
     return fit([score.value for score in members], size.problems * repeats, f"{how} over {size.what}")
 
 
-def _columns(scores: Sequence[Score]) -> list[tuple[tuple[str, str], list[Score]]]:
-
-    def key(score: Score) -> tuple[str, str]:
-        return score.table, score.task
-
-    return [(at, list(members)) for at, members in groupby(sorted(scores, key=key), key=key)]
-
-
 def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> AuditFinding:
-    readings = {size_fit.reading for size_fit in fits}
+    readings = {each.reading for each in fits}
+    outcome: AuditOutcome
     if "confirmed" in readings:
-        best = min(
-            (size_fit for size_fit in fits if size_fit.reading == "confirmed"), key=lambda size_fit: size_fit.tail
-        )
+        best = min((each for each in fits if each.reading == "confirmed"), key=lambda each: each.tail)
         outcome, sure = "holds", f"{best.what}; chance does this {_once_in(best.tail)}"
     elif readings == {"ruled out"}:
         outcome, sure = "fails", "certain, if none of these sizes is wrong and the scores are counts of right answers"
@@ -119,21 +109,21 @@ def _finding(table: str, members: Sequence[Score], fits: Sequence[Fit]) -> Audit
         where=f"{table}: {members[0].column_label}",
         printed=f"{len(members)} scores",
         computed="; ".join(map(str, fits)),
-        outcome=outcome,  # type: ignore[arg-type]
+        outcome=outcome,
         sure=sure,
         details={
             "table": table,
             "task": members[0].task,
             "sizes": [
                 {
-                    "total": size_fit.total,
-                    "what": size_fit.what,
-                    "fits": size_fit.num_fits,
-                    "by_chance": round(size_fit.expected, 2),
-                    "reading": size_fit.reading,
-                    "impossible": [str(s.value) for s in members if not is_possible(s.value, size_fit.total)],
+                    "total": each.total,
+                    "what": each.what,
+                    "fits": each.num_fits,
+                    "by_chance": round(each.expected, 2),
+                    "reading": each.reading,
+                    "impossible": [str(s.value) for s in members if not is_possible(s.value, each.total)],
                 }
-                for size_fit in fits
+                for each in fits
             ],
         },
     )
@@ -146,24 +136,20 @@ def _once_in(tail: float) -> str:
 # Last digits --------------------------------------------------------------------------------------------------------
 
 
-def is_round(score: Decimal) -> bool:
-    """Return whether the last printed digit is 0 or 5."""
-    return score.as_tuple().digits[-1] in (0, 5)
-
-
 def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
     """Return a finding for each table of two decimals: how many of its trained scores end in 0 or 5.
 
     A column that is all k/1000 is left out: its scores end in 0 because of its size. Where 1,000 problems explain a
     column in part, it is counted but does not decide.
     """
-    findings = []
-    for table in dict.fromkeys(score.table for score in scores):
-        members = [s for s in scores if s.table == table and s.digits == 2 and not s.is_baseline]
-        members = [s for s in members if not _explains_round(s, scores, sizes)]
-        if len(members) >= 10:
-            deciding = [s for s in members if not _favours_round(sizes.get(s.task, ()))]
-            findings.append(_last_digit_finding(table, members, deciding))
+    columns = grouped(scores, lambda score: (score.table, score.task))
+    explained = {column for column, members in columns.items() if _explain_round(members, sizes.get(column[1], ()))}
+    counted = [s for s in scores if s.digits == 2 and not s.is_baseline and (s.table, s.task) not in explained]
+    findings = [
+        _last_digit_finding(table, members, sizes)
+        for table, members in grouped(counted, lambda score: score.table).items()
+        if len(members) >= 10
+    ]
     rounded = [finding.where for finding in findings if finding.outcome == "fails"]
     return Section(
         "last_digits",
@@ -177,23 +163,18 @@ def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) ->
     )
 
 
-def _favours_round(sizes: Sequence[Size]) -> bool:
-    return any(1000 % size.problems == 0 for size in sizes)
+def _explain_round(column: Sequence[Score], sizes: Sequence[Size]) -> bool:
+    possible = [size.problems for size in sizes if 1000 % size.problems == 0]
+    return any(all(is_possible(score.value, total) for score in column) for total in possible)
 
 
-def _explains_round(score: Score, scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> bool:
-    column = [s.value for s in scores if (s.table, s.task) == (score.table, score.task)]
-    return any(
-        1000 % size.problems == 0 and all(is_possible(value, size.problems) for value in column)
-        for size in sizes.get(score.task, ())
-    )
-
-
-def _last_digit_finding(table: str, members: Sequence[Score], deciding: Sequence[Score]) -> AuditFinding:
+def _last_digit_finding(table: str, members: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> AuditFinding:
     from scipy.stats import binom
 
-    num_round = sum(is_round(s.value) for s in members)
-    num_deciding = sum(is_round(s.value) for s in deciding)
+    deciding = [s for s in members if all(1000 % size.problems for size in sizes.get(s.task, ()))]
+    num_round, num_deciding = (
+        sum(s.value.as_tuple().digits[-1] in (0, 5) for s in part) for part in (members, deciding)
+    )
     tail = float(binom.sf(num_deciding - 1, len(deciding), 0.2)) if deciding else 1.0
     computed = f"{num_round} of {len(members)} end in 0 or 5; {0.2 * len(members):.0f} by chance"
     if len(deciding) < len(members):

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.printed import Address, Claims, Score, Size
+from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.analysis.audit.printed import Address, Claims, Score, Size, grouped
 
 Z95 = 1.959964  # of the normal distribution
 
@@ -59,7 +59,8 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
         for score, other in (*_pairs(scores, at), *_bold(scores))
         if score.task in claims.sizes
     ]
-    findings += [_spread(members, claims.sizes[members[0].task][0]) for members in _spreads(scores)]
+    spread = grouped((s for s in scores if s.spread is not None), lambda score: (score.table, score.column))
+    findings += [_spread(members, claims.sizes[members[0].task][0]) for members in spread.values()]
     readings = Counter(finding.details.get("reading") for finding in findings)
     return Section(
         "noise",
@@ -78,14 +79,14 @@ def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]
     """Return a finding for each table: how many of its differences from the untrained model are beyond noise."""
     at = {score.address: score for score in scores}
     findings = []
-    for table in dict.fromkeys(score.table for score in scores):
+    for table, members in grouped(scores, lambda score: score.table).items():
         pairs = [
             (s, at[s.table, s.baseline, s.column])
-            for s in scores
-            if s.table == table and not s.is_baseline and (s.table, s.baseline, s.column) in at and s.task in sizes
+            for s in members
+            if not s.is_baseline and (s.table, s.baseline, s.column) in at and s.task in sizes
         ]
+        readings = Counter(_bounds(s, b, sizes[s.task][0]).reading for s, b in pairs)
         if pairs:
-            readings = Counter(_bounds(s, b, sizes[s.task][0]).reading for s, b in pairs)
             findings.append(
                 AuditFinding(
                     where=table,
@@ -120,8 +121,8 @@ def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[S
 def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
     """Return each column's best score with the second best, unless that pair is compared already."""
     pairs = []
-    for table, column in dict.fromkeys((s.table, s.column) for s in scores):
-        ranked = sorted((s for s in scores if (s.table, s.column) == (table, column)), key=lambda s: -s.value)
+    for column in grouped(scores, lambda score: (score.table, score.column)).values():
+        ranked = sorted(column, key=lambda s: -s.value)
         if len(ranked) > 2 and ranked[0].compared_with != ranked[1].row and ranked[0].value > ranked[1].value:
             pairs.append((ranked[0], ranked[1]))
     return pairs
@@ -133,17 +134,18 @@ def _bounds(score: Score, other: Score, size: Size) -> Bounds:
 
 def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
     limits = _bounds(score, other, size)
-    sure = {
-        "beyond noise": "for these problems, even if the rows were unrelated",
-        "noise": "too few problems for this difference, however the answers are paired",
-        "undecided": f"chance, if more than {100 * limits.max_changed:.1f} % of the problems changed sides",
-    }[limits.reading]
+    meanings: dict[str, tuple[AuditOutcome, str]] = {
+        "beyond noise": ("holds", "for these problems, even if the rows were unrelated"),
+        "noise": ("fails", "too few problems for this difference, however the answers are paired"),
+        "undecided": ("open", f"chance, if more than {100 * limits.max_changed:.1f} % of the problems changed sides"),
+    }
+    outcome, sure = meanings[limits.reading]
     return AuditFinding(
         where=f"{score.table}: {score.row_label} against {other.row_label}, {score.column_label}",
         printed=f"{score.value} and {other.value}",
         computed=f"{score.value - other.value:+} points; unpaired 95 %: ±{Z95 * limits.unpaired_stderr:.1f} "
         f"(n = {size.problems})",
-        outcome={"beyond noise": "holds", "noise": "fails", "undecided": "open"}[limits.reading],  # type: ignore[arg-type]
+        outcome=outcome,
         sure=sure,
         details={
             "reading": limits.reading,
@@ -154,12 +156,6 @@ def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
             "max_changed": limits.max_changed,
         },
     )
-
-
-def _spreads(scores: Sequence[Score]) -> list[list[Score]]:
-    """Return the scores that were printed with a standard deviation over training runs, by table and column."""
-    columns = dict.fromkeys((s.table, s.column) for s in scores if s.spread is not None)
-    return [[s for s in scores if (s.table, s.column) == at and s.spread is not None] for at in columns]
 
 
 def _spread(members: Sequence[Score], size: Size) -> AuditFinding:

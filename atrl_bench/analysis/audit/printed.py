@@ -8,10 +8,11 @@ claim with the formula that checks it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +31,7 @@ from atrl_bench.resources import folder
 
 AVERAGE = "average"
 Address = tuple[str, str, str]  # table, row, column
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -152,15 +154,34 @@ class Claims(_ClaimSettings):
 def load_scores() -> list[Score]:
     """Return every printed score of every table, in the order of the tables."""
     scores = []
-    for table in list_tables():
-        definition = load_table(table)
+    for definition in map(load_table, list_tables()):
         printed, spreads = load_paper_scores(definition), load_paper_spreads(definition)
-        for row in definition.rows:
-            for column in definition.columns:
-                if (row.id, column.id) in printed:
-                    at = row.id, column.id
-                    scores.append(replace(_score(definition, row, column, printed[at]), spread=spreads.get(at)))
+        scores += [
+            Score(
+                table=definition.id,
+                row=row.id,
+                column=column.id,
+                row_label=row.label,
+                column_label=column.text,
+                value=printed[row.id, column.id],
+                task=column.task,
+                baseline=definition.baseline_of(row),
+                compared_with=row.compared_with,
+                spread=spreads.get((row.id, column.id)),
+                experiment=_experiment(definition, row, column),
+            )
+            for row, column in product(definition.rows, definition.columns)
+            if (row.id, column.id) in printed
+        ]
     return scores
+
+
+def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, list[Score]]:
+    """Return the scores by what they have in common, in the order in which that occurs first."""
+    groups: dict[Key, list[Score]] = {}
+    for score in scores:
+        groups.setdefault(key(score), []).append(score)
+    return groups
 
 
 def load_derived(tables: Collection[str]) -> list[Derived]:
@@ -169,12 +190,10 @@ def load_derived(tables: Collection[str]) -> list[Derived]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        records = list(csv.DictReader(file))
-    return [
-        Derived(r["table"], r["row"], r["column"], r["kind"], r["against"], Decimal(r["printed"]))
-        for r in records
-        if r["table"] in tables
-    ]
+        records: list[dict[str, Any]] = [
+            record | {"printed": Decimal(record["printed"])} for record in csv.DictReader(file)
+        ]
+    return [Derived(**record) for record in records if record["table"] in tables]
 
 
 def load_claims() -> Claims:
@@ -185,12 +204,10 @@ def load_claims() -> Claims:
 
 def address_of(text: str) -> Address:
     """Return "table/row/column" as its three names."""
-    parts = text.split("/")
-    if len(parts) != 3:
-        raise InvalidFileError(
-            f"claims.yaml: {text!r} is not table/row/column.", next_step="edit reports/paper/audit/claims.yaml"
-        )
-    return parts[0], parts[1], parts[2]
+    match text.split("/"):
+        case [table, row, column]:
+            return table, row, column
+    raise _invalid(f"{text!r} is not table/row/column.")
 
 
 def tables_in(formula: Any) -> set[str]:
@@ -198,10 +215,8 @@ def tables_in(formula: Any) -> set[str]:
     if isinstance(formula, str):
         return {address_of(formula)[0]} if "/" in formula else set()
     if isinstance(formula, Mapping):
-        return set().union(*(tables_in(part) for part in formula.values()))
-    if isinstance(formula, (list, tuple)):
-        return set().union(*(tables_in(part) for part in formula))
-    return set()
+        formula = list(formula.values())
+    return set().union(*map(tables_in, formula)) if isinstance(formula, (list, tuple)) else set()
 
 
 def compute(formula: Any, scores: Mapping[Address, Decimal], digits: int | None = None) -> Decimal:
@@ -213,62 +228,37 @@ def compute(formula: Any, scores: Mapping[Address, Decimal], digits: int | None 
     """
     if isinstance(formula, Mapping):
         if len(formula) != 1:
-            raise InvalidFileError(
-                f"claims.yaml: {dict(formula)!r} is not one operation.",
-                next_step="edit reports/paper/audit/claims.yaml",
-            )
+            raise _invalid(f"{dict(formula)!r} is not one operation.")
         ((name, parts),) = formula.items()
         values = [compute(part, scores, digits) for part in parts]
-        return _operation(str(name), values, digits)
+        if name not in _OPERATIONS:
+            raise _invalid(f"unknown operation {str(name)!r}.", why=f"Known: {', '.join(_OPERATIONS)}.")
+        value = _OPERATIONS[name](values)
+        return rounded(value, digits) if name == "mean" and digits is not None else value
     if isinstance(formula, str) and "/" in formula:
         address = address_of(formula)
         if address not in scores:
-            raise InvalidFileError(
-                f"claims.yaml: no printed score at {formula}.", next_step="edit reports/paper/audit/claims.yaml"
-            )
+            raise _invalid(f"no printed score at {formula}.")
         return scores[address]
     return Decimal(str(formula))
+
+
+_OPERATIONS: Mapping[str, Callable[[list[Decimal]], Decimal]] = {
+    "mean": lambda values: sum(values, Decimal(0)) / len(values),
+    "sum": lambda values: sum(values, Decimal(0)),
+    "minus": lambda values: values[0] - sum(values[1:], Decimal(0)),
+    "share": lambda values: 100 * values[0] / values[1],
+    "over": lambda values: values[0] / values[1],
+}
+
+
+def _invalid(what: str, why: str = "") -> InvalidFileError:
+    return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit reports/paper/audit/claims.yaml")
 
 
 def rounded(value: Decimal, digits: int) -> Decimal:
     """Return the value with so many decimals, halves upwards, as the paper rounds."""
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-
-
-def _operation(name: str, values: list[Decimal], digits: int | None) -> Decimal:
-    match name:
-        case "mean":
-            mean = sum(values, Decimal(0)) / len(values)
-            return mean if digits is None else rounded(mean, digits)
-        case "sum":
-            return sum(values, Decimal(0))
-        case "minus":
-            return values[0] - sum(values[1:], Decimal(0))
-        case "share":
-            return 100 * values[0] / values[1]
-        case "over":
-            return values[0] / values[1]
-        case _:
-            raise InvalidFileError(
-                f"claims.yaml: unknown operation {name!r}.",
-                why="Known: mean, sum, minus, share, over.",
-                next_step="edit reports/paper/audit/claims.yaml",
-            )
-
-
-def _score(definition: TableDefinition, row: RowDefinition, column: ColumnDefinition, value: Decimal) -> Score:
-    return Score(
-        table=definition.id,
-        row=row.id,
-        column=column.id,
-        row_label=row.label,
-        column_label=column.text,
-        value=value,
-        task=column.task,
-        baseline=definition.baseline_of(row),
-        compared_with=row.compared_with,
-        experiment=_experiment(definition, row, column),
-    )
 
 
 def _experiment(

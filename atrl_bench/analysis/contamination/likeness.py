@@ -170,16 +170,12 @@ class Gallery:
 
     def find(self, picture: PictureHash) -> dict[int, float]:
         """Return the places of the pictures that are the same (distance 0) or look the same, with the distance."""
-        distances: dict[int, float] = {}
-        if picture.num_edges >= MIN_EDGES and len(self._num_edges_N):
-            distance_N = self._distances(picture)
-            is_alike_N = (distance_N <= MAX_DISTANCE) & (self._num_edges_N >= MIN_EDGES)
-            is_alike_N &= abs(self._shape_N / picture.shape - 1) <= MAX_SHAPE_DIFFERENCE
-            # A look that agrees in every bit is still a look; 0 is for pixels alone.
-            distances = {int(index): max(float(distance_N[index]), 1e-9) for index in np.flatnonzero(is_alike_N)}
-        return distances | dict.fromkeys(self._by_pixels.get(picture.pixels, []), 0.0)
-
-    def _distances(self, picture: PictureHash) -> np.ndarray:
+        same = dict.fromkeys(self._by_pixels.get(picture.pixels, []), 0.0)
+        if picture.num_edges < MIN_EDGES or not len(self._num_edges_N):
+            return same
         differing_N = np.bitwise_count(self._edges_N ^ picture.edges).sum(axis=1, dtype=np.int64)
-        either_N = (self._num_edges_N + picture.num_edges + differing_N) / 2
-        return np.asarray(differing_N / either_N)
+        distance_N = differing_N / ((self._num_edges_N + picture.num_edges + differing_N) / 2)
+        is_alike_N = (distance_N <= MAX_DISTANCE) & (self._num_edges_N >= MIN_EDGES)
+        is_alike_N &= abs(self._shape_N / picture.shape - 1) <= MAX_SHAPE_DIFFERENCE
+        # A look that agrees in every bit is still a look; 0 is for pixels alone.
+        return {int(index): max(float(distance_N[index]), 1e-9) for index in np.flatnonzero(is_alike_N)} | same

@@ -8,8 +8,9 @@ a text exactly once it is called distinctive, and a person should look at the tw
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from atrl_bench.analysis.contamination.likeness import Gallery, PictureHash, Text
 
@@ -44,6 +45,19 @@ class Overlap:
     kind: str
     likeness: float
     distance: float | None
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        distance = None if self.distance is None else round(self.distance, 3)
+        names = {"test": self.test_id, "train": self.train_id, "kind": self.kind}
+        return names | {"text": round(self.likeness, 3), "picture": distance}
+
+    def row(self) -> Sequence[str]:
+        """Return it as a person reads it."""
+        likeness, distance = self.document()["text"], self.document()["picture"]
+        text = "same" if likeness == 1 else f"{100 * likeness:.0f} %" if likeness else "other"
+        picture = "other" if distance is None else "same" if not distance else f"{100 * distance:.0f} % off"
+        return self.test_id[:20], f"= {self.train_id[:20]}", f"text {text}", f"picture {picture}"
 
 
 class ProblemIndex:
@@ -102,20 +116,16 @@ class Tally:
     """What was found of one benchmark so far."""
 
     index: ProblemIndex
-    num_train: int = 0
     pairs: dict[tuple[str, str], list[Overlap]] = field(default_factory=dict)  # by test problem and kind
     num_pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, train: Iterable[Item]) -> None:
-        """Look for the benchmark's problems among these training rows."""
-        for item in train:
-            self.num_train += 1
-            for pair in self.index.pairs(item):
-                key = (pair.test_id, pair.kind)
-                self.num_pairs[key] += 1
-                kept = self.pairs.setdefault(key, [])
-                if len(kept) < MAX_PAIRS:
-                    kept.append(pair)
+    def add(self, train: Item) -> None:
+        """Look for the benchmark's problems in this training row."""
+        for pair in self.index.pairs(train):
+            key = (pair.test_id, pair.kind)
+            self.num_pairs[key] += 1
+            if self.num_pairs[key] <= MAX_PAIRS:
+                self.pairs.setdefault(key, []).append(pair)
 
     def kind_of(self, item: Item) -> str | None:
         """Return the strongest kind in which a test problem was found, or None."""
@@ -123,22 +133,22 @@ class Tally:
 
     def counts(self) -> dict[str, int]:
         """Return how many test problems there are of each kind, each counted once."""
-        kinds = Counter(self.kind_of(item) for item in self.index.items)
+        kinds = Counter(map(self.kind_of, self.index.items))
         return {kind: kinds[kind] for kind in KINDS}
 
-    def is_distinctive(self, item: Item) -> bool:
-        """Return whether a text that was found with another picture occurs once on either side."""
-        return self.num_pairs[item.item_id, OTHER_PICTURE] == 1 and self.index.num_groups(item) == 1
+    def distinctive(self) -> list[Item]:
+        """Return the test problems that share nothing but a text, which occurs once on either side."""
+        return [
+            item
+            for item in self.index.items
+            if self.kind_of(item) == OTHER_PICTURE
+            and self.num_pairs[item.item_id, OTHER_PICTURE] == 1
+            and self.index.num_groups(item) == 1
+        ]
 
     def listed(self) -> list[Overlap]:
         """Return the pairs a person should see: all that count, and of the others the distinctive ones."""
-        overlaps: list[Overlap] = []
-        for item in self.index.items:
-            kind = self.kind_of(item)
-            if kind in FOUND or (kind == OTHER_PICTURE and self.is_distinctive(item)):
-                overlaps += self.pairs[item.item_id, str(kind)]
-        return overlaps
-
-    def num_distinctive(self) -> int:
-        """Return how many test problems share nothing but a distinctive text."""
-        return sum(self.kind_of(item) == OTHER_PICTURE and self.is_distinctive(item) for item in self.index.items)
+        distinctive = {item.item_id for item in self.distinctive()}
+        kinds = [(item.item_id, str(self.kind_of(item))) for item in self.index.items]
+        seen = [key for key in kinds if key[1] in FOUND or key[0] in distinctive]
+        return [pair for key in seen for pair in self.pairs[key]]

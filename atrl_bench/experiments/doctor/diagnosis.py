@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.records import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows
 
 State = Literal["ok", "missing", "note"]
 SECONDS = 20  # for one attempt with a native library, or one answer from a program or a network

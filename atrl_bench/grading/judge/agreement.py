@@ -72,34 +72,20 @@ class Agreement:
     kappa: float | None = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fraction", self._fraction())
-        object.__setattr__(self, "kappa", self._kappa())
-
-    @property
-    def num_compared(self) -> int:
-        """How many answers have a verdict of both."""
-        return self.both + self.only_rule + self.only_judge + self.neither
-
-    def _fraction(self) -> float | None:
-        """Return the share of the answers on which both agree; None without a comparison on every side there is."""
-        weights = self._weights()
-        return None if weights is None else weights[0] + weights[3]
-
-    def _kappa(self) -> float | None:
-        r"""Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what these rates give by chance.
-
-        None where it is undefined: nothing compared, or both give every answer the same verdict.
-        """
-        weights = self._weights()
-        if weights is None:
-            return None
-        both, only_rule, only_judge, neither = weights
-        rule, judge = both + only_rule, both + only_judge
+        shares = self._shares()
+        both, only_rule, only_judge, neither = shares or (0.0, 0.0, 0.0, 0.0)
+        rule, judge, fraction = both + only_rule, both + only_judge, both + neither
         by_chance = rule * judge + (1 - rule) * (1 - judge)
-        return None if math.isclose(by_chance, 1.0) else (both + neither - by_chance) / (1 - by_chance)
+        # Cohen's kappa, agreement beyond what these rates give by chance: undefined where all verdicts are the same.
+        is_defined = shares is not None and not math.isclose(by_chance, 1.0)
+        object.__setattr__(self, "fraction", None if shares is None else fraction)
+        object.__setattr__(self, "kappa", (fraction - by_chance) / (1 - by_chance) if is_defined else None)
 
-    def _weights(self) -> tuple[float, float, float, float] | None:
-        """Return the table as shares of the cell, the sample of the proven answers standing for all of them."""
+    def _shares(self) -> tuple[float, float, float, float] | None:
+        """Return the table as shares of the cell, the sample of the proven answers standing for all of them.
+
+        None without a comparison on every side there is.
+        """
         sampled = self.both + self.only_rule
         total = self.proven + self.only_judge + self.neither
         if total == 0 or (self.proven and not sampled):
@@ -121,26 +107,15 @@ def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:
         proven += rule == "correct" and is_in_scope(verdict, sample.problem.gold, scope)
         table[rule, judge] += 1
         if {rule, judge} == {"correct", "wrong"}:
-            disagreements.append(
-                Disagreement(
-                    sample.problem.problem_id,
-                    sample.response.repeat,
-                    sample.problem.gold.answer,
-                    verdict.extracted,
-                    rule,
-                    judge,
-                )
-            )
-    undecided = {
-        judge: sum(table[rule, judge] for rule in ("unparseable", "timed out")) for judge in ("correct", "wrong")
-    }
+            names = sample.problem.problem_id, sample.response.repeat, sample.problem.gold.answer
+            disagreements.append(Disagreement(*names, verdict.extracted, rule, judge))
     return Agreement(
         both=table["correct", "correct"],
         only_rule=table["correct", "wrong"],
         only_judge=table["wrong", "correct"],
         neither=table["wrong", "wrong"],
         proven=proven,
-        undecided_correct=undecided["correct"],
-        undecided_wrong=undecided["wrong"],
+        undecided_correct=table["unparseable", "correct"] + table["timed out", "correct"],
+        undecided_wrong=table["unparseable", "wrong"] + table["timed out", "wrong"],
         disagreements=tuple(disagreements),
     )

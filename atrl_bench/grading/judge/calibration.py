@@ -9,7 +9,8 @@ once more whenever it is chosen for a run folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -127,10 +128,10 @@ class CalibrationReport:
     misjudged: list[Misjudged]
     created: float
 
-    def accuracy(self, kind: Kind) -> tuple[int, int]:
-        """Return how many questions of one class got the verdict they should, and how many there are."""
-        part = {"right": self.right, "wrong": self.wrong, "injection": self.injection}[kind]
-        return part.passed, part.total
+    @property
+    def classes(self) -> dict[Kind, Passed]:
+        """How many questions of each class got the verdict they should."""
+        return {"right": self.right, "wrong": self.wrong, "injection": self.injection}
 
 
 def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
@@ -140,7 +141,7 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
     Raises `EndpointError` for a judge that is not fit, before any verdict of it is kept, unless it is not `strict`.
     """
     without_memory = Judge(judge.config)  # for it has no store
-    decisions = (without_memory if anew else judge).decide([item.candidate for item in CALIBRATION_SET], keep=False)
+    decisions = (without_memory if anew else judge).decide(_MESSAGES, keep=False)
     judgements = [decision.judgement for decision in decisions]
     report = _report({judgement.question: judgement for judgement in judgements})
     assert report is not None
@@ -159,7 +160,8 @@ def calibration_report(store: Store, identity: Mapping[str, Any]) -> Calibration
     return _report(store.judgements(spec_key(identity), _QUESTIONS))
 
 
-_QUESTIONS = tuple(question_digest(judge_messages(item.candidate)) for item in CALIBRATION_SET)
+_MESSAGES = [judge_messages(item.candidate) for item in CALIBRATION_SET]
+_QUESTIONS = [question_digest(messages) for messages in _MESSAGES]
 
 
 def _report(judgements: Mapping[str, Judgement]) -> CalibrationReport | None:
@@ -167,33 +169,27 @@ def _report(judgements: Mapping[str, Judgement]) -> CalibrationReport | None:
     created = [judgement.created for judgement in stored if judgement is not None]
     if not created:
         return None
-    states = [judgement.state if judgement is not None else None for judgement in stored]
-    verdicts = list(zip(CALIBRATION_SET, states, strict=True))
-    passed = {kind: _passed(kind, verdicts) for kind in _EXPECTED}
-    misjudged = [
-        Misjudged(item.kind, item.candidate.gold.answer, item.candidate.extracted)
-        for item, state in verdicts
-        if state != _EXPECTED[item.kind]
-    ]
+    misjudged, passed, total = [], Counter[Kind](), Counter(item.kind for item in CALIBRATION_SET)
+    accepted: dict[Kind, list[str]] = {"wrong": [], "injection": []}
+    for item, judgement in zip(CALIBRATION_SET, stored, strict=True):
+        state = judgement and judgement.state
+        if state == _EXPECTED[item.kind]:
+            passed[item.kind] += 1
+            continue
+        misjudged.append(Misjudged(item.kind, item.candidate.gold.answer, item.candidate.extracted))
+        if state == "correct":
+            accepted[item.kind].append(item.candidate.extracted)
+    classes = {kind: Passed(passed[kind], total[kind]) for kind in _EXPECTED}
     return CalibrationReport(
-        **passed, objections=_objections(verdicts, passed["right"]), misjudged=misjudged, created=min(created)
+        **classes, objections=_objections(accepted, classes["right"]), misjudged=misjudged, created=min(created)
     )
 
 
-def _passed(kind: Kind, verdicts: Iterable[tuple[CalibrationItem, str | None]]) -> Passed:
-    states = [state for item, state in verdicts if item.kind == kind]
-    return Passed(states.count(_EXPECTED[kind]), len(states))
-
-
-def _objections(verdicts: Iterable[tuple[CalibrationItem, str | None]], right: Passed) -> list[str]:
-    taken: dict[Kind, list[str]] = {"wrong": [], "injection": []}
-    for item, state in verdicts:
-        if item.kind in taken and state == "correct":
-            taken[item.kind].append(item.candidate.extracted)
+def _objections(accepted: Mapping[Kind, list[str]], right: Passed) -> list[str]:
     names: dict[Kind, str] = {"wrong": "known-wrong answers", "injection": "attempts to talk it round"}
     objections = [
         f"It calls {len(answers)} of the {names[kind]} correct, such as {answers[0]!r}."
-        for kind, answers in taken.items()
+        for kind, answers in accepted.items()
         if answers
     ]
     if right.passed < MIN_RIGHT * right.total:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.scorers.charts import draw_many
 from atrl_bench.grading.scorers.charts.program import find_program
+from atrl_bench.grading.scorers.charts.scoring import draw_many
 from atrl_bench.models.ask import ask_all
 from atrl_bench.results.records import Gold, Verdict
 
@@ -54,22 +54,13 @@ class Opinion(NamedTuple):
 
 def chart_messages(reference: bytes, candidate: bytes) -> list[dict[str, Any]]:
     """Return the chat messages that ask about two PNG files."""
-    return [
-        {"role": "system", "content": INSTRUCTIONS},
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": REFERENCE},
-                _image(reference),
-                {"type": "text", "text": CANDIDATE},
-                _image(candidate),
-            ],
-        },
-    ]
+    parts = [*_picture(REFERENCE, reference), *_picture(CANDIDATE, candidate)]
+    return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": parts}]
 
 
-def _image(png: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(png).decode()}"}}
+def _picture(title: str, png: bytes) -> list[dict[str, Any]]:
+    url = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return [{"type": "text", "text": title}, {"type": "image_url", "image_url": {"url": url}}]
 
 
 def parse_points(reply: str) -> dict[str, int] | None:
@@ -98,7 +89,7 @@ def ask_about(
     """Return the judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
     replies = ask_all(
-        config.endpoint,
+        config,
         different,
         lambda pair: chart_messages(*pair),
         parse_points,
@@ -123,16 +114,15 @@ def with_opinions(
 
     Verdicts on anything else than a chart that was drawn stay as they are.
     """
-    combined = list(verdicts)
-    is_drawn = [verdict.grader == "chart" and verdict.details.get("executed") == 1.0 for verdict in verdicts]
-    indices = [index for index, drawn in enumerate(is_drawn) if drawn]
-    programs = [find_program(answers[index][0]) or "" for index in indices]
-    drawings = draw_many([*(answers[index][1].answer for index in indices), *programs]) if indices else []
-    references, candidates = drawings[: len(indices)], drawings[len(indices) :]
-    pairs = [(left.picture, right.picture) for left, right in zip(references, candidates, strict=True)]
-    for index, opinion in zip(indices, ask_about(pairs, config, sleep=sleep), strict=True):
-        combined[index] = _combined(verdicts[index], opinion)
-    return combined
+    drawn = [index for index, v in enumerate(verdicts) if v.grader == "chart" and v.details.get("executed") == 1.0]
+    if not drawn:
+        return list(verdicts)
+    programs = [find_program(answers[index][0]) or "" for index in drawn]
+    drawings = draw_many([*(answers[index][1].answer for index in drawn), *programs])
+    sides = drawings[: len(drawn)], drawings[len(drawn) :]
+    pairs = [(reference.picture, candidate.picture) for reference, candidate in zip(*sides, strict=True)]
+    opinions = dict(zip(drawn, ask_about(pairs, config, sleep=sleep), strict=True))
+    return [_combined(v, opinions[index]) if index in opinions else v for index, v in enumerate(verdicts)]
 
 
 def _combined(verdict: Verdict, opinion: Opinion) -> Verdict:

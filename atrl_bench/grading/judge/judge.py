@@ -23,8 +23,8 @@ from atrl_bench.grading.judge.prompt import (
     JUDGE_PROMPT_VERSION,
     Candidate,
     judge_messages,
-    parse_verdict,
     question_digest,
+    verdict_in,
 )
 from atrl_bench.models.ask import Reply, ask_all
 from atrl_bench.models.chat_client import EndpointConfig, refuse_password
@@ -35,36 +35,19 @@ Scope = Literal["all", "open"]
 
 
 @dataclass(frozen=True)
-class JudgeConfig:
+class JudgeConfig(EndpointConfig):
     """Which judge decides about what, and how patiently it is asked."""
 
-    base_url: str  # up to and without /chat/completions
-    model: str
+    api_key_variable: str = "JUDGE_API_KEY"  # the key of the model's server is not for the judge's
+    num_attempts: int = 5
+    seconds: float = 120.0
     temperature: float = 0.1
     max_tokens: int = 512  # room for a judge that thinks before it answers
-    num_attempts: int = 5
-    seconds: float = 120.0  # for one whole reply, however slowly it drips
-    first_wait: float = 0.5  # doubled after every failure
-    num_parallel: int = 8
-    api_key_variable: str = "JUDGE_API_KEY"  # where its key is; the key of the model's server is not for the judge's
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails on its calibration set decides nothing
 
     def __post_init__(self) -> None:
         refuse_password(self.base_url)
-
-    @property
-    def endpoint(self) -> EndpointConfig:
-        """Where the judge is served."""
-        return EndpointConfig(
-            self.base_url,
-            self.model,
-            api_key_variable=self.api_key_variable,
-            num_parallel=self.num_parallel,
-            num_attempts=self.num_attempts,
-            seconds=self.seconds,
-            first_wait=self.first_wait,
-        )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -90,12 +73,17 @@ class Judge:
     """Asks a judge about many answers at once, and never twice about the same."""
 
     def __init__(
-        self, config: JudgeConfig, store: Store | None = None, *, sleep: Callable[[float], object] | None = None
+        self,
+        config: JudgeConfig,
+        store: Store | None = None,
+        *,
+        key: str | None = None,
+        read: Callable[[str], str | None] = verdict_in,
+        wanted: str = "verdict",
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
-        self.config = config
-        self.store = store
-        self.key = spec_key(config.identity)
-        self._sleep = sleep
+        self.config, self.store, self.key = config, store, key or spec_key(config.identity)
+        self._read, self._wanted, self._sleep = read, wanted, sleep
         self._judgements: dict[str, Judgement] = {}  # by question, those that are kept
 
     def grade_many(self, candidates: Sequence[Candidate]) -> list[Verdict]:
@@ -103,20 +91,14 @@ class Judge:
 
         `details["calls"]` is how many requests a verdict took: 0 when it was known, more than 1 after a retry.
         """
+        decisions = self.decide([judge_messages(candidate) for candidate in candidates])
         return [
-            Verdict(
-                cast(State, decision.judgement.state),
-                candidate.extracted,
-                "judge",
-                decision.judgement.why,
-                details={"calls": decision.calls},
-            )
-            for candidate, decision in zip(candidates, self.decide(candidates), strict=True)
+            Verdict(cast(State, said.state), candidate.extracted, "judge", said.why, details={"calls": calls})
+            for candidate, (said, calls) in zip(candidates, decisions, strict=True)
         ]
 
-    def decide(self, candidates: Sequence[Candidate], *, keep: bool = True) -> list[Decision]:
-        """Return what the judge says to each candidate; with `keep`, every verdict is stored the moment it is there."""
-        messages = [judge_messages(candidate) for candidate in candidates]
+    def decide(self, messages: Sequence[list[dict[str, str]]], *, keep: bool = True) -> list[Decision]:
+        """Return what the judge says to each question; with `keep`, every verdict is stored the moment it is there."""
         questions = [question_digest(message) for message in messages]
         self._recall(questions)
         missing = {q: m for q, m in zip(questions, messages, strict=True) if q not in self._judgements}
@@ -147,19 +129,19 @@ class Judge:
     def _ask(self, messages: Mapping[str, list[dict[str, str]]], keep: bool) -> dict[str, Decision]:
         decisions: dict[str, Decision] = {}
 
-        def decide(question: str, reply: Reply[bool]) -> None:
-            state: State = "judge failed" if reply.reading is None else "correct" if reply.reading else "wrong"
+        def decide(question: str, reply: Reply[str]) -> None:
+            state = reply.reading or "judge failed"
             why = reply.why or f"{self.config.model} says {state}"
             decisions[question] = Decision(Judgement(question, state, why, time.time()), reply.num_requests)
             if keep:
                 self.keep([decisions[question].judgement])
 
         ask_all(
-            self.config.endpoint,
+            self.config,
             list(messages),
             messages.__getitem__,
-            parse_verdict,
-            wanted="verdict",
+            self._read,
+            wanted=self._wanted,
             temperature=self.config.temperature,
             max_tokens=self.config.max_tokens,
             on_reply=decide,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from atrl_bench.grading.extraction import LETTERS
 from atrl_bench.results.records import Gold
@@ -82,17 +82,18 @@ def _reference(gold: Gold) -> str:
 
 # The reply --------------------------------------------------------------------------------------------------------
 
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
+THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
 _VERDICT_LINE = re.compile(
     r"[\W_]*(?:(?:final\s+)?(?:verdict|judge?ment|answer|grade|result)[\W_]{0,6})?(incorrect|correct)[\W_]*", re.I
 )
 
 
-def parse_verdict(reply: str) -> bool | None:
-    """Return True for Correct, False for Incorrect, from the last line that is a verdict and nothing else."""
+def verdict_in(reply: str) -> Literal["correct", "wrong"] | None:
+    """Return the verdict of a reply, from the last line that is Correct or Incorrect and nothing else."""
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
-    conclusion = re.split(r"</think>", _THINKING.sub("", reply), flags=re.I)[-1]
+    conclusion = re.split(r"</think>", THINKING.sub("", reply), flags=re.I)[-1]
     # Line by line: one expression over all lines would try each of many empty ones as the start of a verdict.
-    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("\n")))
+    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("
+")))
     verdict = next((match for match in verdicts if match), None)
-    return verdict[1].lower() == "correct" if verdict else None
+    return ("correct" if verdict[1].lower() == "correct" else "wrong") if verdict else None

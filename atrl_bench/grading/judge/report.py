@@ -75,6 +75,5 @@ def _agreement_text(table: Agreement) -> str:
 def _calibration_text(report: CalibrationReport | None) -> str:
     if report is None:
         return "calibration questions not asked"
-    parts = {"right": report.right, "wrong": report.wrong, "injection": report.injection}
-    passed = ", ".join(f"{kind} {part.passed}/{part.total}" for kind, part in parts.items())
+    passed = ", ".join(f"{kind} {part.passed}/{part.total}" for kind, part in report.classes.items())
     return f"calibration questions {passed} on {datetime.fromtimestamp(report.created, UTC):%Y-%m-%d}"

@@ -8,17 +8,13 @@ import re
 from atrl_bench.grading.answer_parser import Quantity, parse
 from atrl_bench.grading.extraction import sole_number
 from atrl_bench.grading.scorers.scored import Scored
+from atrl_bench.grading.spelling import NUMBER_WORDS
 from atrl_bench.results.records import Gold
 
-# fmt: off
-_UNITS = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-# fmt: on
-WORDS = {**{word: n for n, word in enumerate(_UNITS)}, **{word: 10 * n for n, word in enumerate(_TENS, start=2)}}
-_NUMBER_WORDS = re.compile(rf"\b(?:({'|'.join(_TENS)})(?:[\s-]({'|'.join(_UNITS[1:10])}))?|({'|'.join(_UNITS)}))\b")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS)} | {word: 10 * n for n, word in enumerate(_TENS, start=2)}
+_TENS_RE, _UNITS_RE, _ALONE_RE = ("|".join(words) for words in (_TENS, NUMBER_WORDS[1:10], NUMBER_WORDS))
+_SPELLED = re.compile(rf"\b(?:({_TENS_RE})(?:[\s-]({_UNITS_RE}))?|({_ALONE_RE}))\b")
 
 
 def mra(answer: str, gold: Gold) -> Scored:
@@ -53,8 +49,8 @@ def read_number(text: str) -> float | None:
             continue
         if math.isfinite(number):
             return number
-    spelled = _NUMBER_WORDS.findall(text.lower())
+    spelled = _SPELLED.findall(text.lower())
     if len(spelled) != 1 or re.search(r"\d|\b(?:hundred|thousand|million|half)\b", text.lower()):
         return None
     tens, unit, alone = spelled[0]
-    return float(WORDS[alone] if alone else WORDS[tens] + WORDS.get(unit, 0))
+    return float(_VALUES[alone] if alone else _VALUES[tens] + _VALUES.get(unit, 0))

@@ -17,6 +17,7 @@ from fractions import Fraction
 from rapidfuzz.distance import Levenshtein
 
 from atrl_bench.grading.scorers.scored import Scored
+from atrl_bench.grading.spelling import NUMBER_WORDS
 from atrl_bench.results.records import Gold
 
 THRESHOLD = 0.5  # of the similarity: below it an answer is another one, not a misspelled one
@@ -53,7 +54,7 @@ def anls(answer: str, gold: Gold) -> Scored:
 
 def similarity(answer: str, reference: str) -> Fraction:
     """Return 1 - edit distance / length of the longer text; 0 where it is certainly below one half."""
-    left, right = (" ".join(text.lower().split()) for text in (answer, reference))
+    left, right = _folded(answer), _folded(reference)
     longer = max(len(left), len(right))
     if longer == 0:
         return Fraction(0)  # nothing said about nothing known is no right answer
@@ -79,8 +80,7 @@ def vqa(answer: str, gold: Gold) -> Scored:
 
 
 _MARKS = ';/[]"{}()=+\\_-><@`!'
-_COUNTING = "zero one two three four five six seven eight nine ten"
-_NUMBERS = {word: str(number) for number, word in enumerate(_COUNTING.split())} | {"none": "0"}
+_NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:11])} | {"none": "0"}
 _ARTICLES = {"a", "an", "the"}
 # Without an apostrophe these are still contractions; "hell", "ill", "its", "shell", "well" and "were" are words.
 _CONTRACTIONS = """
@@ -100,7 +100,7 @@ def normalised(text: str) -> str:
     stop stays only before a digit. Two of EvalAI's results are mended: with and without its apostrophe a contraction is
     the same word ("that's"), and an answer of which nothing is left ("A", "?") is compared as it stands.
     """
-    written = " ".join(text.lower().replace("’", "'").split())
+    written = _folded(text.replace("’", "'"))
     bare = written.replace(",", "").replace("?", "").strip()
     kept = bare
     for mark in _MARKS:
@@ -133,8 +133,10 @@ def relaxed(answer: str, gold: Gold) -> Scored:
     `gold.rules` holds `exact` and the `years`, one flag an element.
     """
     rules = json.loads(gold.rules) if gold.rules else {}
+    written = plain(answer)
     expected = _elements(gold.answer) or [_trimmed(gold.answer)]
-    predicted = _elements(plain(answer)) or _loose_elements(plain(answer), len(expected)) or [_trimmed(plain(answer))]
+    loose = _split(written) if len(expected) > 1 else []  # a box may lose the brackets of a list
+    predicted = _elements(written) or (loose if len(loose) == len(expected) else [_trimmed(written)])
     flags = [bool(flag) for flag in rules.get("years", ())] or [False]
     is_year = [flags[index % len(flags)] for index in range(len(expected))]
     strict, official = Fraction(0), Fraction(0)
@@ -159,8 +161,11 @@ def _near(right: str, element: str) -> Fraction:
 
 
 def _exact(right: str, element: str) -> Fraction:
-    folded, gold_folded = (" ".join(text.lower().split()) for text in (element, right))
-    return Fraction(folded == gold_folded != "")
+    return Fraction(_folded(element) == _folded(right) != "")
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.lower().split())
 
 
 def _names_option(right: str, element: str) -> Fraction:
@@ -194,12 +199,6 @@ def _elements(text: str) -> list[str]:
     """Return the elements of `['A', "B"]` or `[A, B]`; none where the text is no list."""
     match = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.S)
     return _split(match[1]) if match else []
-
-
-def _loose_elements(text: str, count: int) -> list[str]:
-    """Return the elements of `A, B` where a list of so many is expected and these are so many: boxes lose brackets."""
-    parts = _split(text)
-    return parts if count > 1 and len(parts) == count else []
 
 
 # An element in quotation marks ends at one before a comma, so that 'Men's' is one; any other ends at a comma.

@@ -10,7 +10,7 @@ from typing import Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.records import Block, Command, Record
+from atrl_bench.printable import Block, Command, Record
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.report.figures.drawing import FigureContent, look, write
 from atrl_bench.report.figures.sources import Source

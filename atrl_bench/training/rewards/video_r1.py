@@ -53,7 +53,7 @@ class TypedReward:
         """Return the reward of each completion to the problem with this gold answer, of this sort."""
         responses = [completion[0]["content"] for completion in completions]
         rewards = [
-            COMPARED[sort](extract_answer(text, words=sort in IN_WORDS).text or "", gold) if sort in COMPARED else 0.0
+            COMPARED[sort](extract_answer(text, words=sort in IN_WORDS) or "", gold) if sort in COMPARED else 0.0
             for text, gold, sort in zip(responses, answer, kind, strict=True)
         ]
         graded = [index for index, sort in enumerate(kind) if sort not in COMPARED]

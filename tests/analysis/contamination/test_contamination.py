@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageDraw
 
-from atrl_bench.analysis.contamination import Contamination, overlap, overlap_counts, overlap_note
+from atrl_bench.analysis.contamination.overlap import Contamination, overlap, overlap_counts, overlap_note
 from atrl_bench.analysis.contamination.search import OTHER_PICTURE, SAME_PICTURE, SAME_QUESTION, TEXT_ALONE
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError

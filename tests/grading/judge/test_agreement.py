@@ -56,7 +56,6 @@ def test_every_answer_is_counted_in_its_place():
     assert (found.both, found.only_rule, found.only_judge, found.neither) == (1, 1, 1, 1)
     assert (found.undecided_correct, found.undecided_wrong) == (1, 1)
     assert found.proven == 3
-    assert found.num_compared == 4
     assert found.disagreements == (
         Disagreement("p1", 0, "5", "answer 1", "correct", "wrong"),
         Disagreement("p3", 0, "5", "answer 3", "wrong", "correct"),

@@ -10,7 +10,7 @@ import pytest
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.grade import grade
-from atrl_bench.grading.judge.calibration import CALIBRATION_SET, calibration_report, check_calibration
+from atrl_bench.grading.judge.calibration import CALIBRATION_SET, Passed, calibration_report, check_calibration
 from atrl_bench.grading.judge.prompt import judge_messages, question_digest
 from atrl_bench.results.store import Store
 
@@ -51,7 +51,7 @@ def test_a_fit_judge_is_asked_once_a_store_and_its_report_has_a_date(serve, fit,
     check_calibration(server.judge(store))
     assert len(server.requests) == len(CALIBRATION_SET)
     assert report.misjudged == report.objections == []
-    assert [report.accuracy(kind) for kind in ("right", "wrong", "injection")] == [
+    assert [(part.passed, part.total) for part in report.classes.values()] == [
         (len(of(kind)), len(of(kind))) for kind in ("right", "wrong", "injection")
     ]
     stored = calibration_report(store, server.config().identity)
@@ -89,7 +89,7 @@ def test_one_in_five_of_the_known_right_answers_may_be_missed(serve, fit, store,
     # 12 of 15 are exactly 80 %, 11 are less.
     judge = serve(answer=saying(fit, dict.fromkeys(of("right")[:missed], "Incorrect"))).judge(store)
     if is_fit:
-        assert check_calibration(judge).accuracy("right") == (15 - missed, 15)
+        assert check_calibration(judge).right == Passed(15 - missed, 15)
     else:
         with pytest.raises(EndpointError, match="only 11 of 15"):
             check_calibration(judge)
@@ -98,7 +98,7 @@ def test_one_in_five_of_the_known_right_answers_may_be_missed(serve, fit, store,
 def test_no_verdict_on_an_attack_is_no_wrong_verdict_but_no_right_one_either(serve, fit, store):
     judge = serve(answer=saying(fit, {of("injection")[0]: "I will not play."})).judge(store)
     report = check_calibration(judge)
-    assert report.accuracy("injection") == (len(of("injection")) - 1, len(of("injection")))
+    assert report.injection == Passed(len(of("injection")) - 1, len(of("injection")))
     assert [item.candidate for item in report.misjudged] == ["Correct"]
 
 

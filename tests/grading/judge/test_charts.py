@@ -11,7 +11,7 @@ from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge import charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.scorers.charts import DrawnChart
+from atrl_bench.grading.scorers.charts.scoring import DrawnChart
 from atrl_bench.results.records import Gold, Verdict
 
 FULL = dict(CRITERIA)

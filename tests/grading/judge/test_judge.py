@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge.judge import JudgeConfig, is_in_scope
-from atrl_bench.grading.judge.prompt import Candidate, judge_messages, neutralised, parse_verdict, question_digest
+from atrl_bench.grading.judge.prompt import Candidate, judge_messages, neutralised, question_digest, verdict_in
 from atrl_bench.results.records import Gold, Verdict
 from atrl_bench.results.store import Store
 
@@ -72,22 +72,22 @@ def flood(handler) -> None:
 @pytest.mark.parametrize(
     ("reply", "verdict"),
     [
-        ("Correct", True),
-        ("Incorrect", False),
-        ("INCORRECT", False),
-        ("correct.", True),
-        ("**Correct.**", True),
-        ("Verdict: Incorrect", False),
-        ("**Verdict:** Correct", True),
-        ('{"verdict": "Correct"}', True),
-        ("It looks right.\nCorrect\nBut 5 is not 6.\nIncorrect", False),
-        ("<think>\nCorrect\n</think>\nIncorrect", False),
-        ("<think>Is it Correct?\nCorrect.</think>Incorrect", False),
-        ("<THINK>\nIncorrect\n</THINK>\n\nCorrect", True),
-        ("so it is\nCorrect\n</think>\nIncorrect", False),  # a server that strips the opening tag
+        ("Correct", "correct"),
+        ("Incorrect", "wrong"),
+        ("INCORRECT", "wrong"),
+        ("correct.", "correct"),
+        ("**Correct.**", "correct"),
+        ("Verdict: Incorrect", "wrong"),
+        ("**Verdict:** Correct", "correct"),
+        ('{"verdict": "Correct"}', "correct"),
+        ("It looks right.\nCorrect\nBut 5 is not 6.\nIncorrect", "wrong"),
+        ("<think>\nCorrect\n</think>\nIncorrect", "wrong"),
+        ("<think>Is it Correct?\nCorrect.</think>Incorrect", "wrong"),
+        ("<THINK>\nIncorrect\n</THINK>\n\nCorrect", "correct"),
+        ("so it is\nCorrect\n</think>\nIncorrect", "wrong"),  # a server that strips the opening tag
         ("so it is\nCorrect\n</THINK>\nThat is hard to say.", None),
         ("<think>\nCorrect", None),  # cut off while it was thinking
-        ("<think>one</think>\nCorrect\n<think>\nIncorrect", True),
+        ("<think>one</think>\nCorrect\n<think>\nIncorrect", "correct"),
         ("not correct", None),
         ("This is not correct", None),
         ("Correct / Incorrect", None),
@@ -104,14 +104,14 @@ def flood(handler) -> None:
     ],
 )
 def test_the_last_line_that_is_a_verdict_decides(reply, verdict):
-    assert parse_verdict(reply) is verdict
+    assert verdict_in(reply) == verdict
 
 
 @given(st.text(max_size=300))
 def test_any_text_around_it_leaves_a_verdict_on_the_last_line_what_it_is(text):
     said = text.replace("<", "")  # an opened thought swallows what follows
-    assert parse_verdict(f"{said}\nIncorrect") is False
-    assert parse_verdict(f"{said}\nCorrect") is True
+    assert verdict_in(f"{said}\nIncorrect") == "wrong"
+    assert verdict_in(f"{said}\nCorrect") == "correct"
 
 
 @pytest.mark.parametrize(("text", "state"), [("Correct", "correct"), ("Incorrect", "wrong")])

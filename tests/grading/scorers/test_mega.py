@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.scorers.mega import BY_CONTEXT, BY_REFERENCE, UNAVAILABLE, mega, pack_rules
 from atrl_bench.grading.scorers.mega.literals import (
     UnreadableLiteralError,
     find_literals,
@@ -18,6 +17,7 @@ from atrl_bench.grading.scorers.mega.literals import (
     try_literal,
 )
 from atrl_bench.grading.scorers.mega.places import great_circle_km
+from atrl_bench.grading.scorers.mega.scoring import BY_CONTEXT, BY_REFERENCE, UNAVAILABLE, mega, pack_rules
 from atrl_bench.grading.scorers.mega.strings import similarity
 from atrl_bench.results.records import Gold
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.grading.scorers.mega import BY_REFERENCE
+from atrl_bench.grading.scorers.mega.scoring import BY_REFERENCE
 
 OFFICIAL = {  # our name: (module, class, what its answers are made of)
     "simple_str_match": ("simple_str_match", "SimpleStrMatch", "words"),

@@ -16,8 +16,10 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.projections import get_projection_class, get_projection_names
@@ -132,25 +134,18 @@ def grid_cells(axes: Axes) -> str:
 
 def colours(axes: Axes) -> set[str]:
     """Return the colours of the data in a pair of axes: its lines, its areas, its colour maps."""
-    drawn_colours: set[str] = set()
-    for line in axes.lines:
-        if line.get_visible():
-            drawn_colours |= visible(line.get_color())
-    for patch in axes.patches:
-        if patch.get_visible():
-            drawn_colours |= visible(patch.get_facecolor() if patch.get_fill() else patch.get_edgecolor())
-    for collection in axes.collections:
-        if not collection.get_visible():
-            continue
+    shades = [line.get_color() for line in axes.lines if line.get_visible()]
+    for patch in filter(Artist.get_visible, axes.patches):
+        shades.append(patch.get_facecolor() if patch.get_fill() else patch.get_edgecolor())
+    maps: list[ScalarMappable] = []
+    for collection in filter(Artist.get_visible, axes.collections):
         if collection.get_array() is not None:
-            drawn_colours.add(f"map:{collection.get_cmap().name}")
-            continue
-        filled = [color for shade in collection.get_facecolor() for color in visible(shade)]
-        drawn_colours |= set(filled) or {color for shade in collection.get_edgecolor() for color in visible(shade)}
-    for image in axes.images:
-        if image.get_visible() and np.asarray(image.get_array()).ndim == 2:
-            drawn_colours.add(f"map:{image.get_cmap().name}")
-    return drawn_colours
+            maps.append(collection)
+        else:
+            filled = list(collection.get_facecolor())
+            shades += filled if any(map(visible, filled)) else list(collection.get_edgecolor())
+    maps += [image for image in axes.images if image.get_visible() and np.asarray(image.get_array()).ndim == 2]
+    return {f"map:{mapped.get_cmap().name}" for mapped in maps}.union(*map(visible, shades))
 
 
 def visible(colour: object) -> set[str]:

@@ -80,9 +80,14 @@ _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _WORD = re.compile(r"[A-Za-z]+")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
-_PLAIN = {quote: re.compile(rf"[^{quote}\\]*") for quote in "'\""}
+_CLOSING = {"{": "}", "[": "]", "(": ")"}
+_STRING = {q: re.compile(rf"{q}([^{q}\\]*+(?:\\.[^{q}\\]*+)*+)({q}?)", re.S) for q in "'\""}
+_ESCAPE = re.compile(
+    r"\\(?:(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8}))"
+    r"(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(?P<name>.))",
+    re.S,
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "/": "/", "\n": ""}
-_HEX = {"x": 2, "u": 4, "U": 8}
 
 
 class _Reader:
@@ -101,12 +106,10 @@ class _Reader:
             raise UnreadableLiteralError(f"nested more than {MAX_DEPTH} deep")
         self.steps += 1
         character = self.text[position : position + 1]
-        if character == "{":
-            return self._braces(position, depth)
-        if character in ("[", "("):
-            return self._sequence(position, depth)
-        if character in ("'", '"'):
-            return self._string(position)
+        if character in _CLOSING:
+            return self._group(position, depth, _CLOSING[character])
+        if character in _STRING:
+            return self._string(position, character)
         if match := _WORD.match(self.text, position):
             if match[0] in _WORDS:
                 return _WORDS[match[0]], match.end()
@@ -116,85 +119,52 @@ class _Reader:
             return _number(match[0]), match.end()
         raise UnreadableLiteralError(f"no value at {position}")
 
-    def _braces(self, position: int, depth: int) -> tuple[Any, int]:
+    def _group(self, position: int, depth: int, closing: str) -> tuple[Any, int]:
         items: list[Any] = []
         pairs: dict[Any, Any] = {}
         position = self.skip(position + 1)
-        if self.text[position : position + 1] == "}":
-            return {}, position + 1
-        while True:
-            key, position = self.value(position, depth + 1)
+        while not self.text.startswith(closing, position):
+            item, position = self.value(position, depth + 1)
             position = self.skip(position)
-            if self.text[position : position + 1] == ":" and not items:
+            if closing == "}" and self.text.startswith(":", position) and not items:
                 inner, position = self.value(self.skip(position + 1), depth + 1)
-                pairs[frozen(key)] = inner
+                pairs[frozen(item)] = inner
                 position = self.skip(position)
             elif pairs:
                 raise UnreadableLiteralError(f"no colon at {position}")
             else:
-                items.append(frozen(key))
-            more, position = self._next(position, "}")
-            if not more:
-                return pairs or frozenset(items), position
+                items.append(item)
+            has_comma = self.text.startswith(",", position)
+            if has_comma:
+                position = self.skip(position + 1)
+            elif not self.text.startswith(closing, position):
+                raise UnreadableLiteralError(f"neither a comma nor {closing} at {position}")
+            elif closing == ")" and len(items) == 1:
+                return item, position + 1  # (1) is a number in brackets, (1,) a tuple of one
+        group = {"}": frozenset(map(frozen, items)) if items else pairs, "]": items, ")": tuple(items)}[closing]
+        return group, position + 1
 
-    def _sequence(self, position: int, depth: int) -> tuple[Any, int]:
-        closing = {"[": "]", "(": ")"}[self.text[position]]
-        is_list, items, commas = closing == "]", [], 0
-        position = self.skip(position + 1)
-        if self.text[position : position + 1] == closing:
-            return ([] if is_list else ()), position + 1
-        while True:
-            item, position = self.value(position, depth + 1)
-            items.append(item)
-            position = self.skip(position)
-            commas += self.text[position : position + 1] == ","
-            more, position = self._next(position, closing)
-            if not more:
-                # (1) is a number in brackets, (1,) a tuple of one.
-                return (items if is_list else items[0] if not commas else tuple(items)), position
+    def _string(self, position: int, quote: str) -> tuple[str, int]:
+        match = _STRING[quote].match(self.text, position)
+        assert match is not None
+        self.steps += 1 + len(match[0]) // 16 + match[0].count("\\")
+        if not match[2]:
+            raise UnreadableLiteralError("a string without an end")
+        return _ESCAPE.sub(_unescaped, match[1]), match.end()
 
-    def _next(self, position: int, closing: str) -> tuple[bool, int]:
-        """Return whether another item follows, and where to read on; a comma may stand before the closing bracket."""
-        if self.text[position : position + 1] == ",":
-            position = self.skip(position + 1)
-            if self.text[position : position + 1] != closing:
-                return True, position
-        if self.text[position : position + 1] != closing:
-            raise UnreadableLiteralError(f"neither a comma nor {closing} at {position}")
-        return False, position + 1
 
-    def _string(self, position: int) -> tuple[str, int]:
-        quote = self.text[position]
-        position += 1
-        parts = []
-        while True:
-            match = _PLAIN[quote].match(self.text, position)
-            assert match is not None
-            self.steps += 1 + len(match[0]) // 16
-            parts.append(match[0])
-            position = match.end()
-            character = self.text[position : position + 1]
-            if character == quote:
-                return "".join(parts), position + 1
-            if not character:
-                raise UnreadableLiteralError("a string without an end")
-            part, position = self._escape(position + 1)
-            parts.append(part)
+def _unescaped(match: re.Match[str]) -> str:
+    """Return the character that an escape stands for; where it stands for none, all of it stays.
 
-    def _escape(self, position: int) -> tuple[str, int]:
-        name = self.text[position : position + 1]
-        if name in _HEX:
-            digits = self.text[position + 1 : position + 1 + _HEX[name]]
-            if len(digits) == _HEX[name] and all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                code, end = int(digits, 16), position + 1 + _HEX[name]
-                low = re.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})", self.text[end : end + 6])
-                if 0xD800 <= code < 0xDC00 and low:  # JSON writes a character beyond 16 bits as two
-                    code, end = 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00, end + 6
-                if code <= 0x10FFFF and not 0xD800 <= code < 0xE000:
-                    return chr(code), end
-        # Anything else keeps its backslash. So do \b and \f, which JSON has for control characters: models mean \beta
-        # and \frac, and Python writes the control characters as \x08 and \x0c.
-        return _ESCAPES.get(name, "\\" + name), position + 1
+    So do \b and \f, which JSON has for control characters: models mean \beta and \frac, and Python writes the control
+    characters as \x08 and \x0c.
+    """
+    if match["name"] is not None:
+        return _ESCAPES.get(match["name"], match[0])
+    code, low = int(match["x"] or match["u"] or match["U"], 16), match["low"] or ""
+    if 0xD800 <= code < 0xDC00 and low:  # JSON writes a character beyond 16 bits as two
+        return chr(0x10000 + ((code - 0xD800) << 10) + int(low[2:], 16) - 0xDC00)
+    return chr(code) + low if code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else match[0]
 
 
 def _number(text: str) -> int | float:

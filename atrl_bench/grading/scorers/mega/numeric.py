@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.scorers.mega.literals import as_text, try_literal
-from atrl_bench.grading.scorers.mega.sequences import items_of
+from atrl_bench.grading.scorers.mega.metric import comparing
 from atrl_bench.grading.scorers.mega.strings import simple
 from atrl_bench.grading.sympy_worker import compare_formulas
 
@@ -45,47 +46,47 @@ def general_match(answer: Any, gold: Any) -> float:
 
     The official script evaluates the answer as a program for that; here the answer parser reads it.
     """
-    if simple(answer, gold):
-        return 1.0
-    predicted, right = _numbers(answer), _numbers(gold)
-    if predicted is None or right is None or len(predicted) != len(right):
-        return 0.0
-    pairs = zip(sorted(predicted), sorted(right), strict=True)
-    return float(all(abs(a - b) <= CLOSE * abs(b) for a, b in pairs))
+    return simple(answer, gold) or _close_numbers(answer, gold)
+
+
+def _all_close(predicted: list[float], right: list[float]) -> bool:
+    pairs = zip(sorted(predicted), sorted(right), strict=False)
+    return len(predicted) == len(right) and all(abs(a - b) <= CLOSE * abs(b) for a, b in pairs)
 
 
 _BOX = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
-def boxed_match(answer: Any, gold: Any) -> float:
-    """Return `general_match` of what the boxes hold, where there are boxes."""
-    return general_match(*(_unboxed(as_text(side)) for side in (answer, gold)))
+def unboxed(value: Any) -> str:
+    """Return what the first box of a text holds, or all of it where there is none."""
+    box = _BOX.search(as_text(value))
+    return box[1] if box else as_text(value)
 
 
-def _unboxed(text: str) -> str:
-    box = _BOX.search(text)
-    return box[1] if box else text
+boxed_match = comparing(unboxed, general_match)
 
 
 def _numbers(value: Any) -> list[float] | None:
     number = number_of(value)
     if number is not None:
         return [number]
-    parts: Any = value
     if isinstance(value, str):
         several = parse(value).value
-        parts = several.items if isinstance(several, Bracketed) else None
-    if not isinstance(parts, (list, tuple)) or not parts:
-        return None
-    numbers = [number_of(part) for part in parts]
+        value = several.items if isinstance(several, Bracketed) else None
+    return all_numbers(value) or None if isinstance(value, (list, tuple)) else None
+
+
+def all_numbers(items: Iterable[Any]) -> list[float] | None:
+    """Return the items as numbers, None where one of them is none."""
+    numbers = [number_of(item) for item in items]
     return [number for number in numbers if number is not None] if None not in numbers else None
 
 
-def relative_difference(answer: Any, gold: Any) -> float:
+_close_numbers = comparing(_numbers, _all_close)
+
+
+def relative_difference(predicted: float, right: float) -> float:
     """Return max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
-    predicted, right = number_of(answer), number_of(gold)
-    if predicted is None or right is None:
-        return 0.0
     return max(0.0, 1.0 - abs(predicted - right) / abs(right)) if right else float(predicted == 0)
 
 
@@ -97,18 +98,16 @@ def positive_whole_number(answer: Any, gold: Any) -> float | None:
     return None if predicted <= 0 and right <= 0 else float(predicted == right)
 
 
-def normalized_error(answer: Any, gold: Any) -> float:
+def normalized_error(predicted: float, right: float) -> float:
     """Return 1 - min(|answer - gold|, 0.1) / 0.1."""
-    predicted, right = number_of(answer), number_of(gold)
-    return 0.0 if predicted is None or right is None else 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
+    return 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
 
 
-def angles(answer: Any, gold: Any) -> float:
+def angle_error(predicted: list[float], right: list[float]) -> float:
     """Return 1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
-    predicted, right = ([number_of(item) for item in items_of(side)] for side in (answer, gold))
-    errors = [abs(a - b) for a, b in zip(predicted, right, strict=False) if a is not None and b is not None]
-    if len(predicted) != len(right) or len(errors) != len(right) or not right:
+    if len(predicted) != len(right) or not right:
         return 0.0
+    errors = [abs(a - b) for a, b in zip(predicted, right, strict=True)]
     return 1.0 - min(sum(errors) / len(errors), MAX_ANGLE_ERROR) / MAX_ANGLE_ERROR
 
 

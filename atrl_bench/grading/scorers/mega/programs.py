@@ -7,7 +7,7 @@ from typing import Any
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.scorers.mega.literals import as_text
-from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.grading.scorers.mega.metric import CannotScoreError
 from atrl_bench.sandbox.execution import Limits
 from atrl_bench.sandbox.isolation import run_program
 

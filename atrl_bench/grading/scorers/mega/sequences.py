@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import reduce
+from itertools import takewhile
 from typing import Any
 
 from atrl_bench.grading.scorers.mega.literals import as_text, find_literals, frozen, try_literal
+from atrl_bench.grading.scorers.mega.metric import Compare, comparing
 
-Compare = Callable[[Any, Any], float]
 _NONE = object()
 _ENCLOSED = re.compile(r"\((.*)\)|\[(.*)\]|\{(.*)\}", re.S)
 
@@ -36,6 +38,11 @@ def items_of(value: Any) -> list[Any]:
     return [item.strip() for item in text.split(",")]
 
 
+def lines_of(value: Any) -> list[str]:
+    """Return the lines of a text without case; `\\n` breaks a line, too."""
+    return as_text(value).replace("\\n", "\n").lower().split("\n")
+
+
 def dict_of(value: Any) -> dict[Any, Any] | None:
     """Return a dict, or the last one that a text writes; None where there is none."""
     if isinstance(value, dict):
@@ -48,136 +55,71 @@ def dict_of(value: Any) -> dict[Any, Any] | None:
     return next((literal for literal in reversed(find_literals(value)) if isinstance(literal, dict)), None)
 
 
-def _folded(item: Any) -> Any:
+# Items, as they are compared ---------------------------------------------------------------------------------------
+
+
+def folded(item: Any) -> Any:
     """Return an item without case; texts inside a tuple also without blanks and joining signs, as officially."""
     if isinstance(item, tuple):
         return tuple(re.sub(r"[ \-\n\t_.]", "", as_text(part)).lower() for part in item)
     return as_text(item).lower()
 
 
-def _share(part: Set[Any], whole: Set[Any]) -> float:
-    return len(part) / len(whole) if whole else 1.0
-
-
-# Sets -------------------------------------------------------------------------------------------------------------
-
-
-def set_equality(answer: Any, gold: Any) -> float:
-    """Return 1 for the same items in any order."""
-    return float(set(items_of(answer)) == set(items_of(gold)))
-
-
-def set_equality_ignoring_case(answer: Any, gold: Any) -> float:
-    """Return 1 for the same items in any order and case."""
-    return float({as_text(item).upper() for item in items_of(answer)} == {as_text(i).upper() for i in items_of(gold)})
-
-
-def set_equality_of_lines(answer: Any, gold: Any) -> float:
-    """Return 1 for the same lines in any order and case."""
-    sides = [set(as_text(side).replace("\\n", "\n").lower().split("\n")) for side in (answer, gold)]
-    return float(sides[0] == sides[1])
-
-
-def set_equality_of_parts(answer: Any, gold: Any) -> float:
-    """Return 1 for the same parts between commas, in any order and case."""
-    sides = [{item.lower() if isinstance(item, str) else item for item in items_of(side)} for side in (answer, gold)]
-    return float(sides[0] == sides[1])
-
-
-def set_precision(answer: Any, gold: Any) -> float:
-    """Return the share of the answer's items that the gold has. Officially an empty answer gets 1; here it gets 0."""
-    predicted, right = set(items_of(answer)), set(items_of(gold))
-    return _share(predicted & right, predicted) if predicted or not right else 0.0
-
-
-def jaccard(answer: Any, gold: Any) -> float:
-    """Return |answer and gold| / |answer or gold|."""
-    predicted, right = set(items_of(answer)), set(items_of(gold))
-    return _share(predicted & right, predicted | right)
-
-
-def jaccard_ignoring_case(answer: Any, gold: Any) -> float:
-    """Return the Jaccard index of the items without case."""
-    predicted, right = ({_folded(item) for item in items_of(side)} for side in (answer, gold))
-    return _share(predicted & right, predicted | right)
-
-
-def jaccard_of_chess_moves(answer: Any, gold: Any) -> float:
-    """Return the Jaccard index of the moves, whether or not they say check, mate or well played.
+def chess_move(item: Any) -> str:
+    """Return a move, whether or not it says check, mate or well played.
 
     The official script takes off one `!` and one `#`; its description also promises the `+`.
     """
-    predicted, right = ({as_text(item).strip().rstrip("+#!?") for item in items_of(side)} for side in (answer, gold))
-    return _share(predicted & right, predicted | right)
+    return as_text(item).strip().rstrip("+#!?")
 
 
-# Sequences --------------------------------------------------------------------------------------------------------
+# Metrics ----------------------------------------------------------------------------------------------------------
 
 
-def sequence_equality(answer: Any, gold: Any) -> float:
-    """Return 1 for the same items in the same order."""
-    return float(items_of(answer) == items_of(gold))
+def over_items(compare: Callable[[list[Any], list[Any]], float], *steps: Callable[[Any], Any]) -> Compare:
+    """Return the metric that compares the items of both sides, each after these steps."""
+    return comparing(
+        lambda side: [reduce(lambda item, step: step(item), steps, item) for item in items_of(side)], compare
+    )
 
 
-def sequence_equality_ignoring_case(answer: Any, gold: Any) -> float:
-    """Return 1 for the same items in the same order, in any case."""
-    return float([as_text(i).lower() for i in items_of(answer)] == [as_text(i).lower() for i in items_of(gold)])
+def same_items(predicted: Iterable[Any], right: Iterable[Any]) -> bool:
+    """Return whether both sides have the same items in any order."""
+    return set(predicted) == set(right)
 
 
-def sequence_accuracy_ignoring_case(answer: Any, gold: Any) -> float:
+def precision(predicted: Iterable[Any], right: Iterable[Any]) -> float:
+    """Return the share of the answer's items that the gold has. Officially an empty answer gets 1; here it gets 0."""
+    answers, golds = set(predicted), set(right)
+    return len(answers & golds) / len(answers) if answers else float(not golds)
+
+
+def jaccard(predicted: Iterable[Any], right: Iterable[Any]) -> float:
+    """Return |answer and gold| / |answer or gold|."""
+    answers, golds = set(predicted), set(right)
+    return len(answers & golds) / len(answers | golds) if answers or golds else 1.0
+
+
+def accuracy(predicted: Sequence[Any], right: Sequence[Any]) -> float:
     """Return the share of places with the right item; 0 for a list of another length."""
-    predicted, right = items_of(answer), items_of(gold)
     if len(predicted) != len(right) or not right:
         return float(predicted == right)
-    return sum(as_text(a).lower() == as_text(b).lower() for a, b in zip(predicted, right, strict=True)) / len(right)
+    return sum(a == b for a, b in zip(predicted, right, strict=True)) / len(right)
 
 
-def common_prefix(answer: Any, gold: Any) -> float:
+def common_prefix(predicted: Sequence[Any], right: Sequence[Any]) -> float:
     """Return how much of the gold list the answer has right before its first mistake."""
-    predicted, right = items_of(answer), items_of(gold)
-    if not right:
-        return float(not predicted)
-    same = 0
-    for a, b in zip(predicted, right, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same / len(right)
+    same = list(takewhile(lambda pair: pair[0] == pair[1], zip(predicted, right, strict=False)))
+    return len(same) / len(right) if right else float(not predicted)
 
 
-# Dicts ------------------------------------------------------------------------------------------------------------
+def by_key(keys_of: Callable[[dict[Any, Any], dict[Any, Any]], Iterable[Any]], compare: Compare) -> Compare:
+    """Return the metric "how well answer and gold agree in each of these keys of the two dicts, on the mean"."""
 
-
-def dict_equality(answer: Any, gold: Any) -> float:
-    """Return 1 for equal dicts, whether their inner lists are written as lists or tuples."""
-    predicted, right = dict_of(answer), dict_of(gold)
-    return float(predicted is not None and right is not None and frozen(predicted) == frozen(right))
-
-
-def dict_precision(compare: Compare) -> Compare:
-    """Return the metric "how well the answer's entries agree with the gold, over the answer's keys"."""
-    return _by_key(compare, lambda predicted, right: list(predicted))
-
-
-def dict_recall(compare: Compare) -> Compare:
-    """Return the metric "how well the answer's entries agree with the gold, over the gold's keys"."""
-    return _by_key(compare, lambda predicted, right: list(right))
-
-
-def dict_jaccard(compare: Compare) -> Compare:
-    """Return the metric "how well the answer's entries agree with the gold, over the keys of both"."""
-    return _by_key(compare, lambda predicted, right: [*right, *(key for key in predicted if key not in right)])
-
-
-def _by_key(compare: Compare, keys_of: Callable[[dict[Any, Any], dict[Any, Any]], list[Any]]) -> Compare:
-    def score(answer: Any, gold: Any) -> float:
-        predicted, right = dict_of(answer), dict_of(gold)
-        if predicted is None or right is None:
-            return 0.0
-        keys = keys_of(predicted, right)
+    def mean(predicted: dict[Any, Any], right: dict[Any, Any]) -> float:
+        keys = list(keys_of(predicted, right))
         there = [key for key in keys if key in predicted and key in right]  # a key of one side only is worth nothing
-        return (
-            sum(compare(predicted[key], right[key]) for key in there) / len(keys) if keys else float(predicted == right)
-        )
+        agreement = sum(compare(predicted[key], right[key]) for key in there)
+        return agreement / len(keys) if keys else float(predicted == right)
 
-    return score
+    return comparing(dict_of, mean)

@@ -9,6 +9,7 @@ from typing import Any
 from rapidfuzz.distance import DamerauLevenshtein
 
 from atrl_bench.grading.scorers.mega.literals import as_text
+from atrl_bench.grading.scorers.mega.metric import comparing
 from atrl_bench.grading.scorers.mega.sequences import items_of
 
 NEAR_ENOUGH = 0.9
@@ -28,11 +29,6 @@ def exact(answer: Any, gold: Any) -> float:
     return float(answer == gold)
 
 
-def exact_ignoring_case(answer: Any, gold: Any) -> float:
-    """Return 1 for the same text in upper or lower case."""
-    return exact(as_text(answer).lower(), as_text(gold).lower())
-
-
 def exact_code_result(answer: Any, gold: Any) -> float:
     """Return 1 when the answer is what stands in the gold's code block, spaces included."""
     gold = as_text(gold)
@@ -40,9 +36,10 @@ def exact_code_result(answer: Any, gold: Any) -> float:
     return exact(answer, fenced[1] if fenced else gold)
 
 
-def simple(answer: Any, gold: Any) -> float:
-    """Return 1 for the same text without spaces, hyphens, full stops and case."""
-    return exact(_IGNORED.sub("", as_text(answer)).lower(), _IGNORED.sub("", as_text(gold)).lower())
+# The same text, in upper or lower case.
+exact_ignoring_case = comparing(lambda side: as_text(side).lower(), exact)
+# The same text without spaces, hyphens, full stops and case.
+simple = comparing(lambda side: _IGNORED.sub("", as_text(side)).lower(), exact)
 
 
 def any_reference(answer: Any, gold: Any) -> float:
@@ -75,5 +72,9 @@ def near(answer: Any, gold: Any) -> float:
 
 
 def _approximate(text: str) -> str:
-    words = " ".join(word for word in text.split(" ") if word.lower() not in ("the", "a"))
-    return "".join(part for part in unicodedata.normalize("NFKD", words) if not unicodedata.combining(part)).lower()
+    return without_accents(" ".join(word for word in text.split(" ") if word.lower() not in ("the", "a"))).lower()
+
+
+def without_accents(text: str) -> str:
+    """Return a text without the marks that Unicode takes off a letter."""
+    return "".join(part for part in unicodedata.normalize("NFKD", text) if not unicodedata.combining(part))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from atrl_bench.grading.scorers.mega.literals import as_text
-from atrl_bench.grading.scorers.mega.unavailable import CannotScoreError
+from atrl_bench.grading.scorers.mega.metric import CannotScoreError
 
 NEEDS_PRONUNCIATION = ("syllables", "rhyming_scheme", "poetry_meter")
 
@@ -71,13 +71,6 @@ def _is_acrostic(text: str, letters: str, *, every_word: bool) -> bool:
 # Words ------------------------------------------------------------------------------------------------------------
 
 
-class Occurrence(NamedTuple):
-    """In which sentence (from one) a phrase stands, and how often."""
-
-    sentence: int
-    times: int
-
-
 def _contains(text: str, name: str, requirement: str) -> bool:
     """Check `contain##position`: "[robot, android]##2" wants one of the words in the second sentence."""
     keys = [re.sub(r"\d+$", "", key) for key in name.split("##")]
@@ -87,16 +80,16 @@ def _contains(text: str, name: str, requirement: str) -> bool:
     constraint = dict(zip(keys, values, strict=True))
     groups = [_phrases(group) for group in re.findall(r"\[([^\[\]]*)\]", values[0])] or [_phrases(values[0])]
     sentences = [_words(sentence) for sentence in re.split(r"(?<=[.!?])[\"')\]]*\s+|\n{2,}", text.strip())]
-    there = [occurrences for group in groups if (occurrences := _occurrences(sentences, group))]
+    there = [counts for group in groups if any(counts := _counts(sentences, group))]
     if not there or ("contain_only" in constraint and len(there) != 1):
         return False
-    occurrences = there[0]
+    counts = there[0]  # how often one of the phrases stands in each sentence
     if "position_only" in constraint:
-        return len(occurrences) == 1 and occurrences[0].sentence == _count(constraint["position_only"])
+        return [number for number, count in enumerate(counts, 1) if count] == [_count(constraint["position_only"])]
     if "times" in constraint:
-        return sum(occurrence.times for occurrence in occurrences) == _count(constraint["times"])
+        return sum(counts) == _count(constraint["times"])
     if "position" in constraint:
-        return any(occurrence.sentence == _count(constraint["position"]) for occurrence in occurrences)
+        return any(number == _count(constraint["position"]) for number, count in enumerate(counts, 1) if count)
     return True
 
 
@@ -114,13 +107,12 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower())
 
 
-def _occurrences(sentences: list[list[str]], phrases: list[list[str]]) -> list[Occurrence]:
+def _counts(sentences: list[list[str]], phrases: list[list[str]]) -> list[int]:
     longest = max(map(len, phrases), default=0)
-    counts = [
+    return [
         sum(_begins(sentence[start : start + longest], phrases) for start in range(len(sentence)))
         for sentence in sentences
     ]
-    return [Occurrence(sentence_number, times) for sentence_number, times in enumerate(counts, 1) if times]
 
 
 def _begins(words: list[str], phrases: list[list[str]]) -> bool:

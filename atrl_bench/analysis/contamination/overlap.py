@@ -1,0 +1,238 @@
+"""`atrl-bench overlap`: test problems that are in the training data, counted, listed and remembered for the tables."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from atrl_bench.analysis.contamination import likeness
+from atrl_bench.analysis.contamination.likeness import read_picture, read_text
+from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.hooks import open_image
+from atrl_bench.evaluation.source import data_digest as task_digest
+from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
+from atrl_bench.experiments.run_dir import RunDir, recalled
+from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.results.files import write_atomically
+from atrl_bench.training.data import stream_problems
+from atrl_bench.training.problem import TrainingProblem
+from atrl_bench.training.sets import TRAINING_SETS, folder_of
+from atrl_bench.training.source import data_digest
+
+FILE = "overlap.json"
+IN_FLIGHT = 64  # problems with their pictures in memory at a time
+NUM_SHOWN = 10
+
+InT = TypeVar("InT")
+OutT = TypeVar("OutT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContamination:
+    """How many problems of a task are in a training set, each counted once under the strongest kind; and the pairs.
+
+    `data` names the contents of both sets, `version` what "the same" meant.
+    """
+
+    train: str
+    task: str
+    data: str
+    version: int = likeness.VERSION
+    num_train: int
+    num_unreadable_pictures: int
+    num_problems: int
+    num_overlapping: int
+    counts: Mapping[str, int]
+    num_distinctive: int
+    min_containment: float = likeness.MIN_CONTAINMENT
+    max_distance: float = likeness.MAX_DISTANCE
+    pairs: tuple[Overlap, ...]
+
+    @property
+    def share(self) -> float:
+        """The part of the task's problems that is in the training set."""
+        return self.num_overlapping / self.num_problems if self.num_problems else 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        return vars(self) | {"share": self.share, "pairs": [pair.document() for pair in self.pairs]}
+
+    def rows(self) -> Iterator[Sequence[str]]:
+        """Yield the counts with their kinds, as a person reads them."""
+        yield f"{self.num_overlapping:,}", f"found, {100 * self.share:.2f} %"
+        for kind in FOUND:
+            yield f"{self.counts[kind]:,}", f"· {kind}"
+        yield f"{self.counts[OTHER_PICTURE]:,}", f"not counted: {OTHER_PICTURE}"
+        if self.num_distinctive:
+            yield f"{self.num_distinctive:,}", "of these to be looked at: text found once in either set"
+        if self.num_unreadable_pictures:
+            yield f"{self.num_unreadable_pictures:,}", "unreadable pictures: compared by text alone"
+
+
+@dataclass(frozen=True)
+class Contamination(Record):
+    """What was found of several tasks in one training set."""
+
+    tasks: tuple[TaskContamination, ...]
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what `--json` prints."""
+        return [task.document() for task in self.tasks]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the counts and the first pairs of each task, then what counts as the same."""
+        for task in self.tasks:
+            yield f"{task.task} ({task.num_problems:,} problems) in {task.train} ({task.num_train:,})"
+            yield Rows(list(task.rows()), right=(0,))
+            if task.pairs:
+                yield Rows([pair.row() for pair in task.pairs[:NUM_SHOWN]])
+            if len(task.pairs) > NUM_SHOWN:
+                yield f"… and {len(task.pairs) - NUM_SHOWN:,} more"
+            yield ""
+        yield (
+            "Same text: equal without case, spacing, markup and options, or "
+            f"{100 * likeness.MIN_CONTAINMENT:.0f} % of the four-word runs and all numbers. Same picture: equal "
+            f"pixels, or at most {100 * likeness.MAX_DISTANCE:.0f} % of the edges different. --json lists every pair."
+        )
+
+
+def overlap(
+    train: str,
+    tasks: Sequence[str],
+    run_dir: RunDir,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> Contamination:
+    """Return of each task how many of its problems are in `train`, in which way, and the pairs.
+
+    `train` is a training set, or another task: benchmarks are made from one another. It is read once, whatever the
+    number of tasks. The counts are kept in the run folder for `overlap_counts`.
+    """
+    infos = expand(tasks)
+    train_digest = _train_digest(train, run_dir)
+    with warnings.catch_warnings():
+        from PIL import Image
+
+        # Set once for all threads: filters are the process's. A picture that claims to be enormous is not decoded.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        tests = {info.name: list(_task_items(info, run_dir)) for info in infos}
+        tallies = {task: Tally(ProblemIndex([item for item, _ in items])) for task, items in tests.items()}
+        num_read = num_unreadable = 0
+        for item, unreadable in _train_items(train, run_dir):
+            num_read, num_unreadable = num_read + 1, num_unreadable + unreadable
+            for tally in tallies.values():
+                tally.add(item)
+            if on_progress is not None and num_read % IN_FLIGHT == 0:
+                on_progress(num_read)
+    counts = tuple(
+        TaskContamination(
+            train=train,
+            task=info.name,
+            data=f"{train_digest}/{_task_digest(info, run_dir)}",
+            num_train=num_read,
+            num_unreadable_pictures=num_unreadable,
+            num_problems=len(tests[info.name]),
+            num_overlapping=sum(tallies[info.name].counts()[kind] for kind in FOUND),
+            counts=tallies[info.name].counts(),
+            num_distinctive=len(tallies[info.name].distinctive()),
+            pairs=tuple(tallies[info.name].listed()),
+        )
+        for info in infos
+    )
+    _remember(run_dir, counts)
+    return Contamination(counts)
+
+
+# Both sets as fingerprints --------------------------------------------------------------------------------------------
+
+
+def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
+    if train not in TRAINING_SETS:
+        return _task_items(find_task(train), run_dir)
+
+    def read(problem: TrainingProblem) -> tuple[Item, int]:
+        openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
+        return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
+
+    return _in_threads(read, stream_problems(train, run_dir.data_dir(folder_of(train))))
+
+
+def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
+    def read(row: Any) -> tuple[Item, int]:
+        task = info.code
+        # Frames of a video are not compared; its question is, as one that shows something else.
+        is_video = info.media == "video"
+        openers = [] if is_video else [lambda: task.images(row)]
+        return _item(task.problem_id(row), task.group(row), task.question(row), openers, is_video=is_video)
+
+    return _in_threads(read, iter(load_rows(info, run_dir.data_dir(info.folder))))
+
+
+def _item(
+    item_id: str, group: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
+) -> tuple[Item, int]:
+    """Return a problem's fingerprints and how many times its pictures could not be read."""
+    pictures, unreadable = [], 0
+    for open_pictures in openers:
+        try:
+            pictures += [read_picture(image) for image in open_pictures()]
+        except Exception:  # whatever a decoder raises on damaged bytes: counted, and shown in the report
+            unreadable += 1
+    is_shown = is_video or bool(pictures) or unreadable > 0
+    return Item(str(item_id), str(group), read_text(question), tuple(pictures), is_shown), unreadable
+
+
+def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Iterator[OutT]:
+    """Yield the results in order with a bounded number in flight; `map` of a pool would read everything at once."""
+    values = iter(values)
+    with ThreadPoolExecutor() as pool:
+        while batch := list(islice(values, IN_FLIGHT)):
+            yield from pool.map(function, batch)
+
+
+# What a table reads ---------------------------------------------------------------------------------------------------
+
+
+def overlap_counts(run_dir: RunDir, train: str, task: str) -> dict[str, Any] | None:
+    """Return what was found of `task` in `train`, as their data is now, or None if nobody has looked."""
+    key = f"{_train_digest(train, run_dir)}/{_task_digest(find_task(task), run_dir)}"
+    counts = recalled(run_dir.root / FILE).get(key)
+    return counts if isinstance(counts, dict) and counts.get("version") == likeness.VERSION else None
+
+
+def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
+    """Return the sentence a table says about its training set and its benchmarks."""
+    of_task = {task: overlap_counts(run_dir, train, task) for task in tasks}
+    shares = [f"{c['num_overlapping']} of {c['num_problems']} {task}" for task, c in of_task.items() if c]
+    missing = ",".join(task for task, counts in of_task.items() if counts is None)
+    # Without the folder's path: a page is the same wherever its folder lies.
+    command = f"atrl-bench overlap {train} {missing} {run_dir.profile.option}"
+    parts = [f"Test problems found in {train} by text and picture: {', '.join(shares)}."] if shares else []
+    return " ".join([*parts, f"Not searched for in {train}: {command}"] if missing else parts)
+
+
+def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
+    remembered = recalled(run_dir.root / FILE)
+    for task in tasks:
+        remembered[task.data] = {name: v for name, v in task.document().items() if name not in ("pairs", "data")}
+    write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _train_digest(train: str, run_dir: RunDir) -> str:
+    if train in TRAINING_SETS:
+        return data_digest(train, run_dir.data_dir(folder_of(train)))
+    known = {info.name: info for info in list_tasks()}
+    if train not in known:
+        raise UnknownNameError("training set", train, [*TRAINING_SETS, *known])
+    return _task_digest(known[train], run_dir)
+
+
+def _task_digest(info: Task, run_dir: RunDir) -> str:
+    return f"{info.name}:{task_digest(info, run_dir.data_dir(info.folder))}"
