@@ -93,7 +93,6 @@ def verdict_in(reply: str) -> Literal["correct", "wrong"] | None:
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
     conclusion = re.split(r"</think>", THINKING.sub("", reply), flags=re.I)[-1]
     # Line by line: one expression over all lines would try each of many empty ones as the start of a verdict.
-    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("
-")))
+    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("\n")))
     verdict = next((match for match in verdicts if match), None)
     return ("correct" if verdict[1].lower() == "correct" else "wrong") if verdict else None
