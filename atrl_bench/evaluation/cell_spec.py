@@ -101,11 +101,16 @@ class CellSpec:
 
 
 def cell_spec(
-    model: str | Path, task: str, options: EvaluationOptions = DEFAULTS, *, profile: Profile, data_dir: Path | None
+    model: str | Path | local.TrainedModel,
+    task: str,
+    options: EvaluationOptions = DEFAULTS,
+    *,
+    profile: Profile,
+    data_dir: Path | None,
 ) -> CellSpec:
     """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
     info, judge = find_task(task), options.judge
-    ref = ServedModel(options.endpoint.model) if options.endpoint else local.model_ref(model)
+    ref = _ref(model) if options.endpoint is None else ServedModel(options.endpoint.model)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,
@@ -122,6 +127,10 @@ def cell_spec(
         profile=profile.name,
         charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
     )
+
+
+def _ref(model: str | Path | local.TrainedModel) -> local.ModelRef | local.TrainedModel:
+    return model if isinstance(model, local.TrainedModel) else local.model_ref(model)
 
 
 def _decoding(options: EvaluationOptions, profile: Profile, *, shows_videos: bool) -> Decoding:

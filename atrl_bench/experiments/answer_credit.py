@@ -181,6 +181,21 @@ def remembered_credit(
     return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
 
 
+def is_shaded(key: str, run_dir: RunDir) -> bool:
+    """Return whether the credit that a page shows of a cell's answers is remembered, or is known not to be had."""
+    return _path(key, run_dir, CreditConfig(), "atrl").is_file()
+
+
+def shade(store: Store, key: str, run_dir: RunDir, num_problems: int) -> None:
+    """Remember the credit of the answers to the first problems of a cell, or that it cannot be had."""
+    try:
+        credit_of_cell(store, key, run_dir, num_problems=num_problems)
+    except MissingDataError:
+        path = _path(key, run_dir, CreditConfig(), "atrl")
+        if not path.exists():
+            write_atomically(path, b"")
+
+
 def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
     name = spec_key({"config": dataclasses.asdict(config), "rule": rule, "version": VERSION})
     return run_dir.root / "credit" / f"{key}-{name}.jsonl"

@@ -5,7 +5,6 @@ Each writes to the store as it goes, so killing it at any moment loses nothing.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate, is_finished
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.experiments.answer_credit import credit_of_cell
+from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
@@ -143,8 +142,7 @@ def _evaluated_here(
     for task, options in evaluations:
         try:
             key = evaluate_into(store, model, task, options, run_dir)
-            with contextlib.suppress(MissingDataError):  # computed now, so that a report needs no model
-                credit_of_cell(store, key, run_dir, num_problems=SHADED_PROBLEMS)
+            shade(store, key, run_dir, SHADED_PROBLEMS)  # now, so that a report needs no model
         except Exception as error:
             failures.append(error)
     return failures
@@ -176,12 +174,12 @@ def evaluated_over(
 
 def _is_finished(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
     options = replace(options, judge=options.judge or run_dir.judge)
-    data_dir = run_dir.provide(find_task(task).folder)
+    data_dir = run_dir.data_dir(find_task(task).folder)
     try:
         key = cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
     except MissingDataError:  # running it says what is missing
         return False
-    return is_finished(store, key, options.judge)
+    return is_finished(store, key, options.judge) and is_shaded(key, run_dir)
 
 
 def evaluate_into(

@@ -25,6 +25,7 @@ from atrl_bench.experiments.definition import (
 )
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
@@ -243,12 +244,12 @@ def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[st
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
     """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
-    model = _checkpoint(job, plan.run_dir, store)
+    model = _model_of(job, store)
     return {} if model is None else _cell_keys(model, job.evaluations, plan)
 
 
 def _cell_keys(
-    model: str | Path, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
+    model: str | TrainedModel, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
 ) -> dict[Evaluation, str]:
     run_dir = plan.run_dir
     keys = {}
@@ -282,9 +283,8 @@ def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
     return _by_column(plan, _cell_keys(model, evaluations, plan, endpoint=EndpointConfig("", model)))
 
 
-def _checkpoint(job: Job, run_dir: RunDir, store: Store) -> str | Path | None:
+def _model_of(job: Job, store: Store) -> str | TrainedModel | None:
     if job.run_key is None:
         return job.model
     run = store.run(job.run_key)
-    folder = run_dir.root / run.checkpoint if run is not None and run.state == "done" else None
-    return folder if folder is not None and folder.is_dir() else None
+    return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from atrl_bench.engines.launch import rank
 from atrl_bench.engines.processes import launched
-from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.answer_credit import credit_of_cell
+from atrl_bench.experiments.answer_credit import shade
 from atrl_bench.experiments.jobs import evaluate_into, train_here
 from atrl_bench.experiments.orders import EvaluationOrder, LaunchOrder, TrainingOrder
 
@@ -40,8 +39,7 @@ class RankPart:
             for task, options in order.evaluations:
                 key = evaluate_into(store, order.model, task, options, order.run_dir)
                 if order.shaded and launched().is_main:
-                    with contextlib.suppress(MissingDataError):
-                        credit_of_cell(store, key, order.run_dir, num_problems=order.shaded)
+                    shade(store, key, order.run_dir, order.shaded)
                 self.num_done += 1
 
 

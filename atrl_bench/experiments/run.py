@@ -15,6 +15,7 @@ from atrl_bench.engines.placement import Demand, Placement
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import is_finished
 from atrl_bench.experiments.ablation import save_points
+from atrl_bench.experiments.answer_credit import is_shaded
 from atrl_bench.experiments.jobs import carry_out
 from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
 from atrl_bench.experiments.progress import Watch
@@ -95,10 +96,13 @@ def _pending(plan: Plan, store: Store) -> list[Job]:
 
 
 def is_done(job: Job, plan: Plan, store: Store) -> bool:
-    """Return whether the store has everything of a job that this machine may run."""
+    """Return whether everything of a job that this machine may run is there, the shading of its pages included."""
     keys = evaluation_keys(job, plan, store)
     due = [key for item, key in keys.items() if obstacle(item.task) is None]
-    return len(keys) == len(job.evaluations) and all(is_finished(store, key, plan.run_dir.judge) for key in due)
+    run_dir = plan.run_dir
+    return len(keys) == len(job.evaluations) and all(
+        is_finished(store, key, run_dir.judge) and is_shaded(key, run_dir) for key in due
+    )
 
 
 def _first_line(error: BaseException) -> str:

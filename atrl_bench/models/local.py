@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.resources import PACKAGE
 from atrl_bench.results.records import Response
 
+DONE = "done.json"  # beside the weights of a checkpoint that was trained here: the last file that is written
 MINI = PACKAGE / "mini" / "base"
 # What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
 CONTENT = (
@@ -81,9 +83,21 @@ def model_ref(model: str | Path) -> ModelRef:
     return ModelRef(name, listing.folder, listing)
 
 
+@dataclass(frozen=True)
+class TrainedModel:
+    """A checkpoint as the store remembers it: its answers are found by this digest, without its files."""
+
+    name: str
+    digest: str
+
+
 def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
-    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`."""
+    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`.
+
+    A checkpoint whose files are not what its training left there is refused.
+    """
     ref = model_ref(model)
+    _require_unchanged(ref)
     if ref.listing is not None and download:
         hub.download(ref.listing, ref.files)
     elif ref.listing is not None and not hub.is_downloaded(ref.listing, ref.files):
@@ -93,6 +107,22 @@ def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
             next_step=f"atrl-bench fetch {ref.name}, or use --profile mini",
         )
     return ref
+
+
+def _require_unchanged(ref: ModelRef) -> None:
+    done = ref.folder / DONE
+    if not done.is_file():
+        return
+    try:
+        recorded = json.loads(done.read_text(encoding="utf-8"))["digest"]
+    except (ValueError, KeyError, TypeError):
+        recorded = f"unreadable in {DONE}"
+    if ref.digest != recorded:
+        raise MissingDataError(
+            f"The checkpoint {ref.folder} is not what its training left there.",
+            why=f"The digest of its files is {ref.digest}, that of the trained ones {recorded}.",
+            next_step="restore its files, or delete the folder and give the command that trains it again",
+        )
 
 
 @dataclass(frozen=True)

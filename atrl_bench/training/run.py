@@ -21,7 +21,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, prefer_flash_attention
-from atrl_bench.models.local import find_model, limit_pixels, model_ref
+from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.cost_estimate import training_needs
@@ -259,11 +259,12 @@ def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> Non
 
 
 def _finished(folder: Path) -> TrainingResult | None:
-    done = folder / "done.json"
+    done = folder / DONE
     if not done.is_file():
         return None
+    digest = find_model(folder).digest  # refuses files that have changed
     content = json.loads(done.read_text(encoding="utf-8"))
-    return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
+    return TrainingResult(folder, digest, content["seconds"], content["summary"])
 
 
 def _last_checkpoint(resume: Path) -> Path | None:
