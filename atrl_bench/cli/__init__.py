@@ -43,6 +43,7 @@ VERBS = {
     "doctor": machine.doctor,
     "overhead": machine.overhead,
     "export": reports.export,
+    "verify": reports.verify,
     "list": machine.list_,
 }
 for _name, _verb in VERBS.items():

@@ -83,3 +83,22 @@ def export(
             raise typer.Exit(1)
         return
     show(exports.export(run_dir, form, out=to), options.as_json)
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def verify(
+    options: Options,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="drop damaged answers, so that run-table asks for them again")
+    ] = False,
+) -> None:
+    """Say what of a run folder is whole: answers, checkpoints, pages, and its manifest if it has one.
+
+    What is not is named with the command that mends it.
+    """
+    from atrl_bench.report.verify import verify as look
+
+    verification = look(options.run_dir(quiet=True), repair=repair)
+    show(verification, options.as_json)
+    if not verification.is_whole:
+        raise typer.Exit(1)

@@ -196,6 +196,10 @@ class Store:
         """Return the (problem, repeat) of the cell's answers that are not what was stored."""
         return [answer for answer, _, is_whole in self._read_responses(key) if not is_whole]
 
+    def damaged_pages(self) -> list[str]:
+        """Return what SQLite finds wrong with the file itself; nothing for a whole one."""
+        return [str(row[0]) for row in self._read("PRAGMA integrity_check(10)") if row[0] != "ok"]
+
     def drop_responses(self, key: str, answers: Sequence[tuple[str, int]]) -> None:
         """Remove these answers of a cell and their verdicts; the cell is then pending again."""
         rows = [(key, *answer) for answer in answers]

@@ -1,4 +1,4 @@
-"""A checkpoint that is not what its training left there is named before it is used, and stored numbers do not need it."""
+"""A checkpoint that is not what its training left there is named before it is used; stored numbers do not need it."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_files_that_have_changed_are_named_before_they_are_used(checkpoint, name
 
 def test_a_record_that_cannot_be_read_is_no_record(checkpoint):
     (checkpoint / DONE).write_text('{"digest": ')
-    with pytest.raises(MissingDataError, match="unreadable in done.json"):
+    with pytest.raises(MissingDataError, match=r"unreadable in done\.json"):
         find_model(checkpoint)

@@ -1,0 +1,110 @@
+"""What of a run folder is whole: its store, answer by answer, its checkpoints and its pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import find_model
+from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.report.exports import MANIFEST, check_manifest
+from atrl_bench.results.store import Run, Store
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A part of a run folder that is not whole: what it is, what is wrong, and the command that mends it."""
+
+    part: str
+    what: str
+    next: str
+
+
+@dataclass(frozen=True)
+class Verification(Record):
+    """How many parts were looked at, and those that are not whole."""
+
+    run_dir: str
+    looked_at: dict[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what was looked at, then what is wrong with which commands."""
+        yield f"{self.run_dir}: " + ", ".join(f"{count:,} {name}" for name, count in self.looked_at.items())
+        if self.is_whole:
+            yield "All of it is whole."
+        for finding in self.findings:
+            yield Rows([(finding.part, finding.what)])
+        yield from (Command(command) for command in dict.fromkeys(finding.next for finding in self.findings))
+
+
+def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
+    """Return what of a run folder is whole; `repair` drops answers that are not, so that they are asked for again."""
+    with run_dir.open_store(read_only=not repair) as store:
+        cells, runs = store.cells(), store.runs()
+        pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
+        findings = [Finding("store", problem, _restore(run_dir)) for problem in store.damaged_pages()]
+        findings += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
+        findings += [finding for run in runs if (finding := _checkpoint(run, run_dir))]
+        findings += [
+            Finding(str(path.relative_to(run_dir.root)), "is cut off", f"atrl-bench report all {run_dir.options}")
+            for path in pages
+            if not _is_whole(path)
+        ]
+        looked_at = {
+            "answers": sum(cell.num_responses for cell in cells),
+            "checkpoints": sum(run.state == "done" for run in runs),
+            "pages": len(pages),
+        }
+    if (run_dir.root / MANIFEST).is_file():
+        command = f"atrl-bench export manifest {run_dir.options}"
+        findings += [Finding(MANIFEST, each, command) for each in check_manifest(run_dir.root).differences]
+    return Verification(str(run_dir.root), looked_at, tuple(findings))
+
+
+def _restore(run_dir: RunDir) -> str:
+    return f"sqlite3 {run_dir.store_path} .recover"
+
+
+def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Finding]:
+    for key in keys:
+        damaged = store.damaged(key)
+        if damaged and repair:
+            store.drop_responses(key, damaged)
+        elif damaged:
+            what = f"{len(damaged)} answers are not what was stored, the first to problem {damaged[0][0]!r}"
+            yield Finding(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
+
+
+def _checkpoint(run: Run, run_dir: RunDir) -> Finding | None:
+    """Return what is wrong with a finished training's checkpoint; no stored number needs one that was deleted."""
+    folder = run_dir.root / run.checkpoint
+    if run.state != "done" or not folder.is_dir():
+        return None
+    try:
+        found = find_model(folder).digest
+    except MissingDataError as error:
+        return Finding(run.checkpoint, error.why or error.what, f"rm -r {folder}")
+    if found == run.digest:
+        return None
+    return Finding(run.checkpoint, f"is {found}, and {run.digest} was trained", f"rm -r {folder}")
+
+
+def _is_whole(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".html":
+        return text.rstrip().endswith("</html>")
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
