@@ -26,7 +26,7 @@ from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import TRAINING_SETS, TrainingData, data_digest, describe, load_training_data
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.saving import save_model
-from atrl_bench.training.sharding import reads_weights
+from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ def load_inputs(
         is_sampled_first = isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None
         device_map = None if is_sampled_first or reads_weights(launched()) else "meta"
         model = AutoModelForImageTextToText.from_pretrained(base_model, dtype=dtype, device_map=device_map)
+        if device_map is not None:
+            reserve_weights(model)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",
