@@ -31,7 +31,7 @@ from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import TRAINING_SETS, describe
-from atrl_bench.training.sharding import reads_weights
+from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -218,6 +218,8 @@ def load_inputs(
         is_sampled_first = isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None
         device_map = None if is_sampled_first or reads_weights(launched()) else "meta"
         model = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype, device_map=device_map)
+        if device_map is not None:
+            reserve_weights(model)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",

@@ -42,6 +42,20 @@ def reads_weights(processes: Processes) -> bool:
     return not is_shared or processes.local_index == 0
 
 
+def reserve_weights(model: Any) -> None:
+    """Give a model without weights tensors that nobody has written to, which take no memory.
+
+    accelerate tells the weights of an optimiser apart by their addresses, which those without any lack.
+    """
+    import torch
+
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            empty = torch.empty_like(weight, device="cpu")
+            setattr(module, name, torch.nn.Parameter(empty, requires_grad=weight.requires_grad))
+    model.tie_weights()
+
+
 def layers_of_text(model: Any) -> list[str]:
     """Return the classes of layers that are in the text's decoder, among those that a model says are never divided."""
     inside = {type(module).__name__ for module in model.get_decoder().modules()}

@@ -19,7 +19,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.results.store import Store
 
 COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke"]
-COMMAND += ["--rows", "grpo_atrl", "--columns", "mathverse"]
+COMMAND += ["--rows", "grpo_atrl", "--columns", "mathverse_testmini"]
 FAILING = """
 import sys
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_two_processes_survive_a_kill_and_end_with_the_answers_of_one(tmp_path):
     assert last.returncode == 0, last.stderr
     [checkpoint] = together.glob("checkpoints/*")
     assert [checkpoint.name] == [folder.name for folder in alone.glob("checkpoints/*")], "one key on one process or two"
-    # The weights differ in their last digits, which may turn an answer; on this machine none is turned.
+    # The weights differ in their last digits, which may turn an answer.
     ours, theirs = answers(together), answers(alone)
     assert ours.keys() == theirs.keys()
     assert sum(ours[key] == theirs[key] for key in ours) >= 0.9 * len(ours)

@@ -32,9 +32,9 @@ def two_processes(tmp_path, base_folder, data_dir, profile):
         arguments = [kind, json.dumps({"data": "geometry3k", **recipe})]
         folders = [base_folder, folder, tmp_path, profile.model_dump_json()]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-        subprocess.run(
-            [*launcher, program, *arguments, *folders], env=environment, check=True, capture_output=True, timeout=240
-        )
+        command = [*launcher, program, *arguments, *folders]
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
         return [json.loads((tmp_path / f"process-{rank}.json").read_text()) for rank in (0, 1)]
 
     return run
