@@ -438,11 +438,16 @@ class CreditTrainer(Resumable, GRPOTrainer):
             training.needed_B = per_token(inputs["advantages"]).any(1).tolist()
         if self.estimator.kl_in_reward:
             self.beta = 0.0  # the rewards have paid for it already
+        if self.recipe.entropy_coef and self.accelerator.num_processes > 1:
+            # TRL's bonus is a mean over the tokens of a process; theirs together is a mean over the tokens of all.
+            num_tokens_N = gather(inputs["completion_mask"].sum().reshape(1)).float()
+            share = num_tokens_N[self.accelerator.process_index] / num_tokens_N.mean()
+            self.entropy_coef = self.recipe.entropy_coef * share.item()
         try:
             with self._carrying(passes=[training]):
                 loss: Tensor = super()._compute_loss(model, training.loss_inputs)
         finally:
-            self.beta = self.recipe.kl_coef
+            self.beta, self.entropy_coef = self.recipe.kl_coef, self.recipe.entropy_coef
         if self.recipe.vppo is None:
             return loss
         num_tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
