@@ -205,7 +205,9 @@ class CostEstimate(Record):
             resume = max(job.needs.resume_gb for job in trainings if job.needs)
             yield f"Disk: {self.disk_gb:,.0f} GB at most, of which {resume:,.0f} GB only while a training runs."
         if self.downloads:
-            yield f"Downloads: {self.download_gb:,.1f} GB, where the size is known:"
+            yield (
+                f"Downloads: {self.download_gb:,.1f} GB, where the size is known:" if self.download_gb else "Downloads:"
+            )
             yield Rows([(f"{each.kind} {each.name}", each.text) for each in self.downloads])
         for page in self.terms:
             yield f"Conditions to accept first: {page}"
