@@ -62,10 +62,6 @@ class NotFetchedError(MissingDataError):
 class MachineTooSmallError(AtrlBenchError):
     """A training that this machine does not hold; the message says what would fit."""
 
-    def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
-        self.why = why
-        super().__init__(what, why=why, next_step=next_step)
-
 
 class StoreError(AtrlBenchError):
     """The result store cannot be opened, read or written."""

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
-from atrl_bench.analysis.flatten import flat
 from atrl_bench.analysis.task_scores import scored, statistics_of
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.flatten import flat
 from atrl_bench.models.local import model_ref
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results import numbers

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 
 def require_consent(cost: CostEstimate | CostOfAll, options: Options, *, is_generated: bool) -> None:
-    """Return where a command may start. Of the processes of one launch the first one asks."""
+    """Return where a command may start and its downloads have room. Of the processes of one launch the first asks."""
     if not cost.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
         return
+    from atrl_bench.experiments.downloads import require_space
+
     if not options.as_json:
         show(replace(cost, next=""), as_json=False)
+    require_space(1e9 * cost.download_gb)
     if options.yes:
         return
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -119,10 +119,10 @@ class Options:
 
 def _word_on_paper(hours: Callable[[], float] | None) -> str:
     """Return a line about profile paper: where there are GPUs, how many hours of them it takes."""
+    from atrl_bench.engines.devices import visible_gpus
     from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.training.fits import count_gpus
 
-    if not (count := count_gpus()):
+    if not (count := len(visible_gpus(os.environ))):
         return "The paper's own sizes, for GPUs: --profile paper"
     try:
         price = f"takes about {hours():,.0f} GPU-hours" if hours else "has the paper's sizes"

@@ -127,7 +127,7 @@ def _run(planned: Plan, options: Options) -> None:
     if options.dry_run:
         show(estimate_cost(planned), options.as_json)
         return
-    require_room_for_plan(planned)
+    require_room_for_plan(planned, options.machine)
     require_consent(estimate_cost(planned), options, is_generated=planned.profile.generated_data)
     from atrl_bench.report import table_run
 

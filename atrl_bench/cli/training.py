@@ -55,7 +55,7 @@ def train(
         arguments["left"] = cost(run_dir).left()
         show_text(arguments, yaml_text(arguments), options.as_json)
     else:
-        require_room([load_recipe(recipe, **overrides)], run_dir, options.seed)
+        require_room([load_recipe(recipe, **overrides)], run_dir, options.machine, options.seed)
         require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
         quiet, machine = options.as_json, options.machine
         result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
@@ -87,7 +87,7 @@ def sweep(
     if options.dry_run:
         show(cost(run_dir), options.as_json)
         return
-    require_room(expand(load_sweep(name), **overrides), run_dir, options.seed)
+    require_room(expand(load_sweep(name), **overrides), run_dir, options.machine, options.seed)
     require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
     quiet, machine = options.as_json, options.machine
     result = train_command.train_sweep(name, overrides, run_dir, machine, seed=options.seed, quiet=quiet)

@@ -1,14 +1,17 @@
-"""Which GPUs there are, and which of them one piece of work has; asks files, not torch.
+"""Which GPUs there are, how large they are, and which of them one piece of work has; asks the driver, not torch.
 
 A GPU is named as in CUDA_VISIBLE_DEVICES: by its number, or by the UUID of a GPU or of a MIG slice.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from atrl_bench.errors import InvalidFileError
@@ -79,6 +82,24 @@ def visible_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[str
             break
         names.append(name)
     return names
+
+
+def memory_gb(gpus: Sequence[str]) -> tuple[float, ...]:
+    """Return the memory of each of these GPUs; infinite where the driver's tool does not say it, as of a MIG slice."""
+    sizes = _driver_sizes() if gpus else {}
+    return tuple(sizes.get(gpu, math.inf) for gpu in gpus)
+
+
+@cache
+def _driver_sizes() -> dict[str, float]:
+    """Return the memory of every GPU in GB, by its number and by its UUID. The driver's tool may take seconds."""
+    command = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    lines = [[cell.strip() for cell in line.split(",")] for line in result.stdout.splitlines()]
+    return {name: float(mebibytes) * 2**20 / 1e9 for *names, mebibytes in lines for name in names}
 
 
 def environment(devices: Devices) -> dict[str, str]:

@@ -43,6 +43,7 @@ class Published(_Publication):
     media: str | None = None  # the repository of images and videos, where it is another than that of the rows
     files: tuple[str, ...] = ()  # patterns of images and videos
     archives: tuple[str, ...] = ()  # patterns of archives of them
+    gated: bool = False  # the owner of the rows' repository asks for an agreement on its page
     made: Made | None = None
 
 

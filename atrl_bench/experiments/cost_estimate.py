@@ -17,13 +17,13 @@ from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost_record import FINISHED, CellCost, CostEstimate, TrainingCost
 from atrl_bench.experiments.definition import ColumnDefinition
-from atrl_bench.experiments.downloads import Download, missing_downloads
+from atrl_bench.experiments.downloads import missing_downloads
 from atrl_bench.experiments.judge_choice import judge_name
+from atrl_bench.experiments.needs import Need, needs_of
 from atrl_bench.experiments.plan import (
     Job,
     Plan,
     evaluations_of,
-    first_stage,
     job_cells,
     obstacle,
     planned_key,
@@ -32,7 +32,7 @@ from atrl_bench.experiments.plan import (
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Cell
 from atrl_bench.training.cost_estimate import answering_needs, training_needs
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import Recipe, stages_of
 
 TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
 
@@ -51,7 +51,7 @@ def estimate_cost(plan: Plan) -> CostEstimate:
         cells=cells,
         next=_next_command(plan),
         basis=run_dir.rates.basis,
-        downloads=_downloads(run_dir, [job.model for job in open_jobs], [job.recipe for job in open_jobs], open_jobs),
+        downloads=missing_downloads(_needs(open_jobs, run_dir), run_dir),
         not_measured={row.id: row.not_measured for row in plan.definition.rows if row.not_measured},
         served={
             row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
@@ -74,19 +74,9 @@ def _is_open(job: Job, trainings: Sequence[TrainingCost], cells: Sequence[CellCo
     return any(state not in FINISHED for state in todo)
 
 
-def _downloads(
-    run_dir: RunDir, models: Sequence[str], recipes: Sequence[Recipe | None], jobs: Sequence[Job]
-) -> tuple[Download, ...]:
-    if run_dir.profile.generated_data:
-        return ()
-    trained = [each for recipe in recipes if recipe is not None for each in stages_of(recipe)]
+def _needs(jobs: Sequence[Job], run_dir: RunDir) -> tuple[Need, ...]:
     tasks = [evaluation.task for job in jobs for evaluation in job.evaluations]
-    return missing_downloads(models, [recipe.data for recipe in trained], tasks, run_dir)
-
-
-def stages_of(recipe: Recipe) -> list[Recipe]:
-    """Return the recipes that are trained for one, itself the last."""
-    return [*(stages_of(first_stage(recipe)) if recipe.start_from is not None else []), recipe]
+    return needs_of([job.model for job in jobs], [job.recipe for job in jobs if job.recipe], tasks, run_dir)
 
 
 def estimate_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, seed: int) -> CostEstimate:
@@ -96,7 +86,8 @@ def estimate_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, se
         costs += [_stage_cost(stage, stage.name, run_dir, seed) for stage in stages_of(recipe)]
     unique = tuple({cost.run: cost for cost in costs}.values())
     is_open = any(cost.training != "done" for cost in unique)
-    downloads = _downloads(run_dir, [run_dir.profile.model], recipes, ()) if is_open else ()
+    needs = needs_of([run_dir.profile.model], recipes, (), run_dir) if is_open else ()
+    downloads = missing_downloads(needs, run_dir)
     return CostEstimate(name, run_dir.profile.name, str(run_dir.root), unique, (), "", run_dir.rates.basis, downloads)
 
 
@@ -124,7 +115,7 @@ def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
         )
     open_tasks = [cell.column for cell in cells if cell.state != "done"]
     models = [model] if open_tasks and options.endpoint is None else []
-    downloads = () if run_dir.profile.generated_data else missing_downloads(models, (), open_tasks, run_dir)
+    downloads = missing_downloads(needs_of(models, (), open_tasks, run_dir), run_dir)
     name = f"{model} on {', '.join(tasks)}"
     return CostEstimate(
         name, run_dir.profile.name, str(run_dir.root), (), tuple(cells), "", run_dir.rates.basis, downloads

@@ -8,6 +8,8 @@ from typing import Any
 
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.cost_record import CostEstimate
+from atrl_bench.experiments.downloads import missing_downloads
+from atrl_bench.experiments.needs import Need
 from atrl_bench.experiments.plan import Plan, seeds_options
 from atrl_bench.printable import Block, Command, Record, Rows
 
@@ -37,6 +39,11 @@ class CostOfAll(Record):
     def together(self) -> dict[str, float]:
         """The sums over all tables."""
         return {name: round(sum(getattr(table, name) for table in self.tables), 1) for name in COUNTS}
+
+    @property
+    def download_gb(self) -> float:
+        """What is downloaded, as far as it is known."""
+        return self.whole.download_gb
 
     def must_ask(self, *, is_generated: bool) -> bool:
         """Return whether this may only start once somebody has seen its price."""
@@ -76,15 +83,18 @@ def estimate_all(plans: Sequence[Plan]) -> CostOfAll:
     """Return what is left to do for each of these tables; what two of them share is counted with the first."""
     run_dir, tables = plans[0].run_dir, []
     whole: CostEstimate | None = None
+    needs: list[Need] = []
     for plan in plans:
         cost = estimate_cost(plan)
+        needs += [Need(each.kind, each.name) for each in cost.downloads]
         before, whole = whole, cost if whole is None else _both(whole, cost)
         tables.append(_added(plan.definition.id, before, whole))
     assert whole is not None
     # All were given the same seeds, which are some tables' own.
     seeds = next((options for plan in plans if (options := seeds_options(plan.definition, plan.seeds))), [])
     following = " ".join(["atrl-bench run-table all", *seeds, run_dir.options])
-    return CostOfAll(tuple(tables), replace(whole, table="all"), following)
+    downloads = missing_downloads(dict.fromkeys(needs), run_dir)
+    return CostOfAll(tuple(tables), replace(whole, table="all", downloads=downloads), following)
 
 
 def _both(first: CostEstimate, second: CostEstimate) -> CostEstimate:
@@ -92,7 +102,6 @@ def _both(first: CostEstimate, second: CostEstimate) -> CostEstimate:
         first,
         jobs=first.jobs + second.jobs,
         cells=first.cells + second.cells,
-        downloads=tuple(dict.fromkeys(first.downloads + second.downloads)),
     )
 
 

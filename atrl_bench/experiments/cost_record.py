@@ -117,6 +117,11 @@ class CostEstimate(Record):
         """What is downloaded, as far as it is known."""
         return sum(each.gb or 0 for each in self.downloads)
 
+    @property
+    def terms(self) -> list[str]:
+        """The pages on which conditions have to be accepted before something is downloaded."""
+        return list(dict.fromkeys(page for each in self.downloads for page in each.terms))
+
     def must_ask(self, *, is_generated: bool) -> bool:
         """Return whether this may only start once somebody has seen its price."""
         if not (self.trainings_left or self.cells_left):
@@ -135,7 +140,7 @@ class CostEstimate(Record):
         left: dict[str, Any] = {"trainings": len(self.trainings_left), "cells": len(self.cells_left)}
         left |= {"gpu_hours": round(self.gpu_hours, 1), "hours": round(self.hours, 2)}
         left |= {"disk_gb": round(self.disk_gb, 1), "download_gb": round(self.download_gb, 1)}
-        return left | {"conditions_to_accept": [each.terms for each in self.downloads if each.terms]}
+        return left | {"conditions_to_accept": self.terms}
 
     def blocks(self) -> Iterable[Block]:
         """Yield trainings, then benchmarks, then what is left to do and what that takes."""
@@ -200,10 +205,12 @@ class CostEstimate(Record):
             resume = max(job.needs.resume_gb for job in trainings if job.needs)
             yield f"Disk: {self.disk_gb:,.0f} GB at most, of which {resume:,.0f} GB only while a training runs."
         if self.downloads:
-            yield f"Downloads: {self.download_gb:,.1f} GB, where the size is known:"
-            yield Rows([(f"{each.kind} {each.hub_id}", each.text) for each in self.downloads])
-        for terms in dict.fromkeys(filter(None, (each.terms for each in self.downloads))):
-            yield f"Conditions to accept first: {terms}"
+            yield (
+                f"Downloads: {self.download_gb:,.1f} GB, where the size is known:" if self.download_gb else "Downloads:"
+            )
+            yield Rows([(f"{each.kind} {each.name}", each.text) for each in self.downloads])
+        for page in self.terms:
+            yield f"Conditions to accept first: {page}"
         if self.gpu_hours:
             yield f"By {self.basis}. Formulae: docs/scaling.md."
 

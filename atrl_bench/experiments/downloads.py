@@ -1,75 +1,73 @@
-"""What a plan still has to download: models and datasets of the hub that its cache and `--data-dir` do not have."""
+"""What is downloaded before something can run: what it needs of the hub and this machine does not have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.errors import MissingDataError, StoreError
+from atrl_bench.experiments.needs import Need
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.training.cost_estimate import GB
-from atrl_bench.training.fits import hub_cache
-from atrl_bench.training.model_shape import model_shape
-from atrl_bench.training.sets import TRAINING_SETS, describe, folder_of
-
-# As the hub shows it; what is not here is not known without asking the hub.
-DATASETS_GB = {"hiyouga/geometry3k": 0.06, "Video-R1/Video-R1-data": 309.0}
-GATED = {"lmms-lab/VideoMMMU"}
-KINDS = {"model": "https://huggingface.co/", "dataset": "https://huggingface.co/datasets/"}
+from atrl_bench.hub.archives import SPARE_BYTES
+from atrl_bench.hub.repository import Repository, is_downloaded, without_asking
 
 
 @dataclass(frozen=True)
 class Download:
-    """A repository of the hub that is not here; `gb` is None where its size is not known."""
+    """A model, training set or benchmark that is not here; `gb` is None where no listing says its size yet.
+
+    `terms` are the pages on which its conditions have to be accepted.
+    """
 
     kind: str
-    hub_id: str
+    name: str
     gb: float | None
-
-    @property
-    def terms(self) -> str | None:
-        """The page on which its conditions have to be accepted, None where there are none."""
-        return KINDS[self.kind] + self.hub_id if self.hub_id in GATED else None
+    terms: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Its size, in words."""
-        return "size not known" if self.gb is None else f"{self.gb:.1f} GB"
+        return "size not known until fetch" if self.gb is None else f"{self.gb:,.2f} GB"
 
 
-def missing_downloads(
-    models: Iterable[str], training_sets: Iterable[str], tasks: Iterable[str], run_dir: RunDir
-) -> tuple[Download, ...]:
-    """Return the repositories that these need and this machine does not have, each once."""
-    needed = [*_models(models), *_training_sets(training_sets, run_dir), *_tasks(tasks, run_dir)]
-    return tuple(each for each in dict.fromkeys(needed) if not is_cached(each))
+def missing_downloads(needs: Iterable[Need], run_dir: RunDir) -> tuple[Download, ...]:
+    """Return which of these are not here; a file that two of them need counts for the first. Asks no hub."""
+    counted: set[tuple[Repository, str]] = set()
+    with without_asking():
+        downloads = [_download(need, counted) for need in needs if need.data_dir(run_dir) is None]
+    return tuple(filter(None, downloads))
 
 
-def is_cached(download: Download) -> bool:
-    """Return whether the hub's cache has a commit of a repository; which of its files is not looked at."""
-    snapshots = hub_cache() / f"{download.kind}s--{download.hub_id.replace('/', '--')}" / "snapshots"
-    return snapshots.is_dir() and any(snapshots.iterdir())
+def _download(need: Need, counted: set[tuple[Repository, str]]) -> Download | None:
+    try:
+        if need.is_here:
+            return None
+        files = need.files
+    except MissingDataError:
+        return Download(*need, None, (need.terms,) if need.terms else ())
+    absent = {
+        (listed.repository, file.name): file.size
+        for listed, names in files
+        for file in listed.select(names)
+        if not is_downloaded(listed, [file.name])
+    }
+    num_bytes = sum(size for file, size in absent.items() if file not in counted)
+    counted |= absent.keys()
+    return Download(*need, num_bytes / 1e9, tuple(listed.repository.page for listed, _ in files if listed.gated))
 
 
-def _models(names: Iterable[str]) -> Iterator[Download]:
-    for name in names:
-        if name.count("/") == 1 and not Path(name).exists():
-            shape = model_shape(name)
-            yield Download("model", name, None if shape is None else 2 * shape.num_parameters / GB)
+def require_space(num_bytes: float) -> None:
+    """Raise `StoreError` where the disk of the hub's cache has no room for so much."""
+    from huggingface_hub import constants
 
-
-def _training_sets(names: Iterable[str], run_dir: RunDir) -> Iterator[Download]:
-    for name in names:
-        if name in TRAINING_SETS and run_dir.data_dir(folder_of(name)) is None:
-            yield _dataset(describe(name).hub_id)
-
-
-def _tasks(names: Iterable[str], run_dir: RunDir) -> Iterator[Download]:
-    for task in map(find_task, names):
-        if task.hub_id and run_dir.data_dir(task.folder) is None:
-            yield _dataset(task.hub_id)
-
-
-def _dataset(hub_id: str) -> Download:
-    return Download("dataset", hub_id, DATASETS_GB.get(hub_id))
+    cache = Path(constants.HF_HOME)
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free - SPARE_BYTES
+    if num_bytes > free:
+        raise StoreError(
+            f"{num_bytes / 1e9:,.1f} GB are to be fetched and unpacked, and {max(0, free) / 1e9:,.1f} GB are free.",
+            why=f"They go to {cache}.",
+            next_step="free space, or set HF_HOME to a folder on a larger disk, and run the same command again",
+        )

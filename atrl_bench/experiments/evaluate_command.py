@@ -14,7 +14,7 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
 from atrl_bench.experiments.jobs import evaluate_into, evaluated_over
 from atrl_bench.experiments.progress import Watch
-from atrl_bench.experiments.run import demand_of, devices_for
+from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows
@@ -129,8 +129,7 @@ def evaluate_model(
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         if options.endpoint is None and launched().count == 1:
             profile = run_dir.profile.model_copy(update={"model": model})
-            needs = demand_of(gpus_to_answer(profile), machine, len(machine.gpus))
-            _answer_over(devices_for(needs, machine), store, model, tasks, options, run_dir)
+            _answer_over(devices_for(gpus_to_answer(profile), machine), store, model, tasks, options, run_dir)
         for task in tasks:  # what other processes have answered is found
             keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
             watch.num_done += 1

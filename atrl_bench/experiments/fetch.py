@@ -6,40 +6,21 @@ again; what cannot be fetched is named with the reason and does not keep the res
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
 
-from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
-from atrl_bench.evaluation import made
-from atrl_bench.evaluation import source as benchmarks
-from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
-from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
-from atrl_bench.experiments.plan import evaluations_of, first_stage
+from atrl_bench.errors import AtrlBenchError, NotFetchedError
+from atrl_bench.experiments.definition import list_tables
+from atrl_bench.experiments.downloads import require_space
+from atrl_bench.experiments.needs import ALL, KINDS, Need, needs_of_name
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.archives import SPARE_BYTES, archives_in
-from atrl_bench.hub.repository import Listing, Repository, is_downloaded, listing, may_read
-from atrl_bench.hub.source import DatasetPart, forget_layout
-from atrl_bench.models.local import find_model, model_ref
+from atrl_bench.hub.archives import archives_in
+from atrl_bench.hub.repository import Repository, is_downloaded, listing, may_read
+from atrl_bench.hub.source import forget_layout
 from atrl_bench.printable import Block, Command, Record, Rows
-from atrl_bench.training import source as training_sets
-from atrl_bench.training.recipe import Recipe, load_recipe
-from atrl_bench.training.sets import TRAINING_SETS, folder_of
+from atrl_bench.training.sets import TRAINING_SETS
 
-ALL = "all"
 HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"
-
-
-class _Kind(NamedTuple):
-    """How models, training sets or benchmarks are found and fetched, each by its name."""
-
-    heading: str
-    folder: Callable[[str], str]  # in a data folder
-    files: Callable[[str], list[tuple[Listing, list[str]]]]
-    is_here: Callable[[str], bool]
-    fetch: Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -133,14 +114,14 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
     """
     items: list[StockItem] = []
     absent: dict[tuple[Repository, str], int] = {}
-    for kind, needed in dict.fromkeys(_needs(name, run_dir)):
+    for need in needs_of_name(name, run_dir):
         try:
             if update:
-                _update(kind, needed)
-            item, files = _stock_item(kind, needed, run_dir)
+                _update(need)
+            item, files = _stock_item(need, run_dir)
             absent |= files
         except AtrlBenchError as error:
-            item = _missing(StockItem(kind, needed, MISSING), error)
+            item = _missing(StockItem(*need, MISSING), error)
         items.append(item)
     archives = {part for parts in archives_in(file for _, file in absent).values() for part in parts}
     stock = Stock(
@@ -156,13 +137,13 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
 def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
     """Return what is here once everything that can be fetched was; `on_item(item)` is called before each."""
-    _require_space(stock.bytes_to_fetch + stock.bytes_unpacked)
+    require_space(stock.bytes_to_fetch + stock.bytes_unpacked)
     failures: dict[tuple[str, str], AtrlBenchError] = {}
     for item in stock.items:
         if item.state == TO_FETCH:
             on_item(item)
             try:
-                KINDS[item.kind].fetch(item.name)
+                Need(item.kind, item.name).fetch()
             except AtrlBenchError as error:
                 failures[item.kind, item.name] = error
     now = take_stock(stock.name, run_dir)
@@ -171,19 +152,18 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
     return replace(now, next=_next_command(now, run_dir))
 
 
-def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
+def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
     """Return an item, and the sizes of the files that are to be fetched for it."""
-    how = KINDS[kind]
-    if (folder := how.folder(name)) and (data_dir := run_dir.data_dir(folder)) is not None:
-        return StockItem(kind, name, HERE, folder=str(data_dir / folder)), {}
-    is_here, origins = how.is_here(name), []
+    if (data_dir := need.data_dir(run_dir)) is not None:
+        return StockItem(*need, HERE, folder=str(data_dir / need.folder)), {}
+    is_here, origins = need.is_here, []
     absent: dict[tuple[Repository, str], int] = {}
     try:
-        files = how.files(name)
+        files = need.files
     except NotFetchedError:  # what was made here may outlive what is known of its sources
         if not is_here:
             raise
-        return StockItem(kind, name, HERE), {}
+        return StockItem(*need, HERE), {}
     for listed, names in files:
         selected = listed.select(names)
         origins.append(Origin(listed.repository.hub_id, listed.commit, len(names), sum(f.size for f in selected)))
@@ -193,9 +173,9 @@ def _stock_item(kind: str, name: str, run_dir: RunDir) -> tuple[StockItem, dict[
         if missing and listed.gated and not may_read(listed.repository):
             page = listed.repository.page
             why, then = "Its owner asks for an agreement first.", f"agree on {page}, then: hf auth login"
-            return StockItem(kind, name, MISSING, tuple(origins), why=why, next=then), {}
+            return StockItem(*need, MISSING, tuple(origins), why=why, next=then), {}
         absent |= missing
-    return StockItem(kind, name, HERE if is_here else TO_FETCH, tuple(origins)), absent
+    return StockItem(*need, HERE if is_here else TO_FETCH, tuple(origins)), absent
 
 
 def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
@@ -203,28 +183,10 @@ def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
     return replace(item, state=MISSING, why=why, next=error.next_step.partition(", or ")[0])
 
 
-def _update(kind: str, name: str) -> None:
-    changed = [
-        listed
-        for listed, _ in KINDS[kind].files(name)
-        if listing(listed.repository, update=True).commit != listed.commit
-    ]
-    if changed and (folder := KINDS[kind].folder(name)):
-        forget_layout(folder)
-
-
-def _require_space(num_bytes: int) -> None:
-    from huggingface_hub import constants
-
-    cache = Path(constants.HF_HOME)
-    cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(cache).free - SPARE_BYTES
-    if num_bytes > free:
-        raise StoreError(
-            f"{num_bytes / 1e9:,.1f} GB are to be fetched and unpacked, and {max(0, free) / 1e9:,.1f} GB are free.",
-            why=f"They go to {cache}.",
-            next_step="free space, or set HF_HOME to a folder on a larger disk, and run the same command again",
-        )
+def _update(need: Need) -> None:
+    changed = [listed for listed, _ in need.files if listing(listed.repository, update=True).commit != listed.commit]
+    if changed and need.folder:
+        forget_layout(need.folder)
 
 
 def _next_command(stock: Stock, run_dir: RunDir) -> str:
@@ -242,77 +204,3 @@ def _next_command(stock: Stock, run_dir: RunDir) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-# What is needed ---------------------------------------------------------------------------------------------------
-
-
-def _needs(name: str, run_dir: RunDir) -> Iterator[tuple[str, str]]:
-    """Yield what `name` needs as kind and name; data that is generated is not needed, nor is a model in a folder."""
-    tasks = [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())]
-    is_generated = run_dir.profile.generated_data
-    if name == ALL or name in list_tables():
-        for table in list_tables() if name == ALL else [name]:
-            yield from _needs_of_table(load_table(table), run_dir)
-    elif name in tasks:
-        yield from (() if is_generated else (("benchmark", task.name) for task in expand([name])))
-    elif name in TRAINING_SETS:
-        yield from () if is_generated else [("training set", name)]
-    elif _is_on_hub(name):
-        yield "model", name
-    else:
-        raise UnknownNameError("table, task or training set", name, [*list_tables(), *tasks, *TRAINING_SETS, ALL])
-
-
-def _needs_of_table(table: TableDefinition, run_dir: RunDir) -> Iterator[tuple[str, str]]:
-    rows = [row for row in table.rows if not (row.served or row.not_measured)]
-    models = [run_dir.with_model(table.model_of(row)).profile.model for row in rows]
-    yield from (("model", model) for model in models if _is_on_hub(model))
-    if run_dir.profile.generated_data:
-        return
-    recipes = [load_recipe(row.recipe, **table.recipe_fields(row)) for row in rows if row.recipe]
-    stages = [stage for recipe in recipes for stage in _stages(recipe)]
-    yield from (("training set", stage.data) for stage in stages if stage.data in TRAINING_SETS)
-    yield from (("benchmark", evaluation.task) for evaluation in evaluations_of(*table.columns))
-
-
-def _stages(recipe: Recipe) -> list[Recipe]:
-    return [recipe] if recipe.start_from is None else [*_stages(first_stage(recipe)), recipe]
-
-
-def _is_on_hub(model: str) -> bool:
-    return model.count("/") == 1 and not model.startswith((".", "/")) and not Path(model).exists()
-
-
-def _model_files(name: str) -> list[tuple[Listing, list[str]]]:
-    ref = model_ref(name)
-    return [(ref.listing, ref.files)] if ref.listing else []
-
-
-def _files_of(parts: Iterable[DatasetPart]) -> list[tuple[Listing, list[str]]]:
-    return [(listing(part.repository), part.names()) for part in parts]
-
-
-KINDS = {
-    "model": _Kind(
-        "Models",
-        folder=lambda name: "",
-        files=_model_files,
-        is_here=lambda name: all(is_downloaded(*files) for files in _model_files(name)),
-        fetch=lambda name: find_model(name, download=True),
-    ),
-    "training set": _Kind(
-        "Training sets",
-        folder=folder_of,
-        files=lambda name: _files_of(training_sets.parts(name)),
-        is_here=lambda name: training_sets.is_here(name, None),
-        fetch=training_sets.fetch,
-    ),
-    "benchmark": _Kind(
-        "Benchmarks",
-        folder=lambda name: find_task(name).folder,
-        files=lambda name: _files_of(benchmarks.parts(find_task(name))),
-        is_here=lambda name: benchmarks.is_here(find_task(name), None),
-        fetch=lambda name: made.fetch(find_task(name)),
-    ),
-}

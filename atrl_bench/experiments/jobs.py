@@ -20,10 +20,10 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, first_stage, obstacle, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import Recipe, first_stage
 from atrl_bench.training.run import train
 from atrl_bench.training.sets import folder_of
 
@@ -70,8 +70,7 @@ def train_into(
     launch has neither store nor spec. `name` is that of the log of other processes.
     """
     base_model: str | Path = run_dir.profile.model
-    if recipe.start_from is not None:
-        first = first_stage(recipe)
+    if (first := first_stage(recipe)) is not None:
         first_spec = training_spec(first, run_dir, seed) if store else {}
         base_model = train_into(
             store, first, first_spec, run_dir=run_dir, seed=seed, devices=devices, name=name or recipe.name

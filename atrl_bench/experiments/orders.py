@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from atrl_bench.engines import launch
-from atrl_bench.engines.devices import Devices
+from atrl_bench.engines.devices import Devices, memory_gb
 from atrl_bench.engines.launch import Configuration
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.run_dir import RunDir
@@ -56,7 +56,8 @@ def train_over(devices: Devices, order: TrainingOrder, name: str) -> None:
     """Have this trained over as many of the devices as it can be spread over evenly."""
     profile = order.run_dir.profile
     devices = devices.first(most_devices(order.recipe, profile, devices.count))
-    configuration: Configuration = "fsdp2" if gpus_of(order.recipe, profile) > 1 else "ddp"
+    rates = order.run_dir.rates.on(memory_gb(devices.gpus))
+    configuration: Configuration = "fsdp2" if gpus_of(order.recipe, profile, rates) > 1 else "ddp"
     _run(LaunchOrder(training=order), f"{name}.train-{order.recipe.name}", order.run_dir, devices, configuration, name)
 
 

@@ -29,7 +29,7 @@ from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.recipe import Recipe, first_stage, load_recipe
 from atrl_bench.training.run import model_digest, run_spec
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.source import data_digest
@@ -214,14 +214,9 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
     base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
-    if recipe.start_from is not None:
-        base = f"run:{spec_key(training_spec(first_stage(recipe), run_dir, seed))}"
+    if (first := first_stage(recipe)) is not None:
+        base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed)
-
-
-def first_stage(recipe: Recipe) -> Recipe:
-    """Return the recipe whose checkpoint this one starts from."""
-    return load_recipe(str(recipe.start_from))
 
 
 @cache

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
-from atrl_bench.digests import spec_key
+from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MachineTooSmallError
-from atrl_bench.experiments.cost_estimate import stages_of
-from atrl_bench.experiments.plan import Plan, training_spec
+from atrl_bench.experiments.plan import Plan, planned_key, planned_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.cost_estimate import GB
-from atrl_bench.training.fits import Capacity, require_fit, this_machine
-from atrl_bench.training.recipe import Recipe
-
-machine_at = cache(this_machine)  # the driver's tool may take seconds
+from atrl_bench.training.fits import require_fit, this_machine
+from atrl_bench.training.recipe import Recipe, stages_of
 
 
-def require_room(recipes: Iterable[Recipe], run_dir: RunDir, seed: int) -> None:
-    """Raise `MachineTooSmallError` for the first of these trainings that is not done and does not fit here."""
-    machine = machine_at(run_dir.root)
-    for recipe in recipes:
-        for stage in stages_of(recipe):
-            key = spec_key(training_spec(stage, run_dir, seed))
-            if not _is_trained(key, run_dir):
-                _require_fit(stage, key, run_dir, machine)
+def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
+    """Raise `MachineTooSmallError` for the first of these trainings that is not done and does not fit its GPUs."""
+    capacity = this_machine(run_dir.root, machine.gpus)
+    for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
+        key = planned_key(*planned_spec(stage, run_dir, seed))
+        if not _is_trained(key, run_dir):
+            stored_gb = _size_gb(run_dir.checkpoints / key)
+            require_fit(stage, run_dir.profile, capacity, run_dir.rates, stored_gb=stored_gb)
 
 
-def require_room_for_plan(plan: Plan) -> None:
+def require_room_for_plan(plan: Plan, machine: Machine) -> None:
     """Raise `MachineTooSmallError` if a row of a plan does not fit, with the rows that do."""
     refused: dict[str, MachineTooSmallError] = {}
     for job in plan.due:
         if job.recipe is not None and job.row.id not in refused:
             try:
-                require_room([job.recipe], plan.run_dir.with_model(job.model), job.seed)
+                require_room([job.recipe], plan.run_dir.with_model(job.model), machine, job.seed)
             except MachineTooSmallError as error:
                 refused[job.row.id] = error
     if refused:
@@ -43,10 +39,6 @@ def require_room_for_plan(plan: Plan) -> None:
         first = next(iter(refused.values()))
         others = f"\nThe same is true of: {', '.join(list(refused)[1:])}." if len(refused) > 1 else ""
         raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
-
-
-def _require_fit(recipe: Recipe, key: str, run_dir: RunDir, machine: Capacity) -> None:
-    require_fit(recipe, run_dir.profile, machine, run_dir.rates, stored_gb=_size_gb(run_dir.checkpoints / key))
 
 
 def _is_trained(key: str, run_dir: RunDir) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from atrl_bench.engines.devices import Devices, Machine
+from atrl_bench.engines.devices import Devices, Machine, memory_gb
 from atrl_bench.engines.local import default_workers, side_by_side
 from atrl_bench.engines.placement import Demand, Placement
-from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import is_finished
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.answer_credit import is_shaded
@@ -23,6 +22,7 @@ from atrl_bench.experiments.room import require_room_for_plan
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.training.cost_estimate import gpus_to_answer
+from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.run import gpus_of
 
 
@@ -36,6 +36,7 @@ class PlanRun:
 
 def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> PlanRun:
     """Return what became of the jobs that the store lacks, as many at a time as fit on the machine, `jobs` at most."""
+    require_room_for_plan(plan, machine)  # before anybody fetches what it needs
     for job in plan.due:
         if job.missing is not None:
             raise job.missing
@@ -44,12 +45,10 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
         pending = _pending(plan, store)
         if not pending:
             return PlanRun()
-        require_room_for_plan(plan)
         plan.run_dir.record_environment()
         num_workers = min(len(pending), jobs or default_workers(machine))
-        demands = [(job, demand(job, plan.profile, machine, len(pending))) for job in pending]
-        failures = {job.name: too_few(need, machine) for job, need in demands if need.least > len(machine.gpus)}
-        demands = [(job, need) for job, need in demands if job.name not in failures]
+        rates, failures = plan.run_dir.rates.on(memory_gb(machine.gpus)), dict[str, str]()
+        demands = [(job, demand(job, plan.profile, machine, len(pending), rates)) for job in pending]
         with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
             for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
                 if error is not None:
@@ -58,35 +57,28 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
     return PlanRun(len(pending) - len(failures), failures)
 
 
-def demand(job: Job, profile: Profile, machine: Machine, num_jobs: int) -> Demand:
+def demand(job: Job, profile: Profile, machine: Machine, num_jobs: int, rates: MachineRates = ASSUMED) -> Demand:
     """Return how many GPUs a job needs and could use; none where there is none, or the CPU will do."""
     own = profile if profile.generated_data else profile.model_copy(update={"model": job.model})
-    least = gpus_of(job.recipe, own) if job.recipe is not None else gpus_to_answer(own)
-    return demand_of(least, machine, len(machine.gpus) // num_jobs if job.recipe is not None else len(machine.gpus))
+    if job.recipe is None:
+        return _demand(gpus_to_answer(own), machine, len(machine.gpus))
+    return _demand(gpus_of(job.recipe, own, rates), machine, len(machine.gpus) // num_jobs)
 
 
-def demand_of(least: int, machine: Machine, most: int) -> Demand:
-    """Return the demand of work that needs so many GPUs; those that the user chose are used in any case."""
-    if not machine.gpus:
-        return Demand(0, 0)
-    least = max(least, int(machine.is_chosen))
-    return Demand(least, max(least, most) if least else 0)
-
-
-def devices_for(demand: Demand, machine: Machine) -> Devices:
-    """Return the devices of work that has the machine to itself."""
-    placed = Placement([("", demand)], machine).next()
-    if placed is None:
-        raise MissingDataError(
-            f"{too_few(demand, machine)}.",
-            next_step="give more GPUs, train adapters (--set finetuning=lora), or --profile mini",
-        )
+def devices_for(least: int, machine: Machine) -> Devices:
+    """Return the devices of work that needs so many GPUs and has the machine to itself."""
+    placed = Placement([("", _demand(least, machine, len(machine.gpus)))], machine).next()
+    assert placed is not None
     return placed[1]
 
 
-def too_few(demand: Demand, machine: Machine) -> str:
-    """Return why work cannot be placed."""
-    return f"It needs {demand.least} GPUs, and there are {len(machine.gpus)}"
+def _demand(least: int, machine: Machine, most: int) -> Demand:
+    """Return the demand of work that needs so many GPUs; those that the user chose are used in any case.
+
+    What needs more than there are was refused before (`room.py`), unless it is trained and only to be evaluated.
+    """
+    least = min(max(least, int(machine.is_chosen)), len(machine.gpus))
+    return Demand(least, max(least, most) if least else 0)
 
 
 def _pending(plan: Plan, store: Store) -> list[Job]:

@@ -16,8 +16,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameErr
 from atrl_bench.experiments.jobs import train_into
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
-from atrl_bench.experiments.room import require_room
-from atrl_bench.experiments.run import demand_of, devices_for
+from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.mini.base import rebuild_base
@@ -103,7 +102,6 @@ def train_recipe(
     if not launched().is_main:
         train_into(None, loaded, {}, run_dir=run_dir, seed=seed)
         return None
-    require_room([loaded], run_dir, seed)
     with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
         return _trained(store, loaded, run_dir, machine, seed)
 
@@ -119,7 +117,6 @@ def train_sweep(
 ) -> TrainedSweep:
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     recipes, points = expand(load_sweep(sweep), **overrides), {}
-    require_room(recipes, run_dir, seed)
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
         for recipe in recipes:
             points[recipe.name] = _trained(store, recipe, run_dir, machine, seed)
@@ -130,8 +127,7 @@ def train_sweep(
 def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, seed: int) -> TrainedRecipe:
     spec, devices = training_spec(recipe, run_dir, seed), Devices()
     if launched().count == 1:
-        needs = demand_of(gpus_of(recipe, run_dir.profile), machine, len(machine.gpus))
-        devices = devices_for(needs, machine)
+        devices = devices_for(gpus_of(recipe, run_dir.profile), machine)
         os.environ.update(environment(devices))
     checkpoint = train_into(store, recipe, spec, run_dir=run_dir, seed=seed, devices=devices)
     run = store.run(store.add_run(spec))

@@ -13,7 +13,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -114,6 +116,16 @@ def listing(repository: Repository, *, update: bool = False) -> Listing:
                 raise
         _write(pinned, _pin_files(repository))
     return pinned
+
+
+@contextmanager
+def without_asking() -> Iterator[None]:
+    """Let this code use only the listings that are kept here: another is an error, with or without a hub."""
+    token = _may_ask.set(False)
+    try:
+        yield
+    finally:
+        _may_ask.reset(token)
 
 
 def is_downloaded(listing: Listing, names: Sequence[str]) -> bool:
@@ -226,6 +238,7 @@ def _pin_files(repository: Repository) -> list[Path]:
     return [folder / name for folder in (*folders, repository.folder / "listings")]
 
 
+_may_ask = ContextVar("may_ask", default=True)
 _silence: dict[str, tuple[float, Exception]] = {}  # when the hub at an address did not answer, and how that showed
 
 
@@ -233,6 +246,8 @@ def _ask(repository: Repository, commit: str | None = None) -> Listing:
     """Return the hub's own listing of a commit, by default of the latest one of the repository's revision."""
     from huggingface_hub import HfApi, constants, errors
 
+    if not _may_ask.get():
+        raise not_available(repository, errors.OfflineModeIsEnabled())
     asked, error = _silence.get(constants.ENDPOINT, (float("-inf"), None))
     if error is not None and time.monotonic() - asked < SECONDS_OF_SILENCE:
         raise not_available(repository, error)

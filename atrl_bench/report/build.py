@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from atrl_bench.analysis.flatten import flat_text
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
+from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, read_cells
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from atrl_bench.analysis.flatten import flat_text
 from atrl_bench.evaluation.tasks import list_suites
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import seeds_options
+from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.sample_views import sample_views
 from atrl_bench.report.scores import Samples, Scores, average_by_seed, scores_of, spread_of

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atrl_bench.analysis.flatten import flat
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, seeds_options
 from atrl_bench.experiments.progress import duration
+from atrl_bench.flatten import flat
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.table_model import Column, Table, TableCell

@@ -15,11 +15,11 @@ from itertools import compress
 from pathlib import Path
 from urllib.parse import quote
 
-from atrl_bench.analysis.flatten import flat_text
 from atrl_bench.experiments.definition import AVERAGE, TableDefinition, list_tables, load_table
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, label
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.flatten import flat_text
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.findings import findings
 from atrl_bench.report.page import render_page

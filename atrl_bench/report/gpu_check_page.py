@@ -12,6 +12,7 @@ from atrl_bench.analysis.gpu_check.checks import CheckResult
 from atrl_bench.analysis.gpu_check.record import GpuCheck, value_text
 from atrl_bench.analysis.step_phases import PHASES
 from atrl_bench.experiments.run_dir import GPU_CHECK
+from atrl_bench.flatten import flat
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
@@ -47,8 +48,8 @@ def gpu_check_html(record: GpuCheck) -> str:
         record=record,
         marks=MARKS,
         values={check.name: value_text(check) for check in record.checks},
-        machine=dict(_flat(record.machine)),
-        details={check.name: dict(_flat(check.details)) for check in record.checks},
+        machine=dict(_labelled(record.machine)),
+        details={check.name: dict(_labelled(check.details)) for check in record.checks},
         steps=[check for check in record.checks if "phases" in check.details],
         phase_rows=_phase_rows,
         rates=_rate_rows(record.rates),
@@ -79,13 +80,11 @@ def _rate_rows(measured: Mapping[str, Any]) -> list[RateRow]:
     return rows
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _labelled(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield every value by its name, without the phases, which have a table of their own."""
-    for name, value in values.items():
-        label = f"{above}{name.replace('_', ' ')}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{label}: ")
-        elif name != "phases":
+    for name, value in flat(values).items():
+        if name != "phases":
+            label = name.replace("_", " ").replace(".", ": ")
             yield label, ", ".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
 
 

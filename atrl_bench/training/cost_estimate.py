@@ -124,7 +124,7 @@ def training_needs(
             checkpoint_gb=checkpoint,
             resume_gb=resume,
         )
-    devices = Devices.of(recipe, sizes, shape, rates, work.reference, gpus)
+    devices = DeviceMemory.of(recipe, sizes, shape, rates, work.reference, gpus)
     sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if devices.sharded else "transformers"
     loaded = shape.num_parameters * (4 if full else 2) / GB
     return TrainingNeeds(
@@ -211,7 +211,7 @@ def _usual_prompt(sizes: TrainingSizes) -> float:
 
 
 @dataclass(frozen=True)
-class Devices:
+class DeviceMemory:
     """The devices of a training, and what one of them holds."""
 
     gpus: int
@@ -232,7 +232,7 @@ class Devices:
         rates: MachineRates,
         reference: bool,
         gpus: int | None,
-    ) -> Devices:
+    ) -> DeviceMemory:
         """Return these many devices, or the smallest power of two that holds the training."""
         full = recipe.finetuning == "full"
         states = shape.num_parameters * (2.0 if not full else 16.0 + 4.0 * reference) / GB
@@ -258,7 +258,7 @@ def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
 
 
 def _phases(
-    work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates, devices: Devices, sampler: Sampler
+    work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates, devices: DeviceMemory, sampler: Sampler
 ) -> dict[str, float]:
     """Return the GPU-seconds of each phase."""
     response, prompt = USED_FRACTION * sizes.max_response_tokens, _usual_prompt(sizes)
@@ -292,7 +292,7 @@ def longest_response(limit: int, mean: float | None = None) -> float:
     return min(limit, LONGEST_TO_MEAN * (USED_FRACTION * limit if mean is None else mean))
 
 
-def decoding_step_seconds(shape: ModelShape, rates: MachineRates, devices: Devices | None = None) -> float:
+def decoding_step_seconds(shape: ModelShape, rates: MachineRates, devices: DeviceMemory | None = None) -> float:
     """Return the seconds in which transformers decodes one token of every response of a batch, on one device or all."""
     weights = 2 * shape.num_parameters
     local = max(shape.num_layers * rates.decoding_seconds_per_layer, weights / rates.memory_bytes_per_second)

@@ -7,6 +7,8 @@ file; `load_rates` reads that file, and keeps the assumed value of each constant
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,11 @@ class MachineRates:
         if not self.measured:
             return f"assumed rates of an {self.hardware}; atrl-bench doctor --gpu measures this machine's"
         return f"{len(self.measured)} of {num_rates} rates measured on {self.hardware}, the others assumed"
+
+    def on(self, gpus_gb: Sequence[float]) -> MachineRates:
+        """Return the same rates for devices of these sizes: the smallest one counts, as far as it is known."""
+        finite = [size for size in gpus_gb if math.isfinite(size)]
+        return replace(self, device_gb=min(finite)) if finite else self
 
     def source(self, name: str) -> str:
         """Return "measured" or "assumed" for one constant."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from atrl_bench.flatten import flat
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
 from atrl_bench.training.arguments import num_rollouts
@@ -69,7 +69,7 @@ def differences(recipe: Recipe, profile: Profile) -> list[OfficialDifference]:
 def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:
     """Return every setting of a run by its name: sizes, and fields of the recipe such as `vppo.kept_fraction`."""
     sizes = recipe.sizes(profile)
-    settings = {**sizes.model_dump(), **dict(_flat(recipe.model_dump(exclude={"overrides"})))}
+    settings = {**sizes.model_dump(), **flat(recipe.model_dump(exclude={"overrides"}))}
     settings["num_rollouts"] = num_rollouts(recipe, profile)
     if isinstance(recipe, RolloutRecipe):
         settings["updates_per_rollout"] = recipe.updates_per_rollout(sizes)
@@ -83,14 +83,6 @@ def describe_differences(recipe: Recipe, profile: Profile) -> dict[str, Any]:
         return {}
     differ = {name: {"here": here, "official": other} for name, here, other in differences(recipe, profile)}
     return {"official": {"source": official.source, "differs": differ or "in nothing that is known"}}
-
-
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _equal(here: Value, official: Value) -> bool:

@@ -312,6 +312,17 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
         raise _explain(error, files, overrides) from None
 
 
+def first_stage(recipe: Recipe) -> Recipe | None:
+    """Return the recipe whose checkpoint this one starts from, None where it starts from the base model."""
+    return load_recipe(recipe.start_from) if recipe.start_from is not None else None
+
+
+def stages_of(recipe: Recipe) -> list[Recipe]:
+    """Return the recipes that are trained for one, itself the last."""
+    first = first_stage(recipe)
+    return [*(stages_of(first) if first else []), recipe]
+
+
 def _find(name: str) -> Path:
     path = Path(name)
     if path.suffix in {".yaml", ".yml"}:

@@ -72,9 +72,9 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
     }
 
 
-def gpus_of(recipe: Recipe, profile: Profile) -> int:
+def gpus_of(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> int:
     """Return how many GPUs a run needs by its estimate; none where the CPU will do."""
-    needs = training_needs(recipe, profile)
+    needs = training_needs(recipe, profile, rates)
     return needs.gpus or int(not needs.minutes)  # a model of unknown size is no tiny one
 
 

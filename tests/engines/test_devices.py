@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+import stat
+
 import pytest
 
-from atrl_bench.engines.devices import Devices, Machine, environment, machine, visible_gpus
+from atrl_bench.engines.devices import Devices, Machine, _driver_sizes, environment, machine, memory_gb, visible_gpus
 from atrl_bench.errors import InvalidFileError
 
 EIGHT = [str(number) for number in range(8)]
@@ -79,3 +83,27 @@ def test_work_sees_its_own_gpus_and_work_without_one_sees_none():
     assert environment(Devices(processes=2))["CUDA_VISIBLE_DEVICES"] == ""
     assert Devices(("4", "6", "7")).first(2) == Devices(("4", "6"))
     assert Devices(processes=8).first(4) == Devices(processes=4)
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A stand-in for the driver's tool: two GPUs of 80 GiB and one of 24."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '0, GPU-a, 81920'\necho '1, GPU-b, 81920'\necho '2, GPU-c, 24576'\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    _driver_sizes.cache_clear()
+    yield monkeypatch
+    _driver_sizes.cache_clear()
+
+
+def test_the_driver_says_how_much_memory_a_gpu_has_by_its_number_or_uuid(driver):
+    large, small = 80 * 2**30 / 1e9, 24 * 2**30 / 1e9
+    assert memory_gb(["2", "0"]) == pytest.approx((small, large))
+    assert memory_gb(["GPU-c", "MIG-1234"]) == pytest.approx((small, math.inf))
+    assert memory_gb([]) == ()
+
+
+def test_without_the_drivers_tool_the_gpus_are_there_and_their_memory_is_not_known(driver, tmp_path):
+    driver.setenv("PATH", str(tmp_path / "empty"))
+    assert memory_gb(["0", "1"]) == (math.inf, math.inf)

@@ -150,10 +150,22 @@ def test_without_network_a_plan_says_which_keys_are_not_known_and_what_to_type(m
     keys = [job["run"] for job in jobs if job["run"]]
     assert len(set(keys)) == len(keys)
     assert all(key.startswith("unknown-") for key in keys)
-    ran = machine.type("run-table", "grouping", "--profile", "paper")
-    assert ran.returncode == 1
-    assert "is not on this machine and the hub does not give it" in " ".join(ran.stderr.split())
-    assert not (machine.folder / "runs" / "paper" / "store.sqlite").exists()
+    assert {each["gb"] for each in machine.json("plan", "grouping")["downloads"]} == {None}
+
+
+def test_a_plan_prices_downloads_by_the_listings_that_are_kept_and_asks_no_hub(machine, grouping) -> None:
+    grouping.repositories["dataset", "AI4Math/MathVerse"].gated = True
+    machine.json("fetch", "geometry3k")
+    machine.json("fetch", "grouping", "--dry-run")
+    machine.endpoint = NOBODY
+    cost = machine.json("plan", "grouping")
+    model_bytes = sum(size for name, size in sizes(MINI).items() if name in model_ref("mini").files)
+    assert {each["name"]: each["gb"] for each in cost["downloads"]} == {
+        QWEN: model_bytes / 1e9,
+        "mathverse_testmini": len(ROWS) / 1e9,
+        "mathvista_testmini": len(ROWS) / 1e9,
+    }
+    assert cost["left"]["conditions_to_accept"] == [f"{NOBODY}/datasets/AI4Math/MathVerse"]
 
 
 def test_the_commit_of_the_first_fetch_stays_until_update(machine, grouping) -> None:

@@ -351,13 +351,3 @@ def test_a_training_gets_the_gpus_of_its_estimate_or_an_even_share_and_an_evalua
     assert run.demand(trained, mini, eight, num_jobs=1) == Demand(0, 0)
     assert run.demand(trained, mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
     assert run.demand(trained, profile, Machine(), num_jobs=1) == Demand(0, 0)
-
-
-def test_a_training_that_no_gpus_here_hold_fails_alone_and_says_how_many_it_needs(
-    tmp_path, mini_world, counted, monkeypatch
-):
-    monkeypatch.setattr(run, "gpus_of", lambda recipe, profile: 8)
-    planned = plan(tmp_path, mini_world, rows=["zero_shot", "grpo"])
-    result = run_plan(planned, Machine(("0", "1")))
-    assert [job.row.id for job in counted] == ["zero_shot"]
-    assert result.failures == {"grpo seed 0": "It needs 8 GPUs, and there are 2"}

@@ -4,44 +4,60 @@ from __future__ import annotations
 
 import pytest
 
-from atrl_bench.errors import MachineTooSmallError
-from atrl_bench.experiments import room, run
+from atrl_bench.engines.devices import Machine
+from atrl_bench.errors import MachineTooSmallError, NotFetchedError
+from atrl_bench.experiments import plan, room, run
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.fits import Capacity
+from atrl_bench.training.recipe import load_recipe
 
 PAPER = load_profile("paper")
 
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    machine = Capacity((80.0,) * 4, host_gb=1000, disk_gb=9000)
-    monkeypatch.setattr(room, "machine_at", lambda _: machine)
+    """Four GPUs of 80 GB, on a machine with enough of everything else."""
+
+    def capacity(run_dir, gpus):
+        return Capacity((80.0,) * len(gpus), host_gb=1000, disk_gb=9000)
+
+    monkeypatch.setattr(room, "this_machine", capacity)
     monkeypatch.setattr(run, "side_by_side", lambda *_: pytest.fail("it was started"))
+    return Machine(tuple("0123"))
 
 
 def test_a_table_is_refused_with_the_rows_that_would_fit(tmp_path, four_gpus):
     planned = plan_table("main_7b", RunDir.at(tmp_path, PAPER), rows=["zero_shot", "grpo", "dapo", "grpo_atrl"])
     with pytest.raises(MachineTooSmallError) as caught:
-        run.run_plan(planned)
+        run.run_plan(planned, four_gpus)
     text = str(caught.value)
-    assert "It needs 8 GPUs, 55 GB of each; 4 are here." in text
+    assert "It needs 8 GPUs, 55 GB of each; 4 can be used here." in text
     assert "The same is true of: grpo_atrl." in text
     assert text.endswith("choose what fits; --rows zero_shot,dapo runs what fits")
 
 
-def test_one_training_is_refused_before_anything_is_loaded(tmp_path, four_gpus, monkeypatch):
-    with pytest.raises(MachineTooSmallError, match="Fits here: atrl-bench train grpo --set finetuning=lora"):
-        train_recipe("grpo", {}, RunDir.at(tmp_path, PAPER))
-    assert not (tmp_path / "checkpoints").exists()
+def test_the_gpus_that_the_command_leaves_count_and_not_all_of_the_machine(tmp_path, four_gpus):
+    run_dir, two = RunDir.at(tmp_path, PAPER), Machine(tuple("31"), is_chosen=True)
+    room.require_room([load_recipe("dapo")], run_dir, four_gpus, seed=0)
+    with pytest.raises(MachineTooSmallError, match="It needs 4 GPUs, 67 GB of each; 2 can be used here") as caught:
+        room.require_room([load_recipe("dapo")], run_dir, two, seed=0)
+    assert "Fits here: atrl-bench train dapo --set finetuning=lora, on 1 of 2 GPUs." in str(caught.value)
 
 
-def test_a_training_that_is_done_needs_no_room(tmp_path, four_gpus):
+def test_what_is_not_fetched_is_said_of_rows_that_fit(tmp_path, four_gpus):
+    planned = plan_table("main_7b", RunDir.at(tmp_path, PAPER), rows=["dapo"])
+    with pytest.raises(NotFetchedError, match="the hub does not give it"):
+        run.run_plan(planned, four_gpus)
+    assert not planned.run_dir.store_path.exists()
+
+
+def test_a_training_that_is_done_needs_no_room(tmp_path, four_gpus, monkeypatch):
+    monkeypatch.setattr(plan, "_digests", lambda *_: ("base", "data"))  # as of what was fetched
     planned = plan_table("main_7b", RunDir.at(tmp_path, PAPER), rows=["grpo"])
     job = planned.jobs[0]
     with planned.run_dir.open_store() as store:
         store.add_run(job.run_spec)
         store.finish_run(job.run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})
-    room.require_room_for_plan(planned)
+    room.require_room_for_plan(planned, four_gpus)

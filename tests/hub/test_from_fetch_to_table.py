@@ -139,7 +139,7 @@ def test_a_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_h
     type("fetch", "grouping")
     assert keys(NOBODY) == before
     sent = len(local_hub.sent)
-    type("run-table", "grouping", *rows, "--jobs", "1", endpoint=NOBODY)
+    type("run-table", "grouping", *rows, "--jobs", "1", "--yes", endpoint=NOBODY)
     assert len(local_hub.sent) == sent
     run_folder = checkout.folder / "runs" / PROFILE
     assert {path.name for path in (run_folder / "checkpoints").iterdir()} <= set(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+from atrl_bench.engines.devices import VISIBLE
 
 
 def use_one_gpu() -> None:

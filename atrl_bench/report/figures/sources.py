@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.analysis.flatten import flat
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.flatten import flat
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.recipe import list_recipes, load_recipe
