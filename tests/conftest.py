@@ -23,6 +23,7 @@ from atrl_bench import resources
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
+from atrl_bench.hub.repository import LISTINGS
 
 pytest_plugins = ["table_fixtures"]
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
@@ -233,3 +234,10 @@ def fit():
         return lambda messages: expected.get(messages[1]["content"]) or otherwise(messages)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _own_listings():
+    """Forget after each test where a command kept its listings: a command line does so once, for its processes too."""
+    yield
+    os.environ.pop(LISTINGS, None)

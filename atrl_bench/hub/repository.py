@@ -27,9 +27,8 @@ from atrl_bench.errors import MissingDataError, NotFetchedError
 SECONDS_TO_ANSWER = 10
 SECONDS_OF_SILENCE = 60  # a hub that did not answer is not asked again for so long: a plan has dozens of questions
 COMMIT = re.compile(r"[0-9a-f]{40}")
-LISTINGS = (
-    "ATRL_BENCH_LISTINGS"  # in the environment of a command and its processes: where its run folder keeps listings
-)
+# In the environment of a command and its processes: where its run folder keeps listings.
+LISTINGS = "ATRL_BENCH_LISTINGS"
 
 
 class Repository(NamedTuple):

@@ -16,7 +16,7 @@ from atrl_bench.results.store import Run, Store
 
 
 @dataclass(frozen=True)
-class Finding:
+class Damage:
     """A part of a run folder that is not whole: what it is, what is wrong, and the command that mends it."""
 
     part: str
@@ -30,21 +30,21 @@ class Verification(Record):
 
     run_dir: str
     looked_at: dict[str, int]
-    findings: tuple[Finding, ...]
+    damages: tuple[Damage, ...]
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.findings
+        return not self.damages
 
     def blocks(self) -> Iterable[Block]:
         """Yield what was looked at, then what is wrong with which commands."""
         yield f"{self.run_dir}: " + ", ".join(f"{count:,} {name}" for name, count in self.looked_at.items())
         if self.is_whole:
             yield "All of it is whole."
-        for finding in self.findings:
-            yield Rows([(finding.part, finding.what)])
-        yield from (Command(command) for command in dict.fromkeys(finding.next for finding in self.findings))
+        for damage in self.damages:
+            yield Rows([(damage.part, damage.what)])
+        yield from (Command(command) for command in dict.fromkeys(damage.next for damage in self.damages))
 
 
 def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
@@ -52,11 +52,11 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
     with run_dir.open_store(read_only=not repair) as store:
         cells, runs = store.cells(), store.runs()
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
-        findings = [Finding("store", problem, _restore(run_dir)) for problem in store.damaged_pages()]
-        findings += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
-        findings += [finding for run in runs if (finding := _checkpoint(run, run_dir))]
-        findings += [
-            Finding(str(path.relative_to(run_dir.root)), "is cut off", f"atrl-bench report all {run_dir.options}")
+        damages = [Damage("store", problem, _restore(run_dir)) for problem in store.damaged_pages()]
+        damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
+        damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
+        damages += [
+            Damage(str(path.relative_to(run_dir.root)), "is cut off", f"atrl-bench report all {run_dir.options}")
             for path in pages
             if not _is_whole(path)
         ]
@@ -67,25 +67,25 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
         }
     if (run_dir.root / MANIFEST).is_file():
         command = f"atrl-bench export manifest {run_dir.options}"
-        findings += [Finding(MANIFEST, each, command) for each in check_manifest(run_dir.root).differences]
-    return Verification(str(run_dir.root), looked_at, tuple(findings))
+        damages += [Damage(MANIFEST, each, command) for each in check_manifest(run_dir.root).differences]
+    return Verification(str(run_dir.root), looked_at, tuple(damages))
 
 
 def _restore(run_dir: RunDir) -> str:
     return f"sqlite3 {run_dir.store_path} .recover"
 
 
-def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Finding]:
+def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
     for key in keys:
         damaged = store.damaged(key)
         if damaged and repair:
             store.drop_responses(key, damaged)
         elif damaged:
             what = f"{len(damaged)} answers are not what was stored, the first to problem {damaged[0][0]!r}"
-            yield Finding(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
+            yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
 
 
-def _checkpoint(run: Run, run_dir: RunDir) -> Finding | None:
+def _checkpoint(run: Run, run_dir: RunDir) -> Damage | None:
     """Return what is wrong with a finished training's checkpoint; no stored number needs one that was deleted."""
     folder = run_dir.root / run.checkpoint
     if run.state != "done" or not folder.is_dir():
@@ -93,10 +93,10 @@ def _checkpoint(run: Run, run_dir: RunDir) -> Finding | None:
     try:
         found = find_model(folder).digest
     except MissingDataError as error:
-        return Finding(run.checkpoint, error.why or error.what, f"rm -r {folder}")
+        return Damage(run.checkpoint, error.why or error.what, f"rm -r {folder}")
     if found == run.digest:
         return None
-    return Finding(run.checkpoint, f"is {found}, and {run.digest} was trained", f"rm -r {folder}")
+    return Damage(run.checkpoint, f"is {found}, and {run.digest} was trained", f"rm -r {folder}")
 
 
 def _is_whole(path: Path) -> bool:

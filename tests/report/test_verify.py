@@ -47,9 +47,9 @@ def test_a_whole_run_folder_is_whole(run_dir):
 def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
     with run_dir.open_store() as store:
         store._connection.execute("UPDATE responses SET text = '2' WHERE problem_id = 'b'")
-    [finding] = verify(run_dir).findings
-    assert "1 answers are not what was stored, the first to problem 'b'" in finding.what
-    assert finding.next == f"atrl-bench verify --repair {run_dir.options}"
+    [damage] = verify(run_dir).damages
+    assert "1 answers are not what was stored, the first to problem 'b'" in damage.what
+    assert damage.next == f"atrl-bench verify --repair {run_dir.options}"
     assert verify(run_dir, repair=True).is_whole
     with run_dir.open_store() as store:
         [cell] = store.cells()
@@ -60,8 +60,8 @@ def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
 def test_a_changed_checkpoint_is_named_and_a_deleted_one_is_not_missed(run_dir, name, content):
     folder = run_dir.checkpoints / "0123456789abcdef"
     (folder / name).write_bytes(content)
-    [finding] = verify(run_dir).findings
-    assert (finding.part, finding.next) == ("checkpoints/0123456789abcdef", f"rm -r {folder}")
+    [damage] = verify(run_dir).damages
+    assert (damage.part, damage.next) == ("checkpoints/0123456789abcdef", f"rm -r {folder}")
     shutil.rmtree(folder)
     assert verify(run_dir).is_whole
 
@@ -69,7 +69,7 @@ def test_a_changed_checkpoint_is_named_and_a_deleted_one_is_not_missed(run_dir, 
 def test_a_page_that_was_cut_off_is_rendered_again(run_dir):
     (run_dir.reports / "table.html").write_text("<html><p>1")
     (run_dir.reports / "table.json").write_text("{")
-    assert {(one.part, one.what) for one in verify(run_dir).findings} == {
+    assert {(one.part, one.what) for one in verify(run_dir).damages} == {
         ("reports/table.html", "is cut off"),
         ("reports/table.json", "is cut off"),
     }
@@ -79,5 +79,5 @@ def test_a_manifest_is_checked_where_there_is_one(run_dir):
     export(run_dir, "manifest")
     assert verify(run_dir).is_whole
     (run_dir.reports / "table.html").write_text("<html><p>2</p></html>\n")
-    [finding] = verify(run_dir).findings
-    assert (finding.part, finding.what) == ("manifest.json", "reports/table.html has changed")
+    [damage] = verify(run_dir).damages
+    assert (damage.part, damage.what) == ("manifest.json", "reports/table.html has changed")
