@@ -9,6 +9,7 @@ import pytest
 from atrl_bench.cli import all_tables
 from atrl_bench.cli.all_tables import report_all, run_all
 from atrl_bench.cli.printing import text_of
+from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.run_dir import RunDir
@@ -25,7 +26,7 @@ def faked(monkeypatch, table, tmp_path):
     def fake(failing: dict[str, Exception], failures: dict[str, str]) -> list[str]:
         asked = []
 
-        def run_table(plan, **_):
+        def run_table(plan, machine, **_):
             asked.append(plan)
             if plan in failing:
                 raise failing[plan]
@@ -42,7 +43,7 @@ def faked(monkeypatch, table, tmp_path):
 def test_every_table_is_run_the_main_one_first(faked):
     asked = faked({}, {})
     seen = []
-    result = run_all(SMOKE, on_table=lambda number, total, name: seen.append((number, total, name)))
+    result = run_all(SMOKE, Machine(), on_table=lambda number, total, name: seen.append((number, total, name)))
     assert asked == ["main_7b", *(name for name in list_tables() if name != "main_7b")]
     assert seen[0] == (1, len(list_tables()), "main_7b")
     assert not result.has_failures
@@ -51,7 +52,7 @@ def test_every_table_is_run_the_main_one_first(faked):
 
 def test_a_table_that_fails_does_not_stop_the_others_and_is_named(faked):
     faked({"main_7b": MissingDataError("No GeoQA here.", next_step="fetch it"), "video": ValueError("odd")}, {})
-    result = run_all(SMOKE)
+    result = run_all(SMOKE, Machine())
     assert {table.name for table in result.tables} == set(list_tables())
     errors = {table.name: table.error for table in result.tables if table.rendered is None}
     assert errors == {"main_7b": "No GeoQA here.", "video": "ValueError: odd"}
@@ -62,7 +63,7 @@ def test_a_table_that_fails_does_not_stop_the_others_and_is_named(faked):
 
 def test_the_summary_counts_the_cells_of_each_table_and_says_where_the_pages_are(faked, tmp_path):
     faked({}, {"grpo seed 0": "out of memory"})
-    result = run_all(SMOKE, tables=["grouping"])
+    result = run_all(SMOKE, Machine(), tables=["grouping"])
     # Thirteen rows of five columns, of which two rows of the synthetic table cannot be measured.
     assert result.document()[0]["cells"] == {"measured": 55, "not measured": 10}
     assert result.document()[0]["report"] == str(tmp_path / "grouping.html")

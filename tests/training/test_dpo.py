@@ -198,7 +198,7 @@ def test_a_run_killed_while_it_samples_keeps_the_answers_it_has(run, tmp_path, m
     asked = []
     monkeypatch.setattr(pairs, "_sampled", lambda rows, *rest: asked.append(rows) or original(rows, *rest))
     resumed = run(tmp_path / "killed")
-    assert part.name == "0-0-of-1.parquet"
+    assert part.name == "0.parquet"
     assert len(asked) == 1, "two rollouts' worth of problems, of which the first was there"
     whole = run(tmp_path / "whole")
     assert resumed.digest == whole.digest
