@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.experiments import judge_choice
 from atrl_bench.experiments.cost_estimate import estimate_cost
@@ -188,7 +189,7 @@ def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_witho
     selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
 
     def table():
-        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), quiet=True)
+        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), Machine(), quiet=True)
 
     def score(outcome):
         return outcome.table.rows[0].cells[0].estimate.mean
@@ -223,7 +224,7 @@ def test_a_judge_that_went_away_fails_the_rows_and_costs_no_answer(serve, fit, t
     selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
 
     def table():
-        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), quiet=True)
+        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), Machine(), quiet=True)
 
     table()
     server = serve(answer=fit(generous))
