@@ -6,7 +6,7 @@ Reads files and the store; needs no GPU, no network and no model. What is stored
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pyarrow.parquet
 
@@ -93,26 +93,12 @@ def estimate_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, se
 
 def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOptions, run_dir: RunDir) -> CostEstimate:
     """Return what one model's evaluation outside any table takes; an endpoint's hours are its own."""
-    cells = []
+    own, cells = run_dir.with_model(model), []
     for task in expand(tasks):
         run_dir.provide(task.folder)
-        costs = _answers(run_dir.with_model(model), task, options)
         state = _cell_state(model, task.name, options, run_dir)
-        cells.append(
-            CellCost(
-                row=model,
-                column=task.name,
-                seed=options.run_seed,
-                state=state,
-                checkpoint=model,
-                judge=judge_name(options.judge or run_dir.judge),
-                dataset=_source(task, run_dir),
-                samples=costs.samples,
-                tokens_at_most=costs.samples * run_dir.profile.evaluation.max_new_tokens,
-                gpu_hours=None if options.endpoint else costs.gpu_hours,
-                minutes=0.0 if options.endpoint else costs.minutes,
-            )
-        )
+        cell = _cell_cost([(task, options)], own, model, task.name, options.run_seed, state, model)
+        cells.append(replace(cell, gpu_hours=None, minutes=0.0) if options.endpoint else cell)
     open_tasks = [cell.column for cell in cells if cell.state != "done"]
     models = [model] if open_tasks and options.endpoint is None else []
     downloads = missing_downloads(needs_of(models, (), open_tasks, run_dir), run_dir)
@@ -171,48 +157,44 @@ def _stage_cost(recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_sta
     return TrainingCost(name, seed, state, key, needs, _what(missing), is_stage)
 
 
-@dataclass(frozen=True)
-class _Answers:
-    samples: int
-    gpu_hours: float | None
-    minutes: float
-
-
-def _answers(run_dir: RunDir, task: Task, options: EvaluationOptions) -> _Answers:
-    """Return how many answers a task has, and what they take."""
-    sizes = run_dir.profile.evaluation
-    rows = min(_num_rows(task, run_dir), options.limit or 10**12)
-    repeats = options.repeats or sizes.num_repeats
-    frames = (options.frames or sizes.num_frames) if task.shows_videos else None
-    tokens = run_dir.tokens_per_answer or TOKENS_PER_ANSWER
-    needs = answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates)
-    if needs is None:
-        return _Answers(rows * repeats, None, 0.0)
-    return _Answers(rows * repeats, needs.gpu_hours, needs.minutes)
-
-
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
-    run_dir = plan.run_dir.with_model(job.model)
+    run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
     for column in plan.definition.columns:
-        parts = [
-            _answers(run_dir, find_task(task), EvaluationOptions(frames=frames))
-            for task, frames in evaluations_of(column)
-        ]
-        samples, hours = sum(part.samples for part in parts), [part.gpu_hours for part in parts]
-        datasets = [_source(find_task(item.task), run_dir) for item in evaluations_of(column)]
-        yield CellCost(
-            row=job.row.id,
-            column=column.id,
-            seed=job.seed,
-            state=_column_state(job, column, states),
-            checkpoint=job.run_key or job.model,
-            judge=judge_name(plan.run_dir.judge),
-            dataset="; ".join(dict.fromkeys(datasets)),
-            samples=samples,
-            tokens_at_most=samples * plan.profile.evaluation.max_new_tokens,
-            gpu_hours=None if None in hours else round(sum(each or 0 for each in hours), 2),
-            minutes=round(sum(part.minutes for part in parts), 2),
-        )
+        evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
+        state = _column_state(job, column, states)
+        yield _cell_cost(evaluations, run_dir, job.row.id, column.id, job.seed, state, checkpoint)
+
+
+def _cell_cost(
+    evaluations: Sequence[tuple[Task, EvaluationOptions]],
+    run_dir: RunDir,
+    row: str,
+    column: str,
+    seed: int,
+    state: str,
+    checkpoint: str,
+) -> CellCost:
+    sizes, tokens = run_dir.profile.evaluation, run_dir.tokens_per_answer or TOKENS_PER_ANSWER
+    samples, needs = 0, []
+    for task, options in evaluations:
+        rows, repeats = min(_num_rows(task, run_dir), options.limit or 10**12), options.repeats or sizes.num_repeats
+        frames = (options.frames or sizes.num_frames) if task.shows_videos else None
+        samples += rows * repeats
+        needs.append(answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates))
+    priced = [each for each in needs if each is not None]
+    return CellCost(
+        row=row,
+        column=column,
+        seed=seed,
+        state=state,
+        checkpoint=checkpoint,
+        judge=judge_name(evaluations[0][1].judge or run_dir.judge),
+        dataset="; ".join(dict.fromkeys(_source(task, run_dir) for task, _ in evaluations)),
+        samples=samples,
+        tokens_at_most=samples * sizes.max_new_tokens,
+        gpu_hours=round(sum(each.gpu_hours for each in priced), 2) if len(priced) == len(needs) else None,
+        minutes=round(sum(each.minutes for each in priced), 2),
+    )
 
 
 def _column_state(job: Job, column: ColumnDefinition, states: States) -> str:
