@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import pyarrow.parquet
 
-from atrl_bench.errors import MissingDataError, NotFetchedError
-from atrl_bench.evaluation.cell import is_finished
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.errors import NotFetchedError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost_record import FINISHED, CellCost, CostEstimate, TrainingCost
@@ -24,6 +23,7 @@ from atrl_bench.experiments.plan import (
     Job,
     Plan,
     evaluations_of,
+    is_answered,
     job_cells,
     obstacle,
     planned_key,
@@ -111,13 +111,8 @@ def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
 def _cell_state(model: str, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
     if not run_dir.store_path.is_file():
         return "to do"
-    try:
-        data_dir = run_dir.data_dir(find_task(task).folder)
-        spec = cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir)
-    except MissingDataError:  # what is not here cannot be stored
-        return "to do"
     with run_dir.open_store(read_only=True) as store:
-        return "done" if is_finished(store, spec.key, options.judge) else "to do"
+        return "done" if is_answered(store, model, task, options, run_dir) else "to do"
 
 
 def _next_command(plan: Plan) -> str:
@@ -148,13 +143,8 @@ def _what(missing: NotFetchedError | None) -> str | None:
 
 def _stage_cost(recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_stage: bool = False) -> TrainingCost:
     spec, missing = planned_spec(recipe, run_dir, seed)
-    key, state = planned_key(spec, missing), "to do"
-    if run_dir.store_path.is_file():
-        with run_dir.open_store(read_only=True) as store:
-            run = store.run(key)
-            state = run.state if run is not None else state
-    needs = training_needs(recipe, run_dir.profile, run_dir.rates)
-    return TrainingCost(name, seed, state, key, needs, _what(missing), is_stage)
+    key, needs = planned_key(spec, missing), training_needs(recipe, run_dir.profile, run_dir.rates)
+    return TrainingCost(name, seed, run_dir.run_state(key) or "to do", key, needs, _what(missing), is_stage)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:

@@ -74,6 +74,20 @@ class RunDir:
         self._rename_credit(store.renamed_cells())
         return store
 
+    def run_state(self, key: str) -> str | None:
+        """Return the state of a training in the store, None where it was never begun."""
+        if not self.store_path.is_file():
+            return None
+        with self.open_store(read_only=True) as store:
+            run = store.run(key)
+        return run.state if run is not None else None
+
+    def checkpoint_of(self, store: Store, key: str) -> Path | None:
+        """Return the checkpoint of a training that is done, None where there is none."""
+        run = store.run(key)
+        folder = self.root / run.checkpoint if run is not None and run.state == "done" else None
+        return folder if folder is not None and folder.is_dir() else None
+
     def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
         """Call the remembered credit of cells by the keys that they got when their store was brought up to date."""
         for path in (self.root / "credit").glob("*.jsonl") if new_keys else ():
