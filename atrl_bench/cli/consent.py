@@ -27,7 +27,7 @@ def require_consent(cost: CostEstimate | CostOfAll, options: Options, *, is_gene
 
     if not options.as_json:
         show(replace(cost, next=""), as_json=False)
-    require_space(1e9 * cost.download_gb)
+    require_space(cost.download_gb)
     if options.yes:
         return
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -75,7 +75,9 @@ def plan(options: Options, table: TableArgument) -> None:
         _refuse_selection(options.rows, options.columns)
         show(_cost_of_all(options), options.as_json)
     else:
-        _show_cost(options.plan(table), options)
+        from atrl_bench.experiments.cost_estimate import estimate_cost
+
+        show(estimate_cost(options.plan(table)), options.as_json)
 
 
 @shared(*TABLE)
@@ -165,12 +167,6 @@ def _show_table(result: TableRun, options: Options) -> None:
     else:
         print_table(result.table)
         show(result, as_json=False)
-
-
-def _show_cost(planned: Plan, options: Options) -> None:
-    from atrl_bench.experiments.cost_estimate import estimate_cost
-
-    show(estimate_cost(planned), options.as_json)
 
 
 def _cost_of_all(options: Options) -> CostOfAll:

@@ -13,7 +13,7 @@ from atrl_bench.evaluation.contents import mark_as_made
 from atrl_bench.evaluation.published import Ingredient, Made, published
 from atrl_bench.evaluation.source import parquet_files, parts
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.hub.source import DatasetPart, is_laid_out, laid_out_folder, lay_out
+from atrl_bench.hub.source import is_laid_out, laid_out_folder, lay_out
 from atrl_bench.results.files import write_atomically
 
 SECONDS_TO_ANSWER = 30
@@ -50,10 +50,7 @@ def _bring(item: Ingredient, folder: Path) -> Path:
     """Return where an ingredient is on this machine, fetched if it is not: a file, or the folder of an archive."""
     if item.url is not None:
         return _download(item.url, item.sha256, folder)
-    part = DatasetPart(
-        str(item.hub_id), files=(item.file,) if item.file else (), archives=tuple(filter(None, [item.archive]))
-    )
-    part.lay_out(folder)
+    item.part.lay_out(folder)
     return folder / (item.file or item.folder or "")
 
 

@@ -10,6 +10,7 @@ from functools import cache
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from atrl_bench.hub.source import DatasetPart
 from atrl_bench.resources import folder
 
 
@@ -26,6 +27,14 @@ class Ingredient(_Publication):
     file: str | None = None
     archive: str | None = None
     folder: str | None = None  # inside the archive
+
+    @property
+    def part(self) -> DatasetPart:
+        """What of a repository it is."""
+        assert self.hub_id is not None
+        return DatasetPart(
+            self.hub_id, files=tuple(filter(None, [self.file])), archives=tuple(filter(None, [self.archive]))
+        )
 
 
 class Made(_Publication):

@@ -98,13 +98,7 @@ def parts(task: Task) -> tuple[DatasetPart, ...]:
     """Return which files of which repositories the benchmark needs: what `fetch` brings."""
     where = published(task.folder)
     if where.made is not None:
-        return tuple(
-            DatasetPart(
-                item.hub_id, files=(item.file,) if item.file else (), archives=(item.archive,) if item.archive else ()
-            )
-            for item in where.made.sources
-            if item.hub_id
-        )
+        return tuple(item.part for item in where.made.sources if item.hub_id)
     assert task.hub_id is not None
     tables = tuple(_tables(task, _source(task, None)))
     return (DatasetPart(task.hub_id, tables=tables, revision=task.revision), *_media(task))

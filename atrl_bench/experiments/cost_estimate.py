@@ -6,13 +6,12 @@ Reads files and the store; needs no GPU, no network and no model. What is stored
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pyarrow.parquet
 
-from atrl_bench.errors import MissingDataError, NotFetchedError
-from atrl_bench.evaluation.cell import is_finished
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.errors import NotFetchedError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost_record import FINISHED, CellCost, CostEstimate, TrainingCost
@@ -24,6 +23,7 @@ from atrl_bench.experiments.plan import (
     Job,
     Plan,
     evaluations_of,
+    is_answered,
     job_cells,
     obstacle,
     planned_key,
@@ -93,26 +93,12 @@ def estimate_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, se
 
 def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOptions, run_dir: RunDir) -> CostEstimate:
     """Return what one model's evaluation outside any table takes; an endpoint's hours are its own."""
-    cells = []
+    own, cells = run_dir.with_model(model), []
     for task in expand(tasks):
         run_dir.provide(task.folder)
-        costs = _answers(run_dir.with_model(model), task, options)
         state = _cell_state(model, task.name, options, run_dir)
-        cells.append(
-            CellCost(
-                row=model,
-                column=task.name,
-                seed=options.run_seed,
-                state=state,
-                checkpoint=model,
-                judge=judge_name(options.judge or run_dir.judge),
-                dataset=_source(task, run_dir),
-                samples=costs.samples,
-                tokens_at_most=costs.samples * run_dir.profile.evaluation.max_new_tokens,
-                gpu_hours=None if options.endpoint else costs.gpu_hours,
-                minutes=0.0 if options.endpoint else costs.minutes,
-            )
-        )
+        cell = _cell_cost([(task, options)], own, model, task.name, options.run_seed, state, model)
+        cells.append(replace(cell, gpu_hours=None, minutes=0.0) if options.endpoint else cell)
     open_tasks = [cell.column for cell in cells if cell.state != "done"]
     models = [model] if open_tasks and options.endpoint is None else []
     downloads = missing_downloads(needs_of(models, (), open_tasks, run_dir), run_dir)
@@ -125,13 +111,8 @@ def estimate_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
 def _cell_state(model: str, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
     if not run_dir.store_path.is_file():
         return "to do"
-    try:
-        data_dir = run_dir.data_dir(find_task(task).folder)
-        spec = cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir)
-    except MissingDataError:  # what is not here cannot be stored
-        return "to do"
     with run_dir.open_store(read_only=True) as store:
-        return "done" if is_finished(store, spec.key, options.judge) else "to do"
+        return "done" if is_answered(store, model, task, options, run_dir) else "to do"
 
 
 def _next_command(plan: Plan) -> str:
@@ -162,57 +143,48 @@ def _what(missing: NotFetchedError | None) -> str | None:
 
 def _stage_cost(recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_stage: bool = False) -> TrainingCost:
     spec, missing = planned_spec(recipe, run_dir, seed)
-    key, state = planned_key(spec, missing), "to do"
-    if run_dir.store_path.is_file():
-        with run_dir.open_store(read_only=True) as store:
-            run = store.run(key)
-            state = run.state if run is not None else state
-    needs = training_needs(recipe, run_dir.profile, run_dir.rates)
-    return TrainingCost(name, seed, state, key, needs, _what(missing), is_stage)
-
-
-@dataclass(frozen=True)
-class _Answers:
-    samples: int
-    gpu_hours: float | None
-    minutes: float
-
-
-def _answers(run_dir: RunDir, task: Task, options: EvaluationOptions) -> _Answers:
-    """Return how many answers a task has, and what they take."""
-    sizes = run_dir.profile.evaluation
-    rows = min(_num_rows(task, run_dir), options.limit or 10**12)
-    repeats = options.repeats or sizes.num_repeats
-    frames = (options.frames or sizes.num_frames) if task.shows_videos else None
-    tokens = run_dir.tokens_per_answer or TOKENS_PER_ANSWER
-    needs = answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates)
-    if needs is None:
-        return _Answers(rows * repeats, None, 0.0)
-    return _Answers(rows * repeats, needs.gpu_hours, needs.minutes)
+    key, needs = planned_key(spec, missing), training_needs(recipe, run_dir.profile, run_dir.rates)
+    return TrainingCost(name, seed, run_dir.run_state(key) or "to do", key, needs, _what(missing), is_stage)
 
 
 def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
-    run_dir = plan.run_dir.with_model(job.model)
+    run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
     for column in plan.definition.columns:
-        parts = [
-            _answers(run_dir, find_task(task), EvaluationOptions(frames=frames))
-            for task, frames in evaluations_of(column)
-        ]
-        samples, hours = sum(part.samples for part in parts), [part.gpu_hours for part in parts]
-        datasets = [_source(find_task(item.task), run_dir) for item in evaluations_of(column)]
-        yield CellCost(
-            row=job.row.id,
-            column=column.id,
-            seed=job.seed,
-            state=_column_state(job, column, states),
-            checkpoint=job.run_key or job.model,
-            judge=judge_name(plan.run_dir.judge),
-            dataset="; ".join(dict.fromkeys(datasets)),
-            samples=samples,
-            tokens_at_most=samples * plan.profile.evaluation.max_new_tokens,
-            gpu_hours=None if None in hours else round(sum(each or 0 for each in hours), 2),
-            minutes=round(sum(part.minutes for part in parts), 2),
-        )
+        evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
+        state = _column_state(job, column, states)
+        yield _cell_cost(evaluations, run_dir, job.row.id, column.id, job.seed, state, checkpoint)
+
+
+def _cell_cost(
+    evaluations: Sequence[tuple[Task, EvaluationOptions]],
+    run_dir: RunDir,
+    row: str,
+    column: str,
+    seed: int,
+    state: str,
+    checkpoint: str,
+) -> CellCost:
+    sizes, tokens = run_dir.profile.evaluation, run_dir.tokens_per_answer or TOKENS_PER_ANSWER
+    samples, needs = 0, []
+    for task, options in evaluations:
+        rows, repeats = min(_num_rows(task, run_dir), options.limit or 10**12), options.repeats or sizes.num_repeats
+        frames = (options.frames or sizes.num_frames) if task.shows_videos else None
+        samples += rows * repeats
+        needs.append(answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates))
+    priced = [each for each in needs if each is not None]
+    return CellCost(
+        row=row,
+        column=column,
+        seed=seed,
+        state=state,
+        checkpoint=checkpoint,
+        judge=judge_name(evaluations[0][1].judge or run_dir.judge),
+        dataset="; ".join(dict.fromkeys(_source(task, run_dir) for task, _ in evaluations)),
+        samples=samples,
+        tokens_at_most=samples * sizes.max_new_tokens,
+        gpu_hours=round(sum(each.gpu_hours for each in priced), 2) if len(priced) == len(needs) else None,
+        minutes=round(sum(each.minutes for each in priced), 2),
+    )
 
 
 def _column_state(job: Job, column: ColumnDefinition, states: States) -> str:

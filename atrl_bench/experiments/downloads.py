@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from atrl_bench.experiments.needs import Need
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.hub.archives import SPARE_BYTES
 from atrl_bench.hub.repository import Repository, is_downloaded, without_asking
+from atrl_bench.training.cost_estimate import GB
+from atrl_bench.training.fits import free_disk_gb
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,17 @@ def _download(need: Need, counted: set[tuple[Repository, str]]) -> Download | No
     }
     num_bytes = sum(size for file, size in absent.items() if file not in counted)
     counted |= absent.keys()
-    return Download(*need, num_bytes / 1e9, tuple(listed.repository.page for listed, _ in files if listed.gated))
+    return Download(*need, num_bytes / GB, tuple(listed.repository.page for listed, _ in files if listed.gated))
 
 
-def require_space(num_bytes: float) -> None:
+def require_space(gigabytes: float) -> None:
     """Raise `StoreError` where the disk of the hub's cache has no room for so much."""
     from huggingface_hub import constants
 
-    cache = Path(constants.HF_HOME)
-    cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(cache).free - SPARE_BYTES
-    if num_bytes > free:
+    free = max(0.0, free_disk_gb(Path(constants.HF_HOME)) - SPARE_BYTES / GB)
+    if gigabytes > free:
         raise StoreError(
-            f"{num_bytes / 1e9:,.1f} GB are to be fetched and unpacked, and {max(0, free) / 1e9:,.1f} GB are free.",
-            why=f"They go to {cache}.",
+            f"{gigabytes:,.1f} GB are to be fetched and unpacked, and {free:,.1f} GB are free.",
+            why=f"They go to {constants.HF_HOME}.",
             next_step="free space, or set HF_HOME to a folder on a larger disk, and run the same command again",
         )

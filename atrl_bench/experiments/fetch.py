@@ -18,6 +18,7 @@ from atrl_bench.hub.archives import archives_in
 from atrl_bench.hub.repository import Repository, is_downloaded, listing, may_read
 from atrl_bench.hub.source import forget_layout
 from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.sets import TRAINING_SETS
 
 HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"
@@ -137,7 +138,7 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
 def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
     """Return what is here once everything that can be fetched was; `on_item(item)` is called before each."""
-    require_space(stock.bytes_to_fetch + stock.bytes_unpacked)
+    require_space((stock.bytes_to_fetch + stock.bytes_unpacked) / GB)
     failures: dict[tuple[str, str], AtrlBenchError] = {}
     for item in stock.items:
         if item.state == TO_FETCH:

@@ -14,13 +14,13 @@ from typing import Any
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.launch import LaunchError
-from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.cell import evaluate, is_finished
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, obstacle, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe, first_stage
@@ -78,14 +78,14 @@ def train_into(
     if devices.are_here or store is None:
         return train_here(store, recipe, spec, base_model, run_dir, seed)
     key = store.add_run(spec)
-    if (checkpoint := _trained(store, key, run_dir)) is None:
+    if (checkpoint := run_dir.checkpoint_of(store, key)) is None:
         try:
             order = TrainingOrder(run_dir=run_dir, recipe=recipe, spec=spec, seed=seed, base_model=base_model)
             train_over(devices, order, name or recipe.name)
         except Exception as error:
             store.fail_run(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
             raise
-        checkpoint = _trained(store, key, run_dir)
+        checkpoint = run_dir.checkpoint_of(store, key)
         assert checkpoint is not None
     return checkpoint
 
@@ -127,12 +127,6 @@ def train_here(
     return result.checkpoint
 
 
-def _trained(store: Store, key: str, run_dir: RunDir) -> Path | None:
-    run = store.run(key)
-    folder = run_dir.root / run.checkpoint if run is not None and run.state == "done" else None
-    return folder if folder is not None and folder.is_dir() else None
-
-
 def _evaluated_here(
     store: Store, model: str | Path, evaluations: Sequence[tuple[str, EvaluationOptions]], run_dir: RunDir
 ) -> list[Exception]:
@@ -158,7 +152,7 @@ def evaluated_over(
     """Return the same over devices; the processes end with the first task that fails, and others begin after it."""
     failures: list[Exception] = []
     waiting = [
-        (task, options) for task, options in evaluations if not _is_finished(store, model, task, options, run_dir)
+        (task, options) for task, options in evaluations if not _is_complete(store, model, task, options, run_dir)
     ]
     while waiting:
         order = EvaluationOrder(run_dir=run_dir, model=model, evaluations=waiting, shaded=SHADED_PROBLEMS)
@@ -171,14 +165,9 @@ def evaluated_over(
     return failures
 
 
-def _is_finished(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
-    options = replace(options, judge=options.judge or run_dir.judge)
-    data_dir = run_dir.data_dir(find_task(task).folder)
-    try:
-        key = cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
-    except MissingDataError:  # running it says what is missing
-        return False
-    return is_finished(store, key, options.judge) and is_shaded(key, run_dir)
+def _is_complete(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
+    key = cell_key(model, task, options, run_dir)
+    return key is not None and is_finished(store, key, options.judge or run_dir.judge) and is_shaded(key, run_dir)
 
 
 def evaluate_into(

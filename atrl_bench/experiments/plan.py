@@ -6,13 +6,14 @@ A job is one row under one training seed. Nothing here loads a model; the store 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
+from atrl_bench.evaluation.cell import is_finished
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
@@ -246,18 +247,28 @@ def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]
 def _cell_keys(
     model: str | TrainedModel, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
 ) -> dict[Evaluation, str]:
-    run_dir = plan.run_dir
     keys = {}
     for task, frames in evaluations:
-        try:
-            options = EvaluationOptions(frames=frames, judge=run_dir.judge, endpoint=endpoint, run_seed=EVALUATION_SEED)
-            spec = cell_spec(
-                model, task, options, profile=plan.profile, data_dir=run_dir.data_dir(find_task(task).folder)
-            )
-        except MissingDataError:  # then nothing of it can be stored, and running the job says what is missing
-            continue
-        keys[Evaluation(task, frames)] = spec.key
+        options = EvaluationOptions(frames=frames, endpoint=endpoint, run_seed=EVALUATION_SEED)
+        if (key := cell_key(model, task, options, plan.run_dir)) is not None:
+            keys[Evaluation(task, frames)] = key
     return keys
+
+
+def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOptions, run_dir: RunDir) -> str | None:
+    """Return the key of a cell; None where something is missing for that: nothing of it can be stored then."""
+    options = replace(options, judge=options.judge or run_dir.judge)
+    try:
+        data_dir = run_dir.data_dir(find_task(task).folder)
+        return cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
+    except MissingDataError:
+        return None
+
+
+def is_answered(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
+    """Return whether the store has all answers of a model to a task, graded by the judge of the options or the folder."""
+    key = cell_key(model, task, options, run_dir)
+    return key is not None and is_finished(store, key, options.judge or run_dir.judge)
 
 
 def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:

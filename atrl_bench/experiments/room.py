@@ -19,7 +19,7 @@ def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, s
     capacity = this_machine(run_dir.root, machine.gpus)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
-        if not _is_trained(key, run_dir):
+        if run_dir.run_state(key) != "done":
             stored_gb = _size_gb(run_dir.checkpoints / key)
             require_fit(stage, run_dir.profile, capacity, run_dir.rates, stored_gb=stored_gb)
 
@@ -39,14 +39,6 @@ def require_room_for_plan(plan: Plan, machine: Machine) -> None:
         first = next(iter(refused.values()))
         others = f"\nThe same is true of: {', '.join(list(refused)[1:])}." if len(refused) > 1 else ""
         raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
-
-
-def _is_trained(key: str, run_dir: RunDir) -> bool:
-    if not run_dir.store_path.is_file():
-        return False
-    with run_dir.open_store(read_only=True) as store:
-        run = store.run(key)
-    return run is not None and run.state == "done"
 
 
 def _size_gb(folder: Path) -> float:

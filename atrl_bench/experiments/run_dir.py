@@ -19,6 +19,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
+from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
@@ -73,6 +74,20 @@ class RunDir:
         store = Store.open(self.store_path, read_only=read_only)
         self._rename_credit(store.renamed_cells())
         return store
+
+    def run_state(self, key: str) -> str | None:
+        """Return the state of a training in the store, None where it was never begun."""
+        if not self.store_path.is_file():
+            return None
+        with self.open_store(read_only=True) as store:
+            run = store.run(key)
+        return run.state if run is not None else None
+
+    def checkpoint_of(self, store: Store, key: str) -> Path | None:
+        """Return the checkpoint of a training that is done, None where there is none; one that changed is refused."""
+        run = store.run(key)
+        folder = self.root / run.checkpoint if run is not None and run.state == "done" else None
+        return find_model(folder).folder if folder is not None and folder.is_dir() else None
 
     def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
         """Call the remembered credit of cells by the keys that they got when their store was brought up to date."""

@@ -47,7 +47,7 @@ def trl_arguments(
     """
     sizes = recipe.sizes(profile)
     updates = recipe.updates_per_rollout(sizes)
-    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, sizes.completions_per_device)
+    common = common_arguments(recipe, profile, rollouts * updates, updates, num_devices, seed)
     token_form = recipe.objective != "gspo" or recipe.weighs_tokens
     arguments: dict[str, Any] = {
         # Rollouts
@@ -56,7 +56,7 @@ def trl_arguments(
         "temperature": sizes.temperature,
         "top_p": sizes.top_p,
         "top_k": 0,
-        "steps_per_generation": accumulation * updates,
+        "steps_per_generation": common["gradient_accumulation_steps"] * updates,
         "num_iterations": 1,
         "shuffle_dataset": False,  # the rows come in the order of training/order.py
         # Objective
@@ -68,14 +68,7 @@ def trl_arguments(
         "mask_truncated_completions": False,
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
         "entropy_coef": recipe.entropy_coef,
-        **common_arguments(
-            sizes,
-            updates=rollouts * updates,
-            at_once=at_once,
-            accumulation=accumulation,
-            updates_per_save=updates,
-            seed=seed,
-        ),
+        **common,
     }
     if recipe.step_rewards is not None:
         arguments["reward_weights"] = reward_weights(recipe, recipe.step_rewards)
@@ -98,9 +91,13 @@ def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[flo
 
 
 def common_arguments(
-    sizes: TrainingSizes, *, updates: int, at_once: int, accumulation: int, updates_per_save: int = 1, seed: int = 0
+    recipe: Recipe, profile: Profile, updates: int, updates_per_rollout: int, num_devices: int, seed: int
 ) -> dict[str, Any]:
     """Return the arguments that every kind of training has: of the optimiser, and for bookkeeping."""
+    sizes = recipe.sizes(profile)
+    completions = 2 if isinstance(recipe, PreferenceRecipe) else 1  # of what an update takes so many of
+    most = max(1, sizes.completions_per_device // completions)
+    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, most)
     return {
         # Optimiser
         "max_steps": updates,
@@ -113,11 +110,11 @@ def common_arguments(
         "weight_decay": sizes.weight_decay,
         "max_grad_norm": sizes.max_grad_norm,
         "bf16": sizes.dtype == "bfloat16",
-        "gradient_checkpointing": sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS,
+        "gradient_checkpointing": recomputes(sizes),
         # Bookkeeping
         "seed": seed,
         "save_strategy": "steps",
-        "save_steps": sizes.save_every_rollouts * updates_per_save,
+        "save_steps": sizes.save_every_rollouts * updates_per_rollout,
         "logging_steps": 1,
         "report_to": [],  # trackers.py adds those that are wanted, in one run from the start to the last resumption
         "disable_tqdm": True,
@@ -128,8 +125,6 @@ def imitation_arguments(
     recipe: Recipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return the SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
-    sizes = recipe.sizes(profile)
-    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, sizes.completions_per_device)
     return {
         "loss_type": "nll",
         "packing": False,
@@ -137,7 +132,7 @@ def imitation_arguments(
         "train_sampling_strategy": "sequential",  # the rows come in the order of training/order.py
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "remove_unused_columns": False,
-        **common_arguments(sizes, updates=batches, at_once=at_once, accumulation=accumulation, seed=seed),
+        **common_arguments(recipe, profile, batches, 1, num_devices, seed),
     }
 
 
@@ -145,9 +140,7 @@ def pair_arguments(
     recipe: PreferenceRecipe, profile: Profile, *, updates: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """Return the DPOConfig fields of a run on `num_devices` devices, without its folder; a pair is two completions."""
-    sizes = recipe.sizes(profile)
-    most = max(1, sizes.completions_per_device // 2)
-    at_once, accumulation = micro_batches(per_update(recipe, profile), num_devices, most)
+    updates_per_rollout = recipe.sizes(profile).updates_per_rollout
     return {
         # Objective
         "loss_type": "sigmoid",
@@ -158,15 +151,13 @@ def pair_arguments(
         "precompute_ref_log_probs": False,  # TRL stores sums, which cannot be weighted any more
         "train_sampling_strategy": "sequential",  # the pairs come in the order of training/order.py
         "remove_unused_columns": False,
-        **common_arguments(
-            sizes,
-            updates=updates,
-            at_once=at_once,
-            accumulation=accumulation,
-            updates_per_save=sizes.updates_per_rollout,
-            seed=seed,
-        ),
+        **common_arguments(recipe, profile, updates, updates_per_rollout, num_devices, seed),
     }
+
+
+def recomputes(sizes: TrainingSizes) -> bool:
+    """Return whether a backward pass computes activations once more instead of keeping them."""
+    return sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
 
 
 def per_update(recipe: Recipe, profile: Profile) -> int:

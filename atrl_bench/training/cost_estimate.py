@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
-from atrl_bench.training.arguments import CHECKPOINTING_TOKENS, num_rollouts
+from atrl_bench.training.arguments import num_rollouts, recomputes
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.model_shape import ModelShape, model_shape
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
@@ -263,7 +263,7 @@ def _phases(
     """Return the GPU-seconds of each phase."""
     response, prompt = USED_FRACTION * sizes.max_response_tokens, _usual_prompt(sizes)
     of_a_token = shape.num_parameters * work.sequences * (prompt + response) / rates.training_flops
-    backward = 8 if _recomputes(sizes) else 6
+    backward = 8 if recomputes(sizes) else 6
     phases = {"scoring": 2 * work.scoring_passes * of_a_token, "updates": backward * of_a_token}
     if not work.sampled:
         return phases
@@ -305,13 +305,9 @@ def decoding_step_seconds(shape: ModelShape, rates: MachineRates, devices: Devic
 def _cpu_seconds(work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates) -> float:
     response = USED_FRACTION * sizes.max_response_tokens
     tokens = work.sequences * (_usual_prompt(sizes) + response)
-    passes = (8 if _recomputes(sizes) else 6) + 2 * work.scoring_passes
+    passes = (8 if recomputes(sizes) else 6) + 2 * work.scoring_passes
     decoding = 2 * work.rounds * sum(work.sampled) * response
     return shape.num_parameters * (passes * tokens + decoding) / rates.cpu_flops
-
-
-def _recomputes(sizes: TrainingSizes) -> bool:
-    return sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
 
 
 # Answering benchmarks ------------------------------------------------------------------------------------------------

@@ -101,14 +101,19 @@ def this_machine(run_dir: Path, gpus: Sequence[str]) -> Capacity:
     return Capacity(
         gpus_gb=memory_gb(gpus),
         host_gb=min(_free_memory(), *_cgroup_room()) / GB,
-        disk_gb=_free_disk(run_dir) / GB,
+        disk_gb=free_disk_gb(run_dir),
         nodes=max(1, processes // per_node),
     )
 
 
-def _free_disk(folder: Path) -> float:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return float(shutil.disk_usage(existing).free)
+def free_disk_gb(folder: Path) -> float:
+    """Return the free space of the disk on which a folder is, or will be."""
+    return shutil.disk_usage(existing(folder)).free / GB
+
+
+def existing(folder: Path) -> Path:
+    """Return the folder itself, or the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
 def _free_memory() -> float:

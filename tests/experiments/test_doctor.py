@@ -15,6 +15,7 @@ from atrl_bench.experiments.doctor.diagnosis import Diagnosis
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.profiles import load_profile
+from atrl_bench.training import fits
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 
@@ -78,7 +79,7 @@ def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with
 
 def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tmp_path):
     usage = type("Usage", (), {"free": 5e8, "total": 1e12})()
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(fits.shutil, "disk_usage", lambda path: usage)
     (check,) = storage.disk(RunDir.at(tmp_path / "later", SMOKE))
     assert check.state == "missing"
     wanted, why = storage.disk_gb(PAPER)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.doctor.diagnosis import Check, State
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 from atrl_bench.results import schema
+from atrl_bench.training.cost_estimate import GB
+from atrl_bench.training.fits import existing, free_disk_gb
 from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 
-GB = 1e9
 MINI_DISK_GB = 1.0  # a mini table with its checkpoints, rounded up
 
 
 def folder(run_dir: RunDir) -> Iterator[Check]:
     """Yield whether the run folder can be written."""
-    parent = _existing(run_dir.root)
+    parent = existing(run_dir.root)
     try:
         with tempfile.TemporaryFile(dir=parent):
             pass
@@ -52,7 +51,7 @@ def store(run_dir: RunDir) -> Iterator[Check]:
 def disk(run_dir: RunDir) -> Iterator[Check]:
     """Yield whether the disk has room for a first training."""
     wanted, why = disk_gb(run_dir.profile)
-    free = shutil.disk_usage(_existing(run_dir.root)).free / GB
+    free = free_disk_gb(run_dir.root)
     found = f"{free:.0f} GB free; about {wanted:.0f} GB are needed for {why}"
     state: State = "ok" if free >= wanted else "missing"
     yield Check("", state, found, "" if state == "ok" else "free some, or use another disk with --out")
@@ -66,9 +65,3 @@ def disk_gb(profile: Profile) -> tuple[float, str]:
     shape = model_shape(profile.model)
     download = 2 * shape.num_parameters / GB if shape else 0.0
     return needs.get("disk_gb", 0.0) + download, f"{profile.model} and one training of it"
-
-
-def _existing(path: Path) -> Path:
-    """Return the folder itself or its nearest parent that exists."""
-    path = path.absolute()
-    return next(parent for parent in (path, *path.parents) if parent.exists())
