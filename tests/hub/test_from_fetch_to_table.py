@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -103,27 +105,41 @@ def test_a_model_of_the_hub_is_fetched_once_without_its_other_files(local_hub, t
     assert run(FOUND, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == expected
 
 
+MODEL = "someone/tiny-vl"
 PROFILE = "hub_smoke"
+SMALLER = {
+    "name: smoke": f"name: {PROFILE}",
+    "model: mini": f"model: {MODEL}",
+    "generated_data: true": "generated_data: false",
+    "num_rollouts: 2\n  num_epochs": "num_rollouts: 1\n  num_epochs",
+    "group_size: 8": "group_size: 4",
+    "max_response_tokens: 48": "max_response_tokens: 16",
+    "max_new_tokens: 48": "max_new_tokens: 16",
+    "num_repeats: 2": "num_repeats: 1",
+    "max_problems: 24": "max_problems: null",
+}
+OF_MAIN_7B = ("geoqa", "mathverse", "mathvision", "mathvista", "wemath", "virl39k", "r1_vl")
 
 
-@pytest.mark.slow
-def test_a_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(
-    local_hub, mini_world, checkout
-) -> None:
-    """Without --data-dir, and with the same keys once the cache is gone or there is no network."""
-    smoke = checkout.read("recipes/profiles/smoke.yaml")
-    own = smoke.replace("name: smoke", f"name: {PROFILE}").replace("model: mini", "model: someone/tiny-vl")
-    checkout.write(f"recipes/profiles/{PROFILE}.yaml", own.replace("generated_data: true", "generated_data: false"))
-    local_hub.add("model", "someone/tiny-vl", MINI)
-    for folder in ("geometry3k", "mathverse", "mathvista"):
-        for hub_id in hub_layouts.REPOSITORIES_OF[folder]:
-            local_hub.add("dataset", hub_id, hub_layouts.repositories(mini_world)[hub_id])
+class User:
+    """Somebody with an empty cache and a profile of their own, who types commands in a folder."""
 
-    def type(*arguments: str, endpoint: str = local_hub.url) -> str:
+    def __init__(self, checkout, hub: LocalHub) -> None:
+        self.checkout, self.hub, self.home = checkout, hub, checkout.folder / "home"
+        profile = checkout.read("recipes/profiles/smoke.yaml")
+        for theirs, ours in SMALLER.items():
+            assert profile.count(theirs) == 1, theirs
+            profile = profile.replace(theirs, ours)
+        (checkout.folder / "own.yaml").write_text(profile, encoding="utf-8")
+
+    def type(self, *arguments: str, endpoint: str | None = None) -> str:
+        """Return what a command prints; it must succeed."""
         done = subprocess.run(
-            [sys.executable, "-m", "atrl_bench", *arguments, "--profile", PROFILE, "--json"],
-            cwd=checkout.folder,
-            env=environment(checkout.folder / "home", endpoint, PYTHONPATH=str(checkout.root), OMP_NUM_THREADS="1"),
+            [sys.executable, "-m", "atrl_bench", *arguments, "--profile", "own.yaml"],
+            cwd=self.checkout.folder,
+            env=environment(
+                self.home, endpoint or self.hub.url, PYTHONPATH=str(self.checkout.root), OMP_NUM_THREADS="1"
+            ),
             capture_output=True,
             text=True,
             check=False,
@@ -131,19 +147,58 @@ def test_a_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_h
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         return done.stdout
 
-    def keys(endpoint: str) -> list[str]:
-        return [job["run"] for job in json.loads(type("plan", "grouping", endpoint=endpoint))["jobs"] if job["run"]]
+    def plan(self, *arguments: str, endpoint: str = NOBODY) -> tuple[dict[tuple[str, int], str], list[str]]:
+        """Return the keys of the trainings by row and seed, and the states of the cells."""
+        plan = json.loads(self.type("plan", "main_7b", *ROWS_OF_TABLE, *arguments, "--json", endpoint=endpoint))
+        keys = {(job["row"], job["seed"]): job["run"] for job in plan["jobs"] if job["run"]}
+        return keys, [cell["state"] for cell in plan["cells"]]
 
-    rows = ("--rows", "zero_shot,grpo", "--columns", "mathvista_testmini", "--seeds", "0")
-    before = keys(local_hub.url)
-    type("fetch", "grouping")
-    assert keys(NOBODY) == before
-    sent = len(local_hub.sent)
-    type("run-table", "grouping", *rows, "--jobs", "1", endpoint=NOBODY)
-    assert len(local_hub.sent) == sent
-    run_folder = checkout.folder / "runs" / PROFILE
-    assert {path.name for path in (run_folder / "checkpoints").iterdir()} <= set(before)
-    states = [cell["state"] for cell in json.loads(type("plan", "grouping", *rows, endpoint=NOBODY))["cells"]]
-    assert states == ["done", "done"]
-    shutil.rmtree(checkout.folder / "home")
-    assert keys(NOBODY) == before  # the run folder has them, on whatever machine it is
+
+ROWS_OF_TABLE = ("--rows", "grpo,grpo_atrl")
+
+
+@pytest.fixture
+def user(local_hub, mini_world, checkout) -> User:
+    """A user, and a hub with the main table's model and data as they are published, GeoQA in its two sources."""
+    local_hub.add("model", MODEL, MINI)
+    for folder in OF_MAIN_7B[1:]:
+        for hub_id in hub_layouts.REPOSITORIES_OF[folder]:
+            local_hub.add("dataset", hub_id, hub_layouts.repositories(mini_world)[hub_id])
+    questions, geo170k = hub_layouts.geoqa_sources(mini_world)
+    local_hub.add("dataset", "Luckyjhg/Geo170K", geo170k)
+    local_hub.add("dataset", "of/R1-V", {"geoqa_test_prompts.jsonl": questions})
+    published = checkout.read("tasks/_published.yaml")
+    address, sha256 = re.search(r"url: (\S+geoqa_test_prompts.jsonl)\s+sha256: (\w+)", published).groups()
+    here = f"{local_hub.url}/datasets/of/R1-V/resolve/main/geoqa_test_prompts.jsonl"
+    published = published.replace(address, here).replace(sha256, hashlib.sha256(questions).hexdigest())
+    checkout.write("tasks/_published.yaml", published)
+    return User(checkout, local_hub)
+
+
+@pytest.mark.slow
+def test_the_main_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(user, mini_world) -> None:
+    """Without --data-dir; the same command again does nothing, and the keys are those of any other way to the data."""
+    assert "8 of 8 are here" in user.type("fetch", "main_7b")
+    sent = list(user.hub.sent)
+    keys, states = user.plan()
+    assert (len(keys), states) == (2, ["to do"] * 10)
+    ran = user.type("run-table", "main_7b", *ROWS_OF_TABLE, "--yes", endpoint=NOBODY)
+    assert "GRPO + AT-RL" in ran
+    runs = user.checkout.folder / "runs" / PROFILE
+    assert {path.name for path in (runs / "checkpoints").iterdir()} == set(keys.values())
+    assert user.plan() == (keys, ["done"] * 10)
+    files = {path: path.stat().st_mtime_ns for path in runs.glob("checkpoints/**/*")}
+    assert "Everything was in the store" in user.type("run-table", "main_7b", *ROWS_OF_TABLE, "--yes", endpoint=NOBODY)
+    assert files == {path: path.stat().st_mtime_ns for path in runs.glob("checkpoints/**/*")}
+    assert user.hub.sent == sent
+
+    shutil.move(user.home, user.checkout.folder / "first_home")
+    user.type("fetch", "main_7b")  # from the beginning
+    assert len(user.hub.sent) == 2 * len(sent)
+    assert user.plan() == (keys, ["done"] * 10)
+    data = user.checkout.folder / "DATA"
+    for folder in OF_MAIN_7B[1:]:
+        hub_layouts.unpack_by_hand(hub_layouts.local_dir(mini_world, folder, data) / folder)
+    shutil.copytree(user.home / "atrl_bench" / "geoqa", data / "geoqa")
+    shutil.rmtree(user.home)
+    assert user.plan("--data-dir", "DATA") == (keys, ["done"] * 10)
