@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import re
 import shutil
-import subprocess
-import sys
 
 import hub_layouts
 import pyarrow.parquet as pq
 import pytest
-from local_hub import FIRST, NOBODY, LocalHub, environment, run
+from local_hub import FIRST, NOBODY, LocalHub, Machine, run
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import source, tasks
@@ -118,87 +114,65 @@ SMALLER = {
     "num_repeats: 2": "num_repeats: 1",
     "max_problems: 24": "max_problems: null",
 }
-OF_MAIN_7B = ("geoqa", "mathverse", "mathvision", "mathvista", "wemath", "virl39k", "r1_vl")
-
-
-class User:
-    """Somebody with an empty cache and a profile of their own, who types commands in a folder."""
-
-    def __init__(self, checkout, hub: LocalHub) -> None:
-        self.checkout, self.hub, self.home = checkout, hub, checkout.folder / "home"
-        profile = checkout.read("recipes/profiles/smoke.yaml")
-        for theirs, ours in SMALLER.items():
-            assert profile.count(theirs) == 1, theirs
-            profile = profile.replace(theirs, ours)
-        (checkout.folder / "own.yaml").write_text(profile, encoding="utf-8")
-
-    def type(self, *arguments: str, endpoint: str | None = None) -> str:
-        """Return what a command prints; it must succeed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "atrl_bench", *arguments, "--profile", "own.yaml"],
-            cwd=self.checkout.folder,
-            env=environment(
-                self.home, endpoint or self.hub.url, PYTHONPATH=str(self.checkout.root), OMP_NUM_THREADS="1"
-            ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-        return done.stdout
-
-    def plan(self, *arguments: str, endpoint: str = NOBODY) -> tuple[dict[tuple[str, int], str], list[str]]:
-        """Return the keys of the trainings by row and seed, and the states of the cells."""
-        plan = json.loads(self.type("plan", "main_7b", *ROWS_OF_TABLE, *arguments, "--json", endpoint=endpoint))
-        keys = {(job["row"], job["seed"]): job["run"] for job in plan["jobs"] if job["run"]}
-        return keys, [cell["state"] for cell in plan["cells"]]
-
-
 ROWS_OF_TABLE = ("--rows", "grpo,grpo_atrl")
+ON_HUB = ("mathverse", "mathvision", "mathvista", "wemath", "virl39k", "r1_vl")  # of the main table; GeoQA is made
 
 
 @pytest.fixture
-def user(local_hub, mini_world, checkout) -> User:
-    """A user, and a hub with the main table's model and data as they are published, GeoQA in its two sources."""
-    local_hub.add("model", MODEL, MINI)
-    for folder in OF_MAIN_7B[1:]:
-        for hub_id in hub_layouts.REPOSITORIES_OF[folder]:
-            local_hub.add("dataset", hub_id, hub_layouts.repositories(mini_world)[hub_id])
-    questions, geo170k = hub_layouts.geoqa_sources(mini_world)
-    local_hub.add("dataset", "Luckyjhg/Geo170K", geo170k)
-    local_hub.add("dataset", "of/R1-V", {"geoqa_test_prompts.jsonl": questions})
-    published = checkout.read("tasks/_published.yaml")
-    address, sha256 = re.search(r"url: (\S+geoqa_test_prompts.jsonl)\s+sha256: (\w+)", published).groups()
-    here = f"{local_hub.url}/datasets/of/R1-V/resolve/main/geoqa_test_prompts.jsonl"
-    published = published.replace(address, here).replace(sha256, hashlib.sha256(questions).hexdigest())
-    checkout.write("tasks/_published.yaml", published)
-    return User(checkout, local_hub)
+def machine(published_world, checkout) -> Machine:
+    """A machine with an empty cache, whose user has a profile of their own with a model of the hub."""
+    published_world.add("model", MODEL, MINI)
+    profile = checkout.read("recipes/profiles/smoke.yaml")
+    for theirs, ours in SMALLER.items():
+        assert profile.count(theirs) == 1, theirs
+        profile = profile.replace(theirs, ours)
+    (checkout.folder / "own.yaml").write_text(profile, encoding="utf-8")
+    return Machine(checkout.folder, published_world, checkout.root)
+
+
+def printed(machine: Machine, *arguments: str) -> str:
+    """Return what a command under the user's profile prints; it must succeed."""
+    done = machine.type(*arguments, "--profile", "own.yaml", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def planned(machine: Machine, *arguments: str) -> tuple[set[str], list[str]]:
+    """Return the keys of the trainings, and the states of the cells."""
+    plan = json.loads(printed(machine, "plan", "main_7b", *ROWS_OF_TABLE, *arguments, "--json"))
+    return {job["run"] for job in plan["jobs"] if job["run"]}, [cell["state"] for cell in plan["cells"]]
 
 
 @pytest.mark.slow
-def test_the_main_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(user, mini_world) -> None:
+def test_the_main_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(
+    machine, published_world, mini_world
+) -> None:
     """Without --data-dir; the same command again does nothing, and the keys are those of any other way to the data."""
-    assert "8 of 8 are here" in user.type("fetch", "main_7b")
-    sent = list(user.hub.sent)
-    keys, states = user.plan()
+    run_table = ("run-table", "main_7b", *ROWS_OF_TABLE, "--yes")
+    assert "8 of 8 are here" in printed(machine, "fetch", "main_7b")
+    sent = list(published_world.sent)
+    machine.endpoint = NOBODY
+    keys, states = planned(machine)
     assert (len(keys), states) == (2, ["to do"] * 10)
-    ran = user.type("run-table", "main_7b", *ROWS_OF_TABLE, "--yes", endpoint=NOBODY)
-    assert "GRPO + AT-RL" in ran
-    runs = user.checkout.folder / "runs" / PROFILE
-    assert {path.name for path in (runs / "checkpoints").iterdir()} == set(keys.values())
-    assert user.plan() == (keys, ["done"] * 10)
-    files = {path: path.stat().st_mtime_ns for path in runs.glob("checkpoints/**/*")}
-    assert "Everything was in the store" in user.type("run-table", "main_7b", *ROWS_OF_TABLE, "--yes", endpoint=NOBODY)
-    assert files == {path: path.stat().st_mtime_ns for path in runs.glob("checkpoints/**/*")}
-    assert user.hub.sent == sent
+    assert "GRPO + AT-RL" in printed(machine, *run_table)
+    checkpoints = machine.folder / "runs" / PROFILE / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == keys
+    assert planned(machine) == (keys, ["done"] * 10)
+    times = {path: path.stat().st_mtime_ns for path in checkpoints.rglob("*")}
+    assert "Everything was in the store" in printed(machine, *run_table)
+    assert times == {path: path.stat().st_mtime_ns for path in checkpoints.rglob("*")}
+    assert published_world.sent == sent
 
-    shutil.move(user.home, user.checkout.folder / "first_home")
-    user.type("fetch", "main_7b")  # from the beginning
-    assert len(user.hub.sent) == 2 * len(sent)
-    assert user.plan() == (keys, ["done"] * 10)
-    data = user.checkout.folder / "DATA"
-    for folder in OF_MAIN_7B[1:]:
+    shutil.rmtree(machine.home)
+    machine.endpoint = published_world.url
+    printed(machine, "fetch", "main_7b")  # from the beginning
+    machine.endpoint = NOBODY
+    assert len(published_world.sent) == 2 * len(sent)
+    assert planned(machine) == (keys, ["done"] * 10)
+
+    data = machine.folder / "DATA"
+    for folder in ON_HUB:
         hub_layouts.unpack_by_hand(hub_layouts.local_dir(mini_world, folder, data) / folder)
-    shutil.copytree(user.home / "atrl_bench" / "geoqa", data / "geoqa")
-    shutil.rmtree(user.home)
-    assert user.plan("--data-dir", "DATA") == (keys, ["done"] * 10)
+    shutil.copytree(machine.home / "atrl_bench" / "geoqa", data / "geoqa")
+    shutil.rmtree(machine.home)
+    assert planned(machine, "--data-dir", "DATA") == (keys, ["done"] * 10)
