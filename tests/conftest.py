@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import hub_layouts
 import local_hub as local_hub_server
 import pytest
 
@@ -135,6 +138,22 @@ def checkout(tmp_path):
         shutil.copytree(resources.folder(name), tmp_path / "checkout" / name)
     (tmp_path / "checkout" / "pyproject.toml").touch()
     return Checkout(tmp_path)
+
+
+@pytest.fixture
+def published_world(local_hub, mini_world, checkout):
+    """A hub with all data of the mini world as its originals are published; the checkout has its address for GeoQA."""
+    for hub_id, files in hub_layouts.repositories(mini_world).items():
+        local_hub.add("dataset", hub_id, files)
+    questions, geo170k = hub_layouts.geoqa_sources(mini_world)
+    local_hub.add("dataset", "Luckyjhg/Geo170K", geo170k)
+    local_hub.add("dataset", "on_github/R1-V", {"geoqa_test_prompts.jsonl": questions})
+    published = checkout.read("tasks/_published.yaml")
+    address, sha256 = re.search(r"url: (\S+geoqa_test_prompts.jsonl)\s+sha256: (\w+)", published).groups()
+    here = f"{local_hub.url}/datasets/on_github/R1-V/resolve/main/geoqa_test_prompts.jsonl"
+    published = published.replace(address, here).replace(sha256, hashlib.sha256(questions).hexdigest())
+    checkout.write("tasks/_published.yaml", published)
+    return local_hub
 
 
 # A real HTTP server on this machine that plays the judge, and misbehaves on demand ------------------------------------

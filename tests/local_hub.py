@@ -107,6 +107,25 @@ def run(program: str, home: Path, endpoint: str, **more: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+class Machine:
+    """A machine with an empty hub cache, on which commands are typed in a folder; `root` has the code, if another."""
+
+    def __init__(self, folder: Path, hub: LocalHub, root: Path | None = None) -> None:
+        self.folder, self.endpoint, self.home = folder, hub.url, folder / "home"
+        self._code = {} if root is None else {"PYTHONPATH": str(root)}
+
+    def type(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Return what a command printed and ended with."""
+        return subprocess.run(
+            [sys.executable, "-m", "atrl_bench", *arguments],
+            cwd=self.folder,
+            env=environment(self.home, self.endpoint, **self._code, **more),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: LocalHub
     protocol_version = "HTTP/1.1"

@@ -29,6 +29,12 @@ def test_links_of_a_page_lead_somewhere(path):
     assert broken(path, addresses) == []
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_test_that_a_page_names_is_there(path):
+    named = re.findall(r"`(tests/[\w/]+\.py)", path.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 in_checkout = pytest.mark.skipif(not EXAMPLE.is_dir(), reason="the example report is in the checkout alone")
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from local_hub import FIRST, NOBODY, SECOND, LocalHub, environment, run
+from local_hub import FIRST, NOBODY, SECOND, LocalHub, Machine, run
 
 from atrl_bench.models.local import MINI, model_ref
 
@@ -27,21 +25,8 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-class Machine:
-    """A machine with an empty hub cache and a run folder, on which commands are typed."""
-
-    def __init__(self, folder: Path, hub: LocalHub) -> None:
-        self.folder, self.endpoint = folder, hub.url
-
-    def type(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "atrl_bench", *arguments],
-            cwd=self.folder,
-            env=environment(self.folder / "home", self.endpoint, **more),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+class JsonMachine(Machine):
+    """A machine whose commands may answer in JSON."""
 
     def json(self, *arguments: str, **more: str) -> dict:
         done = self.type(*arguments, "--profile", "paper", "--json", **more)
@@ -50,8 +35,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path, local_hub) -> Machine:
-    return Machine(tmp_path, local_hub)
+def machine(tmp_path, local_hub) -> JsonMachine:
+    return JsonMachine(tmp_path, local_hub)
 
 
 @pytest.fixture

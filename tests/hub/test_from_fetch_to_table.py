@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import subprocess
-import sys
 
 import hub_layouts
 import pyarrow.parquet as pq
 import pytest
-from local_hub import FIRST, NOBODY, LocalHub, environment, run
+from local_hub import FIRST, NOBODY, LocalHub, Machine, run
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import source, tasks
@@ -103,47 +101,78 @@ def test_a_model_of_the_hub_is_fetched_once_without_its_other_files(local_hub, t
     assert run(FOUND, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == expected
 
 
+MODEL = "someone/tiny-vl"
 PROFILE = "hub_smoke"
+SMALLER = {
+    "name: smoke": f"name: {PROFILE}",
+    "model: mini": f"model: {MODEL}",
+    "generated_data: true": "generated_data: false",
+    "num_rollouts: 2\n  num_epochs": "num_rollouts: 1\n  num_epochs",
+    "group_size: 8": "group_size: 4",
+    "max_response_tokens: 48": "max_response_tokens: 16",
+    "max_new_tokens: 48": "max_new_tokens: 16",
+    "num_repeats: 2": "num_repeats: 1",
+    "max_problems: 24": "max_problems: null",
+}
+ROWS_OF_TABLE = ("--rows", "grpo,grpo_atrl")
+ON_HUB = ("mathverse", "mathvision", "mathvista", "wemath", "virl39k", "r1_vl")  # of the main table; GeoQA is made
+
+
+@pytest.fixture
+def machine(published_world, checkout) -> Machine:
+    """A machine with an empty cache, whose user has a profile of their own with a model of the hub."""
+    published_world.add("model", MODEL, MINI)
+    profile = checkout.read("recipes/profiles/smoke.yaml")
+    for theirs, ours in SMALLER.items():
+        assert profile.count(theirs) == 1, theirs
+        profile = profile.replace(theirs, ours)
+    (checkout.folder / "own.yaml").write_text(profile, encoding="utf-8")
+    return Machine(checkout.folder, published_world, checkout.root)
+
+
+def printed(machine: Machine, *arguments: str) -> str:
+    """Return what a command under the user's profile prints; it must succeed."""
+    done = machine.type(*arguments, "--profile", "own.yaml", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def planned(machine: Machine, *arguments: str) -> tuple[set[str], list[str]]:
+    """Return the keys of the trainings, and the states of the cells."""
+    plan = json.loads(printed(machine, "plan", "main_7b", *ROWS_OF_TABLE, *arguments, "--json"))
+    return {job["run"] for job in plan["jobs"] if job["run"]}, [cell["state"] for cell in plan["cells"]]
 
 
 @pytest.mark.slow
-def test_a_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(
-    local_hub, mini_world, checkout
+def test_the_main_table_is_fetched_trained_and_evaluated_with_a_model_and_data_of_the_hub(
+    machine, published_world, mini_world
 ) -> None:
-    """Without --data-dir, and with the same keys once the cache is gone or there is no network."""
-    smoke = checkout.read("recipes/profiles/smoke.yaml")
-    own = smoke.replace("name: smoke", f"name: {PROFILE}").replace("model: mini", "model: someone/tiny-vl")
-    checkout.write(f"recipes/profiles/{PROFILE}.yaml", own.replace("generated_data: true", "generated_data: false"))
-    local_hub.add("model", "someone/tiny-vl", MINI)
-    for folder in ("geometry3k", "mathverse", "mathvista"):
-        for hub_id in hub_layouts.REPOSITORIES_OF[folder]:
-            local_hub.add("dataset", hub_id, hub_layouts.repositories(mini_world)[hub_id])
+    """Without --data-dir; the same command again does nothing, and the keys are those of any other way to the data."""
+    run_table = ("run-table", "main_7b", *ROWS_OF_TABLE, "--yes")
+    assert "8 of 8 are here" in printed(machine, "fetch", "main_7b")
+    sent = list(published_world.sent)
+    machine.endpoint = NOBODY
+    keys, states = planned(machine)
+    assert (len(keys), states) == (2, ["to do"] * 10)
+    assert "GRPO + AT-RL" in printed(machine, *run_table)
+    checkpoints = machine.folder / "runs" / PROFILE / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == keys
+    assert planned(machine) == (keys, ["done"] * 10)
+    times = {path: path.stat().st_mtime_ns for path in checkpoints.rglob("*")}
+    assert "Everything was in the store" in printed(machine, *run_table)
+    assert times == {path: path.stat().st_mtime_ns for path in checkpoints.rglob("*")}
+    assert published_world.sent == sent
 
-    def type(*arguments: str, endpoint: str = local_hub.url) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "atrl_bench", *arguments, "--profile", PROFILE, "--json"],
-            cwd=checkout.folder,
-            env=environment(checkout.folder / "home", endpoint, PYTHONPATH=str(checkout.root), OMP_NUM_THREADS="1"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-        return done.stdout
+    shutil.rmtree(machine.home)
+    machine.endpoint = published_world.url
+    printed(machine, "fetch", "main_7b")  # from the beginning
+    machine.endpoint = NOBODY
+    assert len(published_world.sent) == 2 * len(sent)
+    assert planned(machine) == (keys, ["done"] * 10)
 
-    def keys(endpoint: str) -> list[str]:
-        return [job["run"] for job in json.loads(type("plan", "grouping", endpoint=endpoint))["jobs"] if job["run"]]
-
-    rows = ("--rows", "zero_shot,grpo", "--columns", "mathvista_testmini", "--seeds", "0")
-    before = keys(local_hub.url)
-    type("fetch", "grouping")
-    assert keys(NOBODY) == before
-    sent = len(local_hub.sent)
-    type("run-table", "grouping", *rows, "--jobs", "1", "--yes", endpoint=NOBODY)
-    assert len(local_hub.sent) == sent
-    run_folder = checkout.folder / "runs" / PROFILE
-    assert {path.name for path in (run_folder / "checkpoints").iterdir()} <= set(before)
-    states = [cell["state"] for cell in json.loads(type("plan", "grouping", *rows, endpoint=NOBODY))["cells"]]
-    assert states == ["done", "done"]
-    shutil.rmtree(checkout.folder / "home")
-    assert keys(NOBODY) == before  # the run folder has them, on whatever machine it is
+    data = machine.folder / "DATA"
+    for folder in ON_HUB:
+        hub_layouts.unpack_by_hand(hub_layouts.local_dir(mini_world, folder, data) / folder)
+    shutil.copytree(machine.home / "atrl_bench" / "geoqa", data / "geoqa")
+    shutil.rmtree(machine.home)
+    assert planned(machine, "--data-dir", "DATA") == (keys, ["done"] * 10)

@@ -86,10 +86,21 @@ def profile():
     return smoke.model_copy(update={"training": smoke.training.model_copy(update=SIZES)})
 
 
+def grade_by_coin(patch):
+    for module in ("rollouts", "pairs"):
+        patch.setattr(f"atrl_bench.training.{module}.GradingPool", CoinPool)
+
+
 @pytest.fixture
 def coin_grader(monkeypatch):
-    for module in ("rollouts", "pairs"):
-        monkeypatch.setattr(f"atrl_bench.training.{module}.GradingPool", CoinPool)
+    grade_by_coin(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def coin_grader_of_all_tests():
+    with pytest.MonkeyPatch.context() as patch:
+        grade_by_coin(patch)
+        yield
 
 
 @pytest.fixture
@@ -171,7 +182,7 @@ def make_video_trainer(tmp_path, base_folder, video_dir, profile, coin_rewards):
 # Runs that are killed ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pull_the_plug():
     """Return a function that starts a training and stops it once it tells of this rollout.
 
