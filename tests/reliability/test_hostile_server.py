@@ -16,7 +16,7 @@ import pytest
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.judge.prompt import parse_verdict
+from atrl_bench.grading.judge.prompt import verdict_in
 from atrl_bench.models.chat_client import MAX_REPLY_BYTES, ChatClient, EndpointConfig
 from atrl_bench.models.completion import Completion
 from atrl_bench.models.no_reply import NoReplyError
@@ -238,4 +238,4 @@ def test_an_address_with_a_password_is_refused_without_repeating_it(config) -> N
 
 def test_a_verdict_is_found_in_a_reply_of_half_a_megabyte_of_empty_lines() -> None:
     # A reading that starts again at each line would take a quarter of a million times as long as for one of them.
-    assert parse_verdict("Incorrect" + "\n" * (1 << 18) + "Correct" + " \n" * (1 << 17)) is True
+    assert verdict_in("Incorrect" + "\n" * (1 << 18) + "Correct" + " \n" * (1 << 17)) == "correct"
