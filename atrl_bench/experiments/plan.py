@@ -265,7 +265,7 @@ def _cell_key(model: str | Path, task: str, options: EvaluationOptions, run_dir:
 
 
 def is_answered(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
-    """Return whether the store has all answers of a model to a task, graded by the judge of the options or the folder."""
+    """Return whether the store has all answers of a model to a task, graded by the options' judge or the folder's."""
     key = _cell_key(model, task, options, run_dir)
     return key is not None and is_finished(store, key, options.judge or run_dir.judge)
 
