@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments import train_command
 from atrl_bench.experiments.run_dir import RunDir
@@ -71,7 +72,7 @@ def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, 
     run_dir = RunDir.at(tmp_path, load_profile("smoke"))
     monkeypatch.setattr(train_command, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
     with run_dir.open_store() as store:
-        trained = train_command._trained(store, load_recipe("grpo"), run_dir, 0)
+        trained = train_command._trained(store, load_recipe("grpo"), run_dir, ONE_PROCESS, 0)
     assert trained.next == (
         f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
     )
