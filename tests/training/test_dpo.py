@@ -247,8 +247,8 @@ def test_a_dry_run_under_the_paper_profile_counts_two_models():
     # As many responses an update as under minibatch4: 512 * 8 / 4 = 1024, in pairs 512.
     assert trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"] * needs["gpus"] == 512
     assert trl["max_steps"] == 153_600 / 512
-    # 16 bytes a parameter and four for the frozen copy: 8.29e9 * 20 / 8 GPUs = 20.7 GB, on four more than is left; 15 for sampling, 9 reserved;
-    # activations of 4 * 6144 tokens: 28 layers * 3584 * 2 bytes = 4.9 GB kept, (8 * 3584 + 4 * 18944) * 2 bytes, 5.1 GB
-    # of a layer.
+    # 16 bytes a parameter and four for the frozen copy: 8.29e9 * 20 / 8 GPUs = 20.7 GB (41.5 on four would fill them);
+    # 15 for sampling, 9 reserved; activations of 4 * 6144 tokens: 28 layers * 3584 * 2 bytes = 4.9 GB kept,
+    # (8 * 3584 + 4 * 18944) * 2 bytes, 5.1 GB of a layer.
     assert (needs["gpus"], needs["gb_per_gpu"]) == (8, 54.8)
     assert resolved["credit"]["from"] == "start"
