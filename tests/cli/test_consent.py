@@ -152,6 +152,7 @@ def test_what_was_measured_on_a_gpu_replaces_the_assumed_rates(tmp_path, atrl_be
 
 
 def test_mini_is_the_default_where_there_are_gpus_too_and_one_line_says_what_paper_takes(atrl_bench, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # trainings of other tests set it
     monkeypatch.setattr(devices, "_num_gpus", lambda root: 8)
     code, out, _ = atrl_bench("plan", "bias_correction")
     assert code == 0

@@ -221,7 +221,7 @@ def test_a_dataset_without_a_column_says_which(store, tmp_path) -> None:
 
 
 def test_missing_data_and_unknown_tasks_say_what_to_do(store, tmp_path) -> None:
-    with pytest.raises(MissingDataError, match="There is no GeoQA data in"):
+    with pytest.raises(MissingDataError, match="atrl-bench fetch geoqa_test"):
         evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=tmp_path)
     with pytest.raises(UnknownNameError, match="Did you mean geoqa_test"):
         evaluate("mini", "geoqa_tset", store=store, profile=PROFILE, data_dir=tmp_path)
