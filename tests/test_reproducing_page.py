@@ -100,7 +100,7 @@ def test_the_commands_under_paper_run_one_after_the_other_up_to_where_a_gpu_is_n
     def typed(line: str) -> tuple[int, str]:
         line = line.replace(JUDGE_URL, judge.url)
         line = re.sub(r"http://localhost:8000/v1|https://[\w./-]+", model.server.url, line)
-        done = machine.type(*shlex.split(line), **secrets)
+        done = machine.type(*shlex.split(line), CUDA_VISIBLE_DEVICES="", **secrets)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     for line in BY_HUB:
@@ -191,7 +191,7 @@ def test_two_machines_train_together_and_the_first_one_s_table_finds_the_checkpo
         folder = tmp_path / f"machine-{rank}"
         folder.mkdir()
         words = shlex.split(launch.replace("--machine_rank 0", f"--machine_rank {rank}"))
-        environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
         with (folder / "log").open("w") as log:
             processes.append(
                 subprocess.Popen([sys.executable, *words], cwd=folder, env=environment, stdout=log, stderr=log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -33,11 +34,15 @@ def fetch(task: Task) -> Path:
 
 def make(task: Task, made: Made) -> Path:
     """Return the folder of a dataset without a home of its own, written from its ingredients unless it is there."""
+    from datasets import disable_progress_bars
+
     folder = laid_out_folder(task.folder)
     if not is_laid_out(task.folder):
         ingredients = folder / ".ingredients"
         ingredients.mkdir(parents=True, exist_ok=True)
         paths = [_bring(item, ingredients) for item in made.sources]
+        if not sys.stderr.isatty():
+            disable_progress_bars()
         getattr(task.module, made.function)(*paths, folder / made.writes)
         for table in folder.glob("*.parquet"):
             mark_as_made(table)

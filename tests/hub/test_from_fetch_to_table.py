@@ -134,6 +134,7 @@ def printed(machine: Machine, *arguments: str) -> str:
     """Return what a command under the user's profile prints; it must succeed."""
     done = machine.type(*arguments, "--profile", "own.yaml", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert arguments[0] != "fetch" or done.stderr == "", "no progress bars where nobody looks"
     return done.stdout
 
 
