@@ -10,6 +10,7 @@ from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import TrainedModel
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain
@@ -28,16 +29,15 @@ def plan(tmp_path_factory, mini_world):
     made = plan_table("main_7b", RunDir.at(run_dir, SMOKE, mini_world), rows=list(RIGHT), columns=COLUMNS)
     with made.run_dir.open_store() as store:
         for job in made.jobs:
-            model = "mini"
+            model: str | TrainedModel = "mini"
             if job.run_spec is not None:
-                model = run_dir / "checkpoints" / job.run_key
-                model.mkdir(parents=True)
-                (model / "config.json").write_text("{}")
-                (model / "recipe.yaml").write_text("title: x\n")
-                store.add_run(job.run_spec)
+                model = TrainedModel(job.run_key, "d" * 16)
                 checkpoint = f"checkpoints/{job.run_key}"
+                (run_dir / checkpoint).mkdir(parents=True)
+                (run_dir / checkpoint / "recipe.yaml").write_text("title: x\n")
+                store.add_run(job.run_spec)
                 store.finish_run(
-                    job.run_key, checkpoint=checkpoint, digest="d" * 16, seconds=75.0, summary={"last kl": 0.02}
+                    job.run_key, checkpoint=checkpoint, digest=model.digest, seconds=75.0, summary={"last kl": 0.02}
                 )
             for column in made.definition.columns:
                 spec = cell_spec(model, find_task(column.task).name, profile=SMOKE, data_dir=mini_world)
