@@ -22,6 +22,7 @@ from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe, first_stage
 from atrl_bench.training.run import train
@@ -152,7 +153,9 @@ def evaluated_over(
     """Return the same over devices; the processes end with the first task that fails, and others begin after it."""
     failures: list[Exception] = []
     waiting = [
-        (task, options) for task, options in evaluations if not _is_complete(store, model, task, options, run_dir)
+        (task, options)
+        for task, options in evaluations
+        if not is_complete(store, cell_key(model, task, options, run_dir), run_dir, options.judge or run_dir.judge)
     ]
     while waiting:
         order = EvaluationOrder(run_dir=run_dir, model=model, evaluations=waiting, shaded=SHADED_PROBLEMS)
@@ -165,9 +168,9 @@ def evaluated_over(
     return failures
 
 
-def _is_complete(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
-    key = cell_key(model, task, options, run_dir)
-    return key is not None and is_finished(store, key, options.judge or run_dir.judge) and is_shaded(key, run_dir)
+def is_complete(store: Store, key: str | None, run_dir: RunDir, judge: JudgeConfig | None) -> bool:
+    """Return whether a job has nothing left to do for a cell: answered, graded by this judge, shaded for its pages."""
+    return key is not None and is_finished(store, key, judge) and is_shaded(key, run_dir)
 
 
 def evaluate_into(

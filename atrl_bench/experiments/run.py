@@ -12,10 +12,8 @@ from functools import partial
 from atrl_bench.engines.devices import Devices, Machine, memory_gb
 from atrl_bench.engines.local import default_workers, side_by_side
 from atrl_bench.engines.placement import Demand, Placement
-from atrl_bench.evaluation.cell import is_finished
 from atrl_bench.experiments.ablation import save_points
-from atrl_bench.experiments.answer_credit import is_shaded
-from atrl_bench.experiments.jobs import carry_out
+from atrl_bench.experiments.jobs import carry_out, is_complete
 from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.room import require_room_for_plan
@@ -92,9 +90,7 @@ def is_done(job: Job, plan: Plan, store: Store) -> bool:
     keys = evaluation_keys(job, plan, store)
     due = [key for item, key in keys.items() if obstacle(item.task) is None]
     run_dir = plan.run_dir
-    return len(keys) == len(job.evaluations) and all(
-        is_finished(store, key, run_dir.judge) and is_shaded(key, run_dir) for key in due
-    )
+    return len(keys) == len(job.evaluations) and all(is_complete(store, key, run_dir, run_dir.judge) for key in due)
 
 
 def _first_line(error: BaseException) -> str:

@@ -264,9 +264,9 @@ def _finished(folder: Path) -> TrainingResult | None:
     done = folder / DONE
     if not done.is_file():
         return None
-    digest = find_model(folder).digest  # refuses files that have changed
+    find_model(folder)  # refuses files that have changed
     content = json.loads(done.read_text(encoding="utf-8"))
-    return TrainingResult(folder, digest, content["seconds"], content["summary"])
+    return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
 
 
 def _last_checkpoint(resume: Path) -> Path | None:

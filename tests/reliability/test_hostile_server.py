@@ -93,10 +93,10 @@ DRIPS = {
 
 @pytest.mark.parametrize("answer", DRIPS.values(), ids=DRIPS.keys())
 def test_a_reply_that_drips_anywhere_ends_within_twice_its_limit(answer) -> None:
-    with raw_server(answer) as address:
+    with raw_server(answer) as address, ChatClient(EndpointConfig(address, "mini", seconds=SECONDS)) as client:
         started = time.monotonic()
         with pytest.raises(NoReplyError):
-            ask(address)
+            client.complete([{"role": "user", "content": "?"}], temperature=0, max_tokens=8)
         assert time.monotonic() - started < 2 * SECONDS
 
 

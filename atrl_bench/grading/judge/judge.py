@@ -27,7 +27,7 @@ from atrl_bench.grading.judge.prompt import (
     verdict_in,
 )
 from atrl_bench.models.ask import Reply, ask_all
-from atrl_bench.models.chat_client import EndpointConfig, refuse_password
+from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.results.store import Judgement, Store
 
@@ -45,9 +45,6 @@ class JudgeConfig(EndpointConfig):
     max_tokens: int = 512  # room for a judge that thinks before it answers
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails on its calibration set decides nothing
-
-    def __post_init__(self) -> None:
-        refuse_password(self.base_url)
 
     @property
     def identity(self) -> dict[str, Any]:
