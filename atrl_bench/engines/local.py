@@ -42,6 +42,7 @@ def side_by_side(
     process is killed at once.
     """
     context, placement = multiprocessing.get_context("spawn"), Placement(demands, machine)
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(num_workers, context, start_worker, (os.getpid(),)) as pool:
         try:
             running: dict[Future[None], tuple[ItemT, Devices]] = {}
@@ -56,7 +57,7 @@ def side_by_side(
                     yield item, future.exception()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - others:
                 process.kill()
             raise
 

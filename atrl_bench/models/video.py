@@ -175,11 +175,8 @@ class _Workers:
         from pebble import ProcessExpired
 
         name = Path(path).name
-        future = self._started().schedule(
-            _decode_within, args=(path, num_frames, max_pixels, seconds), timeout=PATIENCE * seconds
-        )
         try:
-            frames, indices, num_source_frames, source_fps = future.result()
+            frames, indices, num_source_frames, source_fps = self._decoded(path, num_frames, max_pixels, seconds)
         except FutureTimeoutError:
             raise BadVideoError(f"{name} was not decoded within {PATIENCE * seconds:g} s") from None
         except MemoryError:
@@ -189,13 +186,20 @@ class _Workers:
             reason = f"took more than {seconds:g} s of computing" if overtime else f"ended with code {error.exitcode}"
             raise BadVideoError(f"{name} cannot be decoded: decord {reason}") from None
         except BrokenExecutor as error:
-            self.close()
             raise AtrlBenchError(
                 "The process that decodes videos could not start.",
                 why="It imports the main script, as every multiprocessing worker does.",
                 next_step="put what the script runs under `if __name__ == '__main__':`",
             ) from error
         return Video(frames, indices, num_source_frames, source_fps)
+
+    def _decoded(self, *arguments: Any) -> tuple[Any, ...]:
+        *_, seconds = arguments
+        try:
+            return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
+        except RuntimeError:  # a worker that was killed while it had nothing to do has broken its pool for good
+            self.close()
+            return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
 
     def _started(self) -> ProcessPool:
         if self._pool is None:

@@ -27,10 +27,13 @@ def test_a_process_that_dies_fails_its_work_and_nobody_waits_for_it():
     assert error is not None
 
 
-def test_whoever_stops_waiting_kills_what_still_runs():
+def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_else():
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
+    others = multiprocessing.active_children()
     results = side_by_side(sleep, [(600, NOTHING), (0, NOTHING)], CPU, 2)
     assert next(results) == (0, None)
-    processes = multiprocessing.active_children()
+    processes = [process for process in multiprocessing.active_children() if process not in others]
     results.close()
     assert len(processes) == 2
     deadline = time.monotonic() + 60
@@ -38,3 +41,5 @@ def test_whoever_stops_waiting_kills_what_still_runs():
     while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(process.is_alive() for process in processes)
+    assert other.is_alive()
+    other.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pebble.pool.process import WORKERS_NAME
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
 from atrl_bench.errors import MissingDataError
@@ -129,6 +131,16 @@ def test_a_decoder_that_hangs_is_stopped_and_replaced(tmp_path) -> None:
         video._workers.decode(str(pipe), 4, None, 0.25)
     assert time.perf_counter() - started < 20
     assert read_video(write_film(tmp_path / "good.mp4", 8), 4).frames.shape[0] == 4
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_decoder_that_is_killed_between_two_videos_is_replaced(tmp_path, waiting) -> None:
+    assert len(read_video(write_film(tmp_path / "first.mp4", 8), 4).frames) == 4
+    [worker] = (child for child in multiprocessing.active_children() if child.name == WORKERS_NAME)
+    worker.kill()
+    while waiting and video._workers._pool.active:  # noticed before the next video, or only with it
+        time.sleep(0.05)
+    assert len(read_video(write_film(tmp_path / "second.mp4", 8), 4).frames) == 4
 
 
 def test_a_decoder_that_computes_for_too_long_ends_without_anyone_to_stop_it() -> None:
