@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Messages = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # as a key it stands for itself: nobody compares pixels
 class Prompt:
     """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
 
