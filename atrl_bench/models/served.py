@@ -10,17 +10,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from atrl_bench.models.chat_client import ChatClient, EncodedMessages, EndpointConfig
 from atrl_bench.models.completion import without_ends
-from atrl_bench.models.prompt import Prompt, Sampling
+from atrl_bench.models.prompt import MEDIA_TOKENS, Prompt, Sampling
 from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class EndpointModel:
         counts_ends: bool = False,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Keep what is known of the server: which tokens it may not draw, and whether it counts those that end answers."""
+        """Keep what is known of the server: which tokens it may not draw, and whether it counts those that end."""
         self.client = ChatClient(config, sleep=sleep)
         self._never_drawn, self._counts_ends = tuple(never_drawn), counts_ends
         self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
@@ -132,6 +134,12 @@ class _Pictures:
             while len(self._urls) > self.NUM_KEPT:
                 self._urls.popitem(last=False)
         return url
+
+
+def media_token_ids(folder: Path) -> list[int]:
+    """Return the tokens of a model that stand for an image or a video: it could draw them, and not read them."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return [config[name] for name in MEDIA_TOKENS if config.get(name) is not None]
 
 
 def request_seed(run_seed: int, problem_id: str, repeat: int) -> int:

@@ -344,9 +344,7 @@ def answering_needs(
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         seconds = (flops + 4 * shape.num_parameters * answers * mean) / rates.cpu_flops
         return AnsweringNeeds(0, 0.0, seconds / 60, "transformers")
-    gpus, weights = 1, 2 * shape.num_parameters / GB
-    while weights / gpus + SAMPLER_GB + rates.reserved_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
-        gpus *= 2
+    gpus = _gpus_of_a_copy(shape, rates)
     prefill = flops / rates.training_flops
     if gpus == 1:
         batches = math.ceil(answers / (sizes.batch_size * num_repeats))
@@ -354,6 +352,21 @@ def answering_needs(
     else:
         decoding = answers * mean * shape.num_parameters / rates.vllm_decoding
     return AnsweringNeeds(gpus, (prefill + decoding) / 3600, 0.0, "transformers" if gpus == 1 else "vLLM")
+
+
+def _gpus_of_a_copy(shape: ModelShape, rates: MachineRates) -> int:
+    gpus, weights = 1, 2 * shape.num_parameters / GB
+    while weights / gpus + SAMPLER_GB + rates.reserved_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
+        gpus *= 2
+    return gpus
+
+
+def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
+    """Return how many GPUs hold the profile's model once, to answer and not to train; none if the CPU will do."""
+    shape = model_shape(profile.model)
+    if shape is None:
+        return 1
+    return 0 if shape.num_parameters <= CPU_MAX_PARAMETERS else _gpus_of_a_copy(shape, rates)
 
 
 def gpus_to_answer(profile: Profile) -> int:
