@@ -27,7 +27,8 @@ def main(command: list[str]) -> int:
 
 
 def _end_with_starter(process: subprocess.Popen[bytes]) -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # nobody writes; a buffered reader would be locked when this process ends first
+        pass
     _signal(process, signal.SIGTERM)
     try:
         process.wait(PATIENCE)
