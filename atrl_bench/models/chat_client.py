@@ -130,7 +130,7 @@ class ChatClient:
         """
         encoded = messages if isinstance(messages, EncodedMessages) else EncodedMessages.of(messages)
         body: dict[str, Any] = {"model": self.config.model, "temperature": temperature, "max_tokens": max_tokens}
-        optional = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
+        optional: dict[str, Any] = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
         optional["logit_bias"] = {str(token): LEAST_BIAS for token in never_drawn} or None
         body |= {name: value for name, value in optional.items() if value is not None}
         while True:
