@@ -129,8 +129,9 @@ def running_vllm(
     port = port or _free_port()
     command = serve_command(vllm.program, model, name, flags, port)
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Several servers of small models share the cores of a CPU: none of them keeps some for itself.
-    variables = environment(devices) | ({} if devices.gpus else {"VLLM_CPU_OMP_THREADS_BIND": "nobind"})
+    variables = environment(devices) | {"VLLM_NO_USAGE_STATS": "1"}  # nobody is told what is served here
+    if not devices.gpus:  # several servers of small models share the cores: none of them keeps some for itself
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "atrl_bench.engines.guard", *command],

@@ -164,7 +164,10 @@ class _Filling:
         """Hold what gives the model that answers; one of this process is loaded when it is first needed, and stays."""
         if self.options.endpoint is None:
             if self.spec.engine is not None:
-                raise AtrlBenchError(f"{self.spec.engine['name']} is to answer this cell, and was not started.")
+                raise AtrlBenchError(
+                    f"{self.spec.engine['name']} answers in this run folder, and serves none of these processes.",
+                    next_step="give the command by itself, which uses every GPU, or add --no-serve",
+                )
             yield lambda: load_model(local.find_model(self.model), self.spec)
         else:
             with closing(self._served(self.options.endpoint)) as served:

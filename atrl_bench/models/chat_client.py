@@ -98,7 +98,9 @@ class ChatClient:
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         self._key = os.environ.get(config.api_key_variable)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._http = BoundedHttp(headers, seconds=config.seconds, num_connections=config.num_parallel)
+        self._http = BoundedHttp(
+            headers, seconds=config.seconds, num_connections=config.num_parallel, proxies=not _is_here(self._url)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -215,6 +217,14 @@ class ChatClient:
             return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
         except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
             return []
+
+
+def _is_here(url: str) -> bool:
+    """Return whether an address is of this machine: no proxy knows it."""
+    try:
+        return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    except ValueError:
+        return False
 
 
 def _seconds_asked_for(retry_after: str | None) -> float | None:

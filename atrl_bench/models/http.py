@@ -28,7 +28,10 @@ _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "def
 class BoundedHttp:
     """Connections to one server, shared between threads and used again."""
 
-    def __init__(self, headers: Mapping[str, str], *, seconds: float, num_connections: int) -> None:
+    def __init__(
+        self, headers: Mapping[str, str], *, seconds: float, num_connections: int, proxies: bool = True
+    ) -> None:
+        """Keep the settings of every exchange; `proxies` are those that the environment names."""
         self._seconds = seconds
         self._deadline = _Deadline()
         self._client = httpx.Client(
@@ -36,6 +39,7 @@ class BoundedHttp:
             timeout=httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
             limits=httpx.Limits(max_connections=num_connections),
             follow_redirects=False,
+            trust_env=proxies,
         )
         # httpcore takes the backend as an argument; httpx, which builds the pools, has no word for it.
         for transport in (self._client._transport, *self._client._mounts.values()):

@@ -344,6 +344,13 @@ def test_tokens_that_end_an_answer_are_not_counted_where_the_server_counts_them(
     assert [one.num_tokens for one in without_ends(three)] == [3, 4, 1]
 
 
+def test_a_server_of_this_machine_is_asked_past_every_proxy(monkeypatch) -> None:
+    with Server(one_each) as server:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # nobody listens there
+        [[answer]] = EndpointModel(server.endpoint(num_attempts=1)).generate([PROMPT], [[0]], WARM)
+    assert answer.text == "The answer is \\boxed{0}."
+
+
 def test_a_token_that_may_not_be_drawn_is_made_impossible() -> None:
     with Server(one_each) as server:
         EndpointModel(server.endpoint(), never_drawn=(6, 7)).generate([PROMPT], [[0]], WARM)
@@ -578,7 +585,9 @@ def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
         with pytest.raises(EndpointError):
             evaluate("mini", "geoqa_test", options, **where)
     (cell,) = store.cells()
-    assert sorted(repeat for _, repeat in store.responses(cell.key)) == [0, 1]
+    # The first alone, which tells that the server gives one at a time; of the others, asked for together, one.
+    first, other = sorted(repeat for _, repeat in store.responses(cell.key))
+    assert (first, other in (1, 2, 3, 4)) == (0, True)
     with Server(one_each) as server:
         options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
         evaluate("mini", "geoqa_test", options, **where)
