@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import vllm_stand_in
 
+from atrl_bench import resources
 from atrl_bench.engines.devices import ONE_PROCESS, Devices
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
@@ -20,7 +21,6 @@ from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions, cell_spec
 from atrl_bench.experiments.evaluate_command import evaluate_model
 from atrl_bench.experiments.run_dir import ENGINE_FILE, RunDir, read_engine
 from atrl_bench.experiments.serving import installed_engine, require_engine, serving
-from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
@@ -31,7 +31,7 @@ TASK = "mathverse_testmini"
 @pytest.fixture
 def profile_file(tmp_path) -> Path:
     """The smoke profile, greedy, under a name of its own."""
-    text = (Path(local.MINI).parents[2] / "recipes" / "profiles" / "smoke.yaml").read_text()
+    text = (resources.folder("recipes") / "profiles" / "smoke.yaml").read_text()
     changed = text.replace("name: smoke", "name: greedy").replace("  temperature: 0.1", "  temperature: 0.0")
     assert changed.count("greedy") == 1
     path = tmp_path / "greedy.yaml"

@@ -18,8 +18,8 @@ from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.plan import EVALUATION_SEED, EvaluationOptions, evaluations_of
 from atrl_bench.experiments.run_dir import RunDir, read_engine
-from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
+from atrl_bench.resources import folder as folder_of
 from atrl_bench.results.store import Store
 
 pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="no vLLM in this environment")
@@ -30,7 +30,7 @@ TRAINED = [row.id for row in TABLE.rows if row.recipe]
 
 def greedy_profile(folder: Path) -> Path:
     """Return the file of a smoke profile of temperature 0, under a name of its own."""
-    text = (local.MINI.parents[2] / "recipes" / "profiles" / "smoke.yaml").read_text()
+    text = (folder_of("recipes") / "profiles" / "smoke.yaml").read_text()
     text = text.replace("name: smoke", "name: greedy").replace("  temperature: 0.1", "  temperature: 0.0")
     (folder / "greedy.yaml").write_text(text)
     return folder / "greedy.yaml"
