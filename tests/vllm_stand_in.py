@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 VERSION = "0.30.9"
+MANY_TOKENS = {  # as if images were read as they are
+    "choices": [{"message": {"content": "A"}, "finish_reason": "length"}],
+    "usage": {"completion_tokens": 1, "prompt_tokens": 999},
+}
 
 
 def main(words: Sequence[str]) -> None:
@@ -44,8 +48,7 @@ def main(words: Sequence[str]) -> None:
         print("ValueError: no room for the KV cache")
         sys.exit(1)
     signal.signal(signal.SIGTERM, lambda *_: (write_down(f"stop {options.served_model_name}"), os._exit(0)))
-    pixels = {"min_pixels": 3136, "max_pixels": 10**6} if wrong == "forgets pixels" else options.mm_processor_kwargs
-    model = Model(options.folder, pixels, options.dtype)
+    model = None if wrong == "forgets pixels" else Model(options.folder, options.mm_processor_kwargs, options.dtype)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections are kept
@@ -58,7 +61,7 @@ def main(words: Sequence[str]) -> None:
             if wrong == "dies" and body["max_tokens"] > 1:
                 print("EngineDeadError: the engine has died", flush=True)
                 os._exit(1)
-            self.reply(model.answer(body))
+            self.reply(model.answer(body) if model else MANY_TOKENS)
 
         def reply(self, content: dict[str, Any]) -> None:
             data = json.dumps(content).encode()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,14 @@ from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions, cell_spec
 from atrl_bench.experiments.evaluate_command import evaluate_model
+from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import ENGINE_FILE, RunDir, read_engine
 from atrl_bench.experiments.serving import installed_engine, require_engine, serving
+from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.prompt import Prompt, Sampling
+from atrl_bench.models.served import EndpointModel
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.table_run import run_table
 from atrl_bench.results.store import Store
 
 COMMAND = [sys.executable, "-m", "atrl_bench"]
@@ -82,9 +88,10 @@ def test_a_table_s_trained_row_is_answered_by_a_server_of_its_own_as_this_proces
         assert {name: value for name, value in served.spec.items() if name != "engine"} == content
 
     # The folder remembers who answers: nothing is left to do, and the page has the same numbers.
-    again = run("run-table", "main_7b", *selection, "--out", out)
-    assert "Everything was in the store" in again
-    assert f"Answered by vllm {vllm_stand_in.VERSION}" in " ".join(again.split())
+    plan = plan_table("main_7b", run_dir, rows=["grpo_atrl"], columns=[TASK])
+    again = run_table(plan, ONE_PROCESS, quiet=True)
+    assert again.num_done_now == 0
+    assert f"Answered by vllm {vllm_stand_in.VERSION}" in "".join(again.table.notes)
     assert len(diary.read_text().splitlines()) == 2
     replace(run_dir, engine=None).keep_engine()  # as `--no-serve` does
     assert read_engine(out) is None
@@ -118,7 +125,6 @@ def test_evaluate_answers_through_a_server_and_says_so_in_the_record(tmp_path, d
 def test_a_server_that_reads_images_otherwise_is_refused_before_it_answers(tmp_path, diary, monkeypatch):
     monkeypatch.setenv("STAND_IN", "forgets pixels")
     run_dir = RunDir(tmp_path / "out", load_profile("smoke"))
-    # 317 x 317 pixels are brought below 50,176: 196 x 196, or 7 x 7 tokens, and not 11 x 11.
     with (
         pytest.raises(EndpointError, match=r"does not read a prompt(.|\n)*pixels of an image"),
         serving("mini", run_dir, Devices(), "probe"),
@@ -154,8 +160,11 @@ def test_serve_says_where_it_listens_and_stops_at_ctrl_c(tmp_path, diary):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     ready = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
-    options = ["--base-url", ready["base_url"], "--tasks", TASK, "--limit", "2", "--profile", "smoke"]
-    assert TASK in run("evaluate", ready["model"], *options, "--out", tmp_path / "out")
+    endpoint = EndpointConfig(ready["base_url"], ready["model"])
+    with closing(EndpointModel(endpoint)) as model:
+        prompt = Prompt("a", [{"role": "user", "content": [{"type": "text", "text": "How many?"}]}], [])
+        [[answer]] = model.generate([prompt], [[0]], Sampling(4, temperature=0.0))
+    assert 0 < answer.num_tokens <= 5
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (0, "Stopped serving mini.\n")
