@@ -32,7 +32,7 @@ def serve(
     run_dir = options.run_dir(model=model, quiet=True)
     devices = devices_for(gpus_to_serve(run_dir.profile), options.machine)
     if options.dry_run:
-        ref = find_model(model, download=True)
+        ref = find_model(model)
         command = serve_command("vllm", ref.folder, ref.name, flags_for(ref, run_dir, devices), port or 8000)
         show_text({"command": command}, shlex.join(command), options.as_json)
         return
