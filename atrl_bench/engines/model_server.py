@@ -126,7 +126,7 @@ def running_vllm(
 
     What it prints goes to `log`. Without `port` it gets one that is free.
     """
-    port = port or _free_port()
+    port = _free_port(port)
     command = serve_command(vllm.program, model, name, flags, port)
     log.parent.mkdir(parents=True, exist_ok=True)
     variables = environment(devices) | {"VLLM_NO_USAGE_STATS": "1"}  # nobody is told what is served here
@@ -155,7 +155,13 @@ def serve_command(program: Path | str, model: Path | str, name: str, flags: Sequ
     return [str(program), "serve", str(model), "--served-model-name", name, *where, *flags]
 
 
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def _free_port(wanted: int | None) -> int:
+    """Return this port, or any that is free; raises `EndpointError` where somebody else would answer at it."""
+    try:
+        with socket.create_server((HOST, wanted or 0)) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        raise EndpointError(
+            f"Port {wanted} cannot be listened at.", why=f"{error.strerror}.", next_step="give another --port, or none"
+        ) from None

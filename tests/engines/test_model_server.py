@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -117,6 +118,14 @@ def test_a_server_that_never_answers_is_not_waited_for_without_end(vllm, tmp_pat
     with starting as server, pytest.raises(EndpointError, match=said):
         server.wait_until_healthy(1)
     assert processes_naming(model) == []
+
+
+def test_a_port_at_which_somebody_else_would_answer_is_refused(vllm, tmp_path):
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        starting = running_vllm(vllm, tmp_path / "model", "m", [], devices=Devices(), log=tmp_path / "log", port=port)
+        with pytest.raises(EndpointError, match=f"Port {port} cannot be listened at"), starting:
+            pass
 
 
 def test_a_server_dies_with_whoever_started_it_even_by_a_kill(vllm, tmp_path):

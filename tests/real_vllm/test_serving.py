@@ -73,19 +73,26 @@ def test_serve_ends_with_all_that_vllm_started_when_its_own_process_is_killed(tm
     out = tmp_path / "out"
     words = [*COMMAND, "serve", "mini", "--profile", "smoke", "--out", str(out), "--port", "8765"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdout is not None
-    lines = iter(process.stdout.readline, "")
-    assert any("Serving mini at http://127.0.0.1:8765/v1" in line for line in lines)
-    groups = {os.getpgid(number) for number in processes("--port\0008765\0")}
-    assert len(groups) == 2  # the guard, and vLLM with all that it started
-    assert len([number for number in processes() if group_of(number) in groups]) >= 4
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    try:
+        groups = groups_of_server(process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     deadline = time.monotonic() + 60
     while any(group_of(number) in groups for number in processes()) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert [number for number in processes() if group_of(number) in groups] == []
+
+
+def groups_of_server(process: subprocess.Popen[str]) -> set[int]:
+    """Wait for the server and return the groups of its processes: the command's, the guard's and vLLM's."""
+    assert process.stdout is not None
+    with process.stdout as lines:
+        assert any("Serving mini at http://127.0.0.1:8765/v1" in line for line in lines)
+    groups = {os.getpgid(number) for number in processes("--port\0008765\0")}
+    assert len(groups) == 3
+    assert len([number for number in processes() if group_of(number) in groups]) >= 5  # vLLM starts some of its own
+    return groups
 
 
 def processes(words: str = "") -> list[int]:
