@@ -20,7 +20,13 @@ from atrl_bench.experiments.plan import Plan, plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.training import cost_estimate
-from atrl_bench.training.cost_estimate import TrainingNeeds, answering_needs, training_needs
+from atrl_bench.training.cost_estimate import (
+    LONGEST_TO_MEAN,
+    DeviceMemory,
+    TrainingNeeds,
+    answering_needs,
+    training_needs,
+)
 from atrl_bench.training.machine_rates import ASSUMED
 from atrl_bench.training.model_shape import KNOWN_SHAPES
 from atrl_bench.training.recipe import Recipe, load_recipe
@@ -55,6 +61,7 @@ def blocks() -> dict[str, str]:
             "methods": _table(_method_rows()),
             "models": _table(_model_rows()),
             "frames": _table(_frame_rows()),
+            "engines": _table(_engine_rows()),
             "tables": _table(_table_rows(plans)),
         }
         return parts | {"together": f"{estimate_all(plans).whole.gpu_hours:,.0f}\n"}
@@ -145,8 +152,30 @@ def _frame_rows() -> Iterator[Sequence[str]]:
         yield f"{frames} frames", f"{tokens:,.0f}", f"{needs.gpu_hours:.1f}"
 
 
+def _engine_rows() -> Iterator[Sequence[str]]:
+    yield "tokens a second of one device", "transformers", "transformers, sharded over 8", "vLLM"
+    for model, shape in KNOWN_SHAPES.items():
+        positions = PAPER.training.max_prompt_tokens + PAPER.training.max_response_tokens
+        together = cost_estimate.responses_at_once(shape, positions)
+        whole, sharded = (
+            together / cost_estimate.decoding_step_seconds(shape, ASSUMED, devices)
+            for devices in (None, DeviceMemory(8, 0.0, sharded=True))
+        )
+        # Of a batch as many go on as are not longer than the others.
+        vllm = ASSUMED.vllm_decoding / shape.num_parameters
+        rates = (whole / LONGEST_TO_MEAN, sharded / LONGEST_TO_MEAN, vllm)
+        yield model.removeprefix("Qwen/"), *(f"{rate:,.0f}" for rate in rates)
+
+
 def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
-    yield "table", "trainings", "GPU-hours", "disk, GB", *(f"hours on {n} GPU{'s' if n > 1 else ''}" for n in SIZES)
+    yield (
+        "table",
+        "trainings",
+        "GPU-hours",
+        "by vLLM",
+        "disk, GB",
+        *(f"hours on {n} GPU{'s' if n > 1 else ''}" for n in SIZES),
+    )
     for plan in plans:
         cost = estimate_cost(plan)
         hours = [_hours(cost, number) for number in SIZES]
@@ -154,6 +183,7 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
             f"`{plan.definition.id}`",
             str(len(cost.trainings_left)),
             f"{cost.gpu_hours:,.0f}",
+            f"{cost.gpu_hours_by_vllm:,.0f}",
             f"{cost.disk_gb:,.0f}",
             *hours,
         )

@@ -17,8 +17,11 @@ from local_hub import FIRST, NOBODY, LocalHub, Machine
 
 from atrl_bench import resources
 from atrl_bench.cli import app
+from atrl_bench.engines.model_server import serve_command
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.models.local import MINI
+from atrl_bench.models.vllm_flags import vllm_flags
+from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
@@ -35,6 +38,7 @@ TYPED = [line.removeprefix("atrl-bench ") for line in LINES if line.startswith("
 
 # Which test below runs which commands.
 UNDER_PAPER = [line for line in TYPED if "--profile paper" in line]
+BY_VLLM = [line for line in UNDER_PAPER if re.search("--serve|^serve", line)]
 BY_ENDPOINT = [line for line in UNDER_PAPER if re.search(r"http|^judge", line)]
 BY_HUB = [line for line in UNDER_PAPER if line.startswith("fetch")]
 WITH_TRACKERS = [line for line in TYPED if "--report-to" in line]
@@ -42,7 +46,7 @@ OVER_PROCESSES = [line for line in TYPED if "--processes" in line]
 SERVED_MINI = [line for line in TYPED if "FOLDER" in line]
 [LAUNCH] = [line for line in LINES if line.startswith("accelerate launch")]
 # What this machine is not asked to do: installing, serving a 7B model, showing pages, and what sets a variable.
-OTHERS = ("python -m venv", "CUDA_VISIBLE_DEVICES=", "serving/bin/", "pip install", "export ")
+OTHERS = ("python -m venv", "vllm serve", "serving/bin/", "pip install", "export ")
 SHOWING = ("trackio show", "tensorboard")
 JUDGE_URL = "http://localhost:8001/v1"
 SMALL = ("--columns", "geoqa_test")
@@ -65,6 +69,18 @@ def test_every_command_of_the_page_is_run_by_a_test_or_is_another_program_s() ->
     assert [line for line in others if not line.startswith((*OTHERS, *SHOWING))] == []
     assert len(BY_HUB) == 3
     assert len(BY_ENDPOINT) == 6
+    assert len(BY_VLLM) == 5
+
+
+def test_the_vllm_command_and_the_flags_of_the_page_are_the_ones_that_a_server_gets(tmp_path) -> None:
+    [line] = [line for line in LINES if line.startswith("vllm serve")]
+    config = {"vision_config": {}, "text_config": {"max_position_embeddings": 128_000}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    name, flags = "Qwen/Qwen2.5-VL-7B-Instruct", vllm_flags(tmp_path, load_profile("paper").evaluation, num_gpus=4)
+    assert shlex.split(line) == serve_command("vllm", name, name, flags, 8000)
+    explained = re.findall(r"^\| `(--[\w-]+)", TEXT, re.M)
+    assert len(explained) == 5
+    assert {*explained} < {word for word in flags if word.startswith("--")}
 
 
 # Under paper -----------------------------------------------------------------------------------------------------
@@ -112,7 +128,11 @@ def test_the_commands_under_paper_run_one_after_the_other_up_to_where_a_gpu_is_n
     for line in UNDER_PAPER:
         if line in BY_HUB:
             continue
-        if line in BY_ENDPOINT:
+        if line in BY_VLLM:
+            code, text = typed(line)
+            assert code in (1, 2), (line, text)
+            assert re.search("vLLM is not installed here|: 0 GPUs can be used here", text), (line, text)
+        elif line in BY_ENDPOINT:
             code, text = typed(line if line.startswith("judge") else f"{line} --yes")
             assert code == 0, (line, text)
         elif line.startswith("evaluate"):  # the price is shown, and nothing is started

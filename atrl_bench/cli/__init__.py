@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from atrl_bench.cli import data, evaluation, machine, reports, tables, training
+from atrl_bench.cli import data, evaluation, machine, reports, serving, tables, training
 from atrl_bench.errors import AtrlBenchError, StoreError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ VERBS = {
     "key-steps": training.key_steps,
     "signal": training.signal,
     "evaluate": evaluation.evaluate,
+    "serve": serving.serve,
     "grade": evaluation.grade,
     "compare": evaluation.compare,
     "overlap": evaluation.overlap,

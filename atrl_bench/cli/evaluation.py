@@ -59,6 +59,7 @@ def judge(
     "data_dir",
     "gpus",
     "processes",
+    "serve",
     "dry_run",
     "yes",
     "as_json",
@@ -112,6 +113,8 @@ def evaluate(
             strict=judge_strict,
         )
     if base_url:
+        if options.serve:
+            raise typer.BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)

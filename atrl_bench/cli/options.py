@@ -56,6 +56,10 @@ class Options:
         int | None,
         typer.Option("--processes", min=1, help="CPU processes that a training or evaluation is spread over"),
     ] = None
+    serve: Annotated[
+        bool | None,
+        typer.Option("--serve/--no-serve", help="have vLLM answer, started and stopped here; default: as before here"),
+    ] = None
     report_to: Annotated[
         str | None, typer.Option("--report-to", help="also show metrics in: trackio, wandb, tensorboard, or several")
     ] = None
@@ -88,6 +92,10 @@ class Options:
         profile = self.load_profile(quiet=quiet, paper_hours=paper_hours)
         profile = profile.model_copy(update={"model": model}) if model else profile
         run_dir = replace(RunDir.at(self.out, profile, self.data_dir), report_to=report_to)
+        if self.serve is not None:
+            from atrl_bench.experiments.serving import installed_engine
+
+            run_dir = replace(run_dir, engine=installed_engine() if self.serve else None)
         keep_listings_in(run_dir.listings)
         return run_dir
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atrl_bench.report.table_run import TableRun
 
 TABLE = ("profile", "rows", "columns", "seeds", "out", "data_dir", "as_json")
-RUN = (*TABLE, "jobs", "gpus", "processes", "report_to", "allow_code", "dry_run", "yes")
+RUN = (*TABLE, "jobs", "gpus", "processes", "serve", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
 
 

@@ -22,8 +22,9 @@ from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.models import local
+from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Answerer
-from atrl_bench.models.served import EndpointModel
+from atrl_bench.models.served import EndpointModel, media_token_ids
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
@@ -162,14 +163,27 @@ class _Filling:
     def _answerer(self) -> Iterator[Callable[[], Answerer]]:
         """Hold what gives the model that answers; one of this process is loaded when it is first needed, and stays."""
         if self.options.endpoint is None:
+            if self.spec.engine is not None:
+                raise AtrlBenchError(
+                    f"{self.spec.engine['name']} answers in this run folder, and serves none of these processes.",
+                    next_step="give the command by itself, which uses every GPU, or add --no-serve",
+                )
             yield lambda: load_model(local.find_model(self.model), self.spec)
         else:
-            with closing(EndpointModel(self.options.endpoint)) as served:
+            with closing(self._served(self.options.endpoint)) as served:
                 yield lambda: served
+
+    def _served(self, endpoint: EndpointConfig) -> EndpointModel:
+        """Return the model behind an address; of an engine's it is known what it has to be told, and how it counts."""
+        if self.spec.engine is None:
+            return EndpointModel(endpoint)
+        never_drawn = media_token_ids(local.find_model(self.model).folder)
+        return EndpointModel(endpoint, never_drawn=never_drawn, counts_ends=True)
 
     def _take_over(self) -> None:
         """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
         filters = {name: value for name, value in self.spec.as_dict().items() if name not in GRADING_FIELDS}
+        filters["engine"] = self.spec.engine  # what another engine answered, or this process, is another answer
         for other in self.store.cells(**filters):
             if other.key != self.spec.key:
                 self.store.add_responses(self.spec.key, list(self.store.responses(other.key).values()))

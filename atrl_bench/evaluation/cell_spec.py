@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,19 @@ GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only
 
 
 @dataclass(frozen=True)
+class Engine:
+    """What answers in place of this process, with its version: its kernels and its random numbers are its own."""
+
+    name: str
+    version: str
+
+    @property
+    def text(self) -> str:
+        """What a reader is told."""
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
 class EvaluationOptions:
     """What an evaluation may be given beside model, task and profile; None is the profile's own."""
 
@@ -36,6 +49,9 @@ class EvaluationOptions:
     judge: JudgeConfig | None = None
     endpoint: EndpointConfig | None = None  # the model that it serves answers, whatever the model is called
     run_seed: int = 0  # of prompts and samples
+    engine: Engine | None = (
+        None  # serves the very model, at `endpoint` while it runs; None: this process, or a stranger
+    )
 
 
 DEFAULTS = EvaluationOptions()
@@ -78,6 +94,7 @@ class CellSpec:
     grader_version: str
     profile: str
     charts: Mapping[str, Any] | None = None  # what the score of a chart depends on beside the answer
+    engine: Mapping[str, str] | None = None  # what answers in place of this process
 
     @property
     def key(self) -> str:
@@ -89,8 +106,9 @@ class CellSpec:
         content = {"kind": "evaluation", **asdict(self)}
         if self.decoding.num_frames is None:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
-        if self.charts is None:
-            del content["charts"]
+        for name in ("charts", "engine"):
+            if content[name] is None:
+                del content[name]
         return content
 
     @classmethod
@@ -110,7 +128,10 @@ def cell_spec(
 ) -> CellSpec:
     """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
     info, judge = find_task(task), options.judge
-    ref = _ref(model) if options.endpoint is None else ServedModel(options.endpoint.model)
+    if options.engine is not None and not is_served(task):
+        options = replace(options, engine=None, endpoint=None)
+    is_known = options.engine is not None or options.endpoint is None
+    ref = _ref(model) if is_known or options.endpoint is None else ServedModel(options.endpoint.model)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,
@@ -120,21 +141,27 @@ def cell_spec(
         data_digest=data_digest(info, data_dir),
         limit=options.limit,
         prompt_version=PROMPT_VERSION,
-        decoding=_decoding(options, profile, shows_videos=info.shows_videos),
+        decoding=_decoding(options, profile, is_known=is_known, shows_videos=info.shows_videos),
         run_seed=options.run_seed,
         judge=judge.identity if judge else None,
         grader_version=GRADER_VERSION,
         profile=profile.name,
         charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
+        engine=asdict(options.engine) if options.engine else None,
     )
+
+
+def is_served(task: str) -> bool:
+    """Return whether an engine answers a task: the frames of a video would lose their times on the way to it."""
+    return not find_task(task).shows_videos
 
 
 def _ref(model: str | Path | local.TrainedModel) -> local.ModelRef | local.TrainedModel:
     return model if isinstance(model, local.TrainedModel) else local.model_ref(model)
 
 
-def _decoding(options: EvaluationOptions, profile: Profile, *, shows_videos: bool) -> Decoding:
-    sizes, is_local = profile.evaluation, options.endpoint is None
+def _decoding(options: EvaluationOptions, profile: Profile, *, is_known: bool, shows_videos: bool) -> Decoding:
+    sizes = profile.evaluation
     num_frames = sizes.num_frames if options.frames is None else options.frames
     if num_frames <= 0 or num_frames % 2:
         raise AtrlBenchError(
@@ -147,9 +174,9 @@ def _decoding(options: EvaluationOptions, profile: Profile, *, shows_videos: boo
         top_p=sizes.top_p,
         max_new_tokens=sizes.max_new_tokens,
         repeats=options.repeats or sizes.num_repeats,
-        min_pixels=sizes.min_pixels if is_local else None,
-        max_pixels=sizes.max_pixels if is_local else None,
-        dtype=sizes.dtype if is_local else None,
+        min_pixels=sizes.min_pixels if is_known else None,
+        max_pixels=sizes.max_pixels if is_known else None,
+        dtype=sizes.dtype if is_known else None,
         num_frames=num_frames if shows_videos else None,
         video_max_pixels=sizes.video_max_pixels if shows_videos else None,
     )

@@ -121,7 +121,7 @@ def _ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) 
 def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> None:
     """Ask about many problems at a time and keep each answer as it arrives, also when another request fails."""
     running: dict[Future[list[Response]], Question] = {}
-    unfinished: list[Question] = []  # the server gave fewer answers than it was asked for
+    unfinished: list[Question] = []  # the server gave fewer answers than it was asked for: each of the rest alone
     failure: BaseException | None = None
     server, num_parallel = answering.load_answerer(), answering.num_parallel
     threads = ThreadPoolExecutor(num_parallel)
@@ -144,8 +144,8 @@ def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> 
                     failure = failure or future.exception()
                     continue
                 arrived += future.result()
-                if rest := question.repeats[len(future.result()) :]:
-                    unfinished.append(question._replace(repeats=rest))
+                rest = question.repeats[len(future.result()) :]
+                unfinished += [question._replace(repeats=[repeat]) for repeat in reversed(rest)]
             if arrived:
                 answering.keep(arrived)
             if failure is not None:

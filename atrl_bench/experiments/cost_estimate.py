@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow.parquet
 
 from atrl_bench.errors import NotFetchedError
-from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost_record import FINISHED, CellCost, CostEstimate, TrainingCost
@@ -31,19 +31,20 @@ from atrl_bench.experiments.plan import (
 )
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.store import Cell
-from atrl_bench.training.cost_estimate import answering_needs, training_needs
+from atrl_bench.training.cost_estimate import TrainingNeeds, answering_needs, training_needs
 from atrl_bench.training.recipe import Recipe, stages_of
 
+States = dict[tuple[str, str, int], str]  # by ("run", row, seed) of a training, by (row, column, seed) of a cell
 TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
 
 
 def estimate_cost(plan: Plan) -> CostEstimate:
     """Return every job and cell of the plan with its state in the store and what it needs."""
     states, run_dir = _states(plan), plan.run_dir
-    jobs = tuple(_without_repeated_stages(cost for job in plan.due for cost in _training_costs(job, plan, states)))
-    cells = tuple(cell for job in plan.due for cell in _cell_costs(job, plan, states))
+    jobs, cells = _jobs_and_cells(plan, states)
     open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
-    return CostEstimate(
+    jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
+    cost = CostEstimate(
         table=plan.definition.id,
         profile=plan.profile.name,
         folder=str(run_dir.root),
@@ -57,6 +58,17 @@ def estimate_cost(plan: Plan) -> CostEstimate:
             row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
         },
     )
+    by_vllm = replace(cost, jobs=jobs_by_vllm, cells=cells_by_vllm).gpu_hours
+    return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
+
+
+def _jobs_and_cells(
+    plan: Plan, states: States, *, by_vllm: bool = False
+) -> tuple[tuple[TrainingCost, ...], tuple[CellCost, ...]]:
+    """Return the price of every job and cell as the folder says it is done, or as if vLLM sampled and answered."""
+    trainings = (cost for job in plan.due for cost in _training_costs(job, plan, states, by_vllm))
+    cells = (cell for job in plan.due for cell in _cell_costs(job, plan, states, by_vllm))
+    return tuple(_without_repeated_stages(trainings)), tuple(cells)
 
 
 def _without_repeated_stages(costs: Iterable[TrainingCost]) -> Iterator[TrainingCost]:
@@ -121,18 +133,15 @@ def _next_command(plan: Plan) -> str:
     return "the same command without --dry-run" if plan.only is not None else plan.command
 
 
-States = dict[tuple[str, str, int], str]  # by ("run", row, seed) of a training, by (row, column, seed) of a cell
-
-
-def _training_costs(job: Job, plan: Plan, states: States) -> Iterator[TrainingCost]:
+def _training_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterator[TrainingCost]:
     """Yield the trainings of a job: of the checkpoint that it starts from, then its own."""
     if job.recipe is None:
         yield TrainingCost(job.row.id, job.seed, "nothing to train", None, None)
         return
     run_dir = plan.run_dir.with_model(job.model)
     for stage in stages_of(job.recipe)[:-1]:
-        yield _stage_cost(stage, f"{stage.name}, for {job.row.id}", run_dir, job.seed, is_stage=True)
-    needs = training_needs(job.recipe, run_dir.profile, run_dir.rates)
+        yield _stage_cost(stage, f"{stage.name}, for {job.row.id}", run_dir, job.seed, is_stage=True, by_vllm=by_vllm)
+    needs = _training_needs(job.recipe, run_dir, by_vllm)
     state = states.get(("run", job.row.id, job.seed), "to do")
     yield TrainingCost(job.row.id, job.seed, state, job.run_key, needs, _what(job.missing))
 
@@ -141,18 +150,25 @@ def _what(missing: NotFetchedError | None) -> str | None:
     return f"{missing.what} {missing.why}" if missing else None
 
 
-def _stage_cost(recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_stage: bool = False) -> TrainingCost:
+def _training_needs(recipe: Recipe, run_dir: RunDir, by_vllm: bool) -> TrainingNeeds:
+    only = {"vllm": True} if by_vllm else {}
+    return training_needs(recipe, run_dir.profile, run_dir.rates, **only)
+
+
+def _stage_cost(
+    recipe: Recipe, name: str, run_dir: RunDir, seed: int, *, is_stage: bool = False, by_vllm: bool = False
+) -> TrainingCost:
     spec, missing = planned_spec(recipe, run_dir, seed)
-    key, needs = planned_key(spec, missing), training_needs(recipe, run_dir.profile, run_dir.rates)
+    key, needs = planned_key(spec, missing), _training_needs(recipe, run_dir, by_vllm)
     return TrainingCost(name, seed, run_dir.run_state(key) or "to do", key, needs, _what(missing), is_stage)
 
 
-def _cell_costs(job: Job, plan: Plan, states: States) -> Iterable[CellCost]:
+def _cell_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterable[CellCost]:
     run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
     for column in plan.definition.columns:
         evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
         state = _column_state(job, column, states)
-        yield _cell_cost(evaluations, run_dir, job.row.id, column.id, job.seed, state, checkpoint)
+        yield _cell_cost(evaluations, run_dir, job.row.id, column.id, job.seed, state, checkpoint, by_vllm)
 
 
 def _cell_cost(
@@ -163,6 +179,7 @@ def _cell_cost(
     seed: int,
     state: str,
     checkpoint: str,
+    by_vllm: bool = False,
 ) -> CellCost:
     sizes, tokens = run_dir.profile.evaluation, run_dir.tokens_per_answer or TOKENS_PER_ANSWER
     samples, needs = 0, []
@@ -170,7 +187,10 @@ def _cell_cost(
         rows, repeats = min(_num_rows(task, run_dir), options.limit or 10**12), options.repeats or sizes.num_repeats
         frames = (options.frames or sizes.num_frames) if task.shows_videos else None
         samples += rows * repeats
-        needs.append(answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates))
+        vllm = is_served(task.name) and (by_vllm or run_dir.with_choices(options).engine is not None)
+        needs.append(
+            answering_needs(run_dir.profile, rows, repeats, tokens, num_frames=frames, rates=run_dir.rates, vllm=vllm)
+        )
     priced = [each for each in needs if each is not None]
     return CellCost(
         row=row,

@@ -102,6 +102,7 @@ def _both(first: CostEstimate, second: CostEstimate) -> CostEstimate:
         first,
         jobs=first.jobs + second.jobs,
         cells=first.cells + second.cells,
+        gpu_hours_by_vllm=None,  # of each table alone: what they share is not taken out of it
     )
 
 

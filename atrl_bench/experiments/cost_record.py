@@ -81,6 +81,7 @@ class CostEstimate(Record):
     downloads: tuple[Download, ...] = ()
     not_measured: dict[str, str] = field(default_factory=dict)
     served: dict[str, str] = field(default_factory=dict)
+    gpu_hours_by_vllm: float | None = None  # of all that is left, where vLLM would sample and answer in fewer
 
     @property
     def trainings_left(self) -> list[TrainingCost]:
@@ -139,6 +140,8 @@ class CostEstimate(Record):
         """Return what is left to do in numbers."""
         left: dict[str, Any] = {"trainings": len(self.trainings_left), "cells": len(self.cells_left)}
         left |= {"gpu_hours": round(self.gpu_hours, 1), "hours": round(self.hours, 2)}
+        if self.gpu_hours_by_vllm is not None:
+            left |= {"gpu_hours_by_vllm": round(self.gpu_hours_by_vllm, 1)}
         left |= {"disk_gb": round(self.disk_gb, 1), "download_gb": round(self.download_gb, 1)}
         return left | {"conditions_to_accept": self.terms}
 
@@ -197,10 +200,12 @@ class CostEstimate(Record):
             yield "Nothing is left to do."
             return
         parts = [_count(len(trainings), "training"), _count(len(cells), "cell")]
-        amount = f"{self.gpu_hours:,.0f} GPU-hours" if self.gpu_hours >= 10 else f"{self.gpu_hours:.1f} GPU-hours"
+        amount = _gpu_hours(self.gpu_hours)
         if not self.gpu_hours:
             amount = f"about {60 * self.hours:.0f} minutes of a core" if self.hours else "hours not known"
         yield f"Left to do: {' and '.join(filter(None, parts))}: {amount}."
+        if self.gpu_hours_by_vllm is not None:
+            yield f"If vLLM sampled all rollouts and gave all answers: {_gpu_hours(self.gpu_hours_by_vllm)}."
         if self.disk_gb >= 1:
             resume = max(job.needs.resume_gb for job in trainings if job.needs)
             yield f"Disk: {self.disk_gb:,.0f} GB at most, of which {resume:,.0f} GB only while a training runs."
@@ -213,6 +218,10 @@ class CostEstimate(Record):
             yield f"Conditions to accept first: {page}"
         if self.gpu_hours:
             yield f"By {self.basis}. Formulae: docs/scaling.md."
+
+
+def _gpu_hours(hours: float) -> str:
+    return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.1f} GPU-hours"
 
 
 def _count(number: int, noun: str) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
+from atrl_bench.engines.devices import ONE_PROCESS, Machine, environment, memory_gb
 from atrl_bench.engines.processes import launched
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
-from atrl_bench.experiments.jobs import evaluate_into, evaluated_over
+from atrl_bench.experiments.jobs import answered_by_engine, evaluate_into, evaluated_over
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
@@ -21,7 +21,7 @@ from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
-from atrl_bench.training.cost_estimate import gpus_to_answer
+from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
 
 MAX_NAME = 34  # columns of a terminal
 
@@ -128,8 +128,7 @@ def evaluate_model(
     tasks, keys = expand(names), {}
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         if options.endpoint is None and launched().count == 1:
-            profile = run_dir.profile.model_copy(update={"model": model})
-            _answer_over(devices_for(gpus_to_answer(profile), machine), store, model, tasks, options, run_dir)
+            _answer_over(machine, store, model, tasks, options, run_dir)
         for task in tasks:  # what other processes have answered is found
             keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
             watch.num_done += 1
@@ -139,14 +138,20 @@ def evaluate_model(
 
 
 def _answer_over(
-    devices: Devices, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
+    machine: Machine, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
 ) -> None:
-    """Have the tasks answered by a process for each device; the first failure is raised after all of them."""
+    """Have the tasks answered by the folder's engine, or by a process for each device.
+
+    The first failure is raised after all of them.
+    """
+    profile, name = run_dir.profile.model_copy(update={"model": model}), f"evaluate {model}"
+    rest = [(task.name, options) for task in tasks]
+    to_serve = devices_for(gpus_to_serve(profile, run_dir.rates.on(memory_gb(machine.gpus))), machine)
+    failures, rest = answered_by_engine(store, model, rest, run_dir, to_serve, name)
+    devices = devices_for(gpus_to_answer(profile), machine)
     os.environ.update(environment(devices))
-    if devices.are_here:
-        return
-    evaluations = [(task.name, options) for task in tasks]
-    failures = evaluated_over(devices, f"evaluate {model}", store, model, evaluations, run_dir)
+    if not devices.are_here:
+        failures += evaluated_over(devices, name, store, model, rest, run_dir)
     if failures:
         raise failures[0]
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.launch import LaunchError
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, EndpointError
 from atrl_bench.evaluation.cell import evaluate, is_finished
-from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, is_answered, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.serving import endpoint_of, require_engine, serving
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe, first_stage
@@ -49,8 +50,9 @@ def carry_out(job: Job, devices: Devices, run_dir: RunDir) -> None:
             for task, frames in job.evaluations
             if not obstacle(task)
         ]
+        failures, rest = answered_by_engine(store, model, evaluations, run_dir, devices, job.name)
         evaluate_all = _evaluated_here if devices.are_here else partial(evaluated_over, devices, job.name)
-        failures = evaluate_all(store, model, evaluations, run_dir)
+        failures += evaluate_all(store, model, rest, run_dir)
     if failures:
         raise failures[0]
 
@@ -128,6 +130,39 @@ def train_here(
     return result.checkpoint
 
 
+def answered_by_engine(
+    store: Store,
+    model: str | Path,
+    evaluations: Sequence[tuple[str, EvaluationOptions]],
+    run_dir: RunDir,
+    devices: Devices,
+    name: str,
+) -> tuple[list[Exception], list[tuple[str, EvaluationOptions]]]:
+    """Have the folder's engine answer what it answers of these; return its failures, and what is not among them.
+
+    Its server is gone when this returns: whoever loads the model next has the devices to itself.
+    """
+    waiting = [
+        (task, options)
+        for task, options in evaluations
+        if run_dir.engine is not None and is_served(task) and not is_answered(store, model, task, options, run_dir)
+    ]
+    failed: dict[str, Exception] = {}
+    if waiting:
+        require_engine(run_dir)
+        try:
+            with serving(model, run_dir, devices, name) as server:
+                for task, options in waiting:
+                    own = replace(options, engine=run_dir.engine, endpoint=endpoint_of(server))
+                    try:
+                        evaluate_into(store, model, task, own, run_dir)
+                    except Exception as error:
+                        failed[task] = error if server.is_running else server.died()
+        except EndpointError as error:  # it did not start
+            failed = {task: error for task, _ in waiting}
+    return list(failed.values()), [item for item in evaluations if item[0] not in failed]
+
+
 def _evaluated_here(
     store: Store, model: str | Path, evaluations: Sequence[tuple[str, EvaluationOptions]], run_dir: RunDir
 ) -> list[Exception]:
@@ -184,6 +219,6 @@ def evaluate_into(
 
     The run folder's judge decides unless the options name another.
     """
-    options = replace(options, judge=options.judge or run_dir.judge)
+    options = run_dir.with_choices(options)
     data_dir = run_dir.data_dir(find_task(task).folder)
     return evaluate(model, task, options, store=store, profile=run_dir.profile, data_dir=data_dir)

@@ -15,6 +15,7 @@ from typing import Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.evaluation.cell import GRADING_FIELDS
+from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
 from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
@@ -89,15 +90,18 @@ def judge_name(judge: JudgeConfig | None) -> str:
     return NOBODY if judge is None else f"{judge.model} at {judge.base_url}"
 
 
-def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None) -> list[Cell]:
-    """Return the cells, and of those that grade the same answers the one of this judge, else the newest."""
-    identity = judge.identity if judge is not None else None
+def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None, engine: Engine | None = None) -> list[Cell]:
+    """Return the cells, of those that differ in judge or engine alone the one of these, else the newest.
+
+    Without an engine this process answered.
+    """
+    identity, answerer = judge.identity if judge is not None else None, asdict(engine) if engine is not None else None
 
     def rank(cell: Cell) -> tuple[Any, ...]:
-        return cell.spec.get("judge") == identity, cell.created, cell.key
+        return cell.spec.get("engine") == answerer, cell.spec.get("judge") == identity, cell.created, cell.key
 
     best: dict[str, Cell] = {}
     for cell in cells:
-        answers = spec_key({name: value for name, value in cell.spec.items() if name not in GRADING_FIELDS})
+        answers = spec_key({k: value for k, value in cell.spec.items() if k not in (*GRADING_FIELDS, "engine")})
         best[answers] = max(best.get(answers, cell), cell, key=rank)
     return list(best.values())

@@ -71,11 +71,12 @@ def _run(
 ) -> None:
     logs = run_dir.root / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    path = logs / f"{_file_name(stem)}.json"
+    path = logs / f"{file_name(stem)}.json"
     write_atomically(path, order.model_dump_json(indent=2).encode())
     on_gpus = configuration if devices.gpus else "cpu"
-    launch.run("atrl_bench.experiments.rank", path, on_gpus, devices, logs / f"{_file_name(name)}.log")
+    launch.run("atrl_bench.experiments.rank", path, on_gpus, devices, logs / f"{file_name(name)}.log")
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Return a name under which files of a job may lie."""
     return re.sub(r"[^\w.=+-]+", "-", name)

@@ -6,7 +6,7 @@ A job is one row under one training seed. Nothing here loads a model; the store 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -257,7 +257,7 @@ def _cell_keys(
 
 def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOptions, run_dir: RunDir) -> str | None:
     """Return the key of a cell; None where something is missing for that: nothing of it can be stored then."""
-    options = replace(options, judge=options.judge or run_dir.judge)
+    options = run_dir.with_choices(options)
     try:
         data_dir = run_dir.data_dir(find_task(task).folder)
         return cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key

@@ -17,9 +17,10 @@ from atrl_bench.experiments.jobs import carry_out, is_complete
 from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.room import require_room_for_plan
+from atrl_bench.experiments.serving import require_engine
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
-from atrl_bench.training.cost_estimate import gpus_to_answer
+from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.run import gpus_of
 
@@ -38,15 +39,18 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
     for job in plan.due:
         if job.missing is not None:
             raise job.missing
+    plan.run_dir.keep_engine()
     save_points(plan.definition, plan.run_dir)
     with plan.run_dir.open_store() as store:
         pending = _pending(plan, store)
         if not pending:
             return PlanRun()
+        require_engine(plan.run_dir)
         plan.run_dir.record_environment()
         num_workers = min(len(pending), jobs or default_workers(machine))
         rates, failures = plan.run_dir.rates.on(memory_gb(machine.gpus)), dict[str, str]()
-        demands = [(job, demand(job, plan.profile, machine, len(pending), rates)) for job in pending]
+        is_served = plan.run_dir.engine is not None
+        demands = [(job, demand(job, plan.profile, machine, len(pending), rates, is_served)) for job in pending]
         with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
             for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
                 if error is not None:
@@ -55,12 +59,24 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
     return PlanRun(len(pending) - len(failures), failures)
 
 
-def demand(job: Job, profile: Profile, machine: Machine, num_jobs: int, rates: MachineRates = ASSUMED) -> Demand:
-    """Return how many GPUs a job needs and could use; none where there is none, or the CPU will do."""
+def demand(
+    job: Job,
+    profile: Profile,
+    machine: Machine,
+    num_jobs: int,
+    rates: MachineRates = ASSUMED,
+    is_served: bool = False,
+) -> Demand:
+    """Return how many GPUs a job needs and could use; none where there is none, or the CPU will do.
+
+    A server spreads a model that one GPU does not hold over several; this process has one GPU for it.
+    """
     own = profile if profile.generated_data else profile.model_copy(update={"model": job.model})
+    to_answer = gpus_to_serve(own, rates) if is_served else gpus_to_answer(own)
     if job.recipe is None:
-        return _demand(gpus_to_answer(own), machine, len(machine.gpus))
-    return _demand(gpus_of(job.recipe, own, rates), machine, len(machine.gpus) // num_jobs)
+        return _demand(to_answer, machine, len(machine.gpus))
+    to_train = gpus_of(job.recipe, own, rates)
+    return _demand(max(to_train, to_answer) if is_served else to_train, machine, len(machine.gpus) // num_jobs)
 
 
 def devices_for(least: int, machine: Machine) -> Devices:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
@@ -27,6 +28,7 @@ from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.trackers import Trackers
 
 JUDGE_FILE = "judge.json"
+ENGINE_FILE = "engine.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
@@ -35,7 +37,7 @@ PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis"
 class RunDir:
     """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules.
 
-    `report_to` names the trackers that its trainings report to.
+    `report_to` names the trackers that its trainings report to; `engine` answers in place of this process.
     """
 
     root: Path
@@ -43,6 +45,7 @@ class RunDir:
     given_data: Path | None = None
     judge: JudgeConfig | None = None
     report_to: tuple[str, ...] = ()
+    engine: Engine | None = None
 
     @classmethod
     def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> RunDir:
@@ -50,7 +53,7 @@ class RunDir:
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
-        return cls(root, profile, data_dir, read_judge(root))
+        return cls(root, profile, data_dir, read_judge(root), engine=read_engine(root))
 
     @property
     def options(self) -> str:
@@ -118,6 +121,11 @@ class RunDir:
         """Which commits of which repositories its models and data come from."""
         return self.root / "hub"
 
+    def with_choices(self, options: EvaluationOptions) -> EvaluationOptions:
+        """Return these options with the folder's judge and engine, unless they name others."""
+        engine = options.engine or (self.engine if options.endpoint is None else None)
+        return replace(options, judge=options.judge or self.judge, engine=engine)
+
     def data_dir(self, folder: str) -> Path | None:
         """Return the data folder that has dataset `folder`: the user's, the mini world's; None stands for the hub."""
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
@@ -148,6 +156,14 @@ class RunDir:
         with self.open_store(read_only=True) as store:
             return store.mean_tokens()
 
+    def keep_engine(self) -> None:
+        """Write down what answers in this folder, so that its tables are planned and rendered with those answers."""
+        path = self.root / ENGINE_FILE
+        if self.engine is not None:
+            write_atomically(path, (json.dumps(asdict(self.engine), indent=2) + "\n").encode())
+        else:
+            path.unlink(missing_ok=True)
+
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
@@ -155,6 +171,8 @@ class RunDir:
         content |= {package: importlib.metadata.version(package) for package in PACKAGES}
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
             content["flash-attn"] = importlib.metadata.version("flash-attn")
+        if self.engine is not None:
+            content[self.engine.name] = self.engine.version
         write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
 
     def environment(self) -> dict[str, str]:
@@ -180,6 +198,20 @@ def read_judge(root: Path) -> JudgeConfig | None:
             next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
         ) from None
     return judge
+
+
+def read_engine(root: Path) -> Engine | None:
+    """Return what answers in the run folder at `root` in place of this process, None for nothing."""
+    path = root / ENGINE_FILE
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(Engine).validate_json(path.read_bytes())
+    except ValueError:
+        raise InvalidFileError(
+            f"{path} does not name what answers here.",
+            next_step=f"delete {path}, then give the command again with --serve or --no-serve",
+        ) from None
 
 
 def recalled(path: Path) -> dict[str, Any]:

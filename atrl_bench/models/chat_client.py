@@ -24,6 +24,7 @@ from atrl_bench.models.no_reply import NoReplyError, UselessReplyError
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
+LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 
 # How a server says that it does not take a parameter without which an answer means the same. Any other it refuses is an
@@ -68,6 +69,22 @@ def refuse_password(base_url: str) -> None:
         )
 
 
+@dataclass(frozen=True)
+class EncodedMessages:
+    """The turns of a request as JSON: with photos in them they are megabytes, and are asked about several times."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, messages: Sequence[dict[str, Any]]) -> EncodedMessages:
+        """Return the turns as they are sent."""
+        return cls(_json(messages))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
 class ChatClient:
     """A connection to one endpoint, shared between threads; use it as a context manager."""
 
@@ -81,7 +98,9 @@ class ChatClient:
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         self._key = os.environ.get(config.api_key_variable)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._http = BoundedHttp(headers, seconds=config.seconds, num_connections=config.num_parallel)
+        self._http = BoundedHttp(
+            headers, seconds=config.seconds, num_connections=config.num_parallel, proxies=not _is_here(self._url)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +115,7 @@ class ChatClient:
 
     def complete(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[dict[str, Any]] | EncodedMessages,
         *,
         temperature: float,
         max_tokens: int,
@@ -104,18 +123,22 @@ class ChatClient:
         seed: int | None = None,
         top_p: float | None = None,
         stop: Sequence[str] = (),
+        never_drawn: Sequence[int] = (),
     ) -> list[Completion]:
         """Return up to `n` answers (a server may not know how to give several) from one request, tried once.
 
+        No token in `never_drawn` is in them, where the server knows `logit_bias`.
         Raises `NoReplyError` where it is worth another try, so wrap it: `client.retried(lambda: client.complete(...))`.
         """
-        body: dict[str, Any] = {"model": self.config.model, "messages": messages, "temperature": temperature}
-        body["max_tokens"] = max_tokens
-        optional = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
+        encoded = messages if isinstance(messages, EncodedMessages) else EncodedMessages.of(messages)
+        body: dict[str, Any] = {"model": self.config.model, "temperature": temperature, "max_tokens": max_tokens}
+        optional: dict[str, Any] = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
+        optional["logit_bias"] = {str(token): LEAST_BIAS for token in never_drawn} or None
         body |= {name: value for name, value in optional.items() if value is not None}
         while True:
             sent = self._in_dialect(body)
-            status, headers, content = self._exchange("POST", "/chat/completions", sent, MAX_REPLY_BYTES * n)
+            request = b'{"messages":%b,%b' % (encoded.content, _json(sent)[1:])
+            status, headers, content = self._exchange("POST", "/chat/completions", request, MAX_REPLY_BYTES * n)
             body_text = content.decode("utf-8", "replace")
             refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, body_text, re.I)}
             if body.get("top_p", 1.0) < 1.0:
@@ -159,7 +182,9 @@ class ChatClient:
             sent["max_completion_tokens"] = body["max_tokens"]
         return sent
 
-    def _exchange(self, method: str, page: str, body: Any, max_bytes: int) -> tuple[int, Mapping[str, str], bytes]:
+    def _exchange(
+        self, method: str, page: str, body: bytes | None, max_bytes: int
+    ) -> tuple[int, Mapping[str, str], bytes]:
         try:
             return self._http.exchange(method, self._url + page, body, max_bytes=max_bytes)
         except ValueError as error:
@@ -192,6 +217,14 @@ class ChatClient:
             return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
         except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
             return []
+
+
+def _is_here(url: str) -> bool:
+    """Return whether an address is of this machine: no proxy knows it."""
+    try:
+        return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    except ValueError:
+        return False
 
 
 def _seconds_asked_for(retry_after: str | None) -> float | None:

@@ -27,6 +27,7 @@ class Completion(NamedTuple):
     text: str
     finish_reason: str
     num_tokens: int
+    num_prompt_tokens: int = 0
 
 
 class _Part(BaseModel):
@@ -63,6 +64,7 @@ class _Reply(BaseModel):
 
 class _Usage(BaseModel):
     completion_tokens: int = Field(default=0, ge=0, lt=2**31)
+    prompt_tokens: int = Field(default=0, ge=0, lt=2**31)
 
 
 def read_completions(content: bytes) -> list[Completion]:
@@ -75,15 +77,23 @@ def read_completions(content: bytes) -> list[Completion]:
     except ValidationError as error:
         raise NoReplyError(f"the reply is not a chat completion: {content[:60]!r}") from error
     try:
-        num_tokens = _Usage.model_validate(reply.usage or {}).completion_tokens
+        usage = _Usage.model_validate(reply.usage or {})
     except ValidationError:
-        num_tokens = 0
+        usage = _Usage()
     texts = [choice.text() for choice in reply.choices]
-    counts = shares(num_tokens, [len(text) for text in texts])
+    counts = shares(usage.completion_tokens, [len(text) for text in texts])
     return [
-        Completion(text, choice.finish_reason or "", count)
+        Completion(text, choice.finish_reason or "", count, usage.prompt_tokens)
         for text, choice, count in zip(texts, reply.choices, counts, strict=True)
     ]
+
+
+def without_ends(completions: Sequence[Completion]) -> list[Completion]:
+    """Return the answers of one reply of a server that counts the token that ended each, without these tokens."""
+    num_ends = sum(one.finish_reason == "stop" for one in completions)
+    num_tokens = max(0, sum(one.num_tokens for one in completions) - num_ends)
+    counts = shares(num_tokens, [len(one.text) for one in completions])
+    return [one._replace(num_tokens=count) for one, count in zip(completions, counts, strict=True)]
 
 
 def is_blocked(content: bytes) -> bool:

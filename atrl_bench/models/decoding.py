@@ -23,9 +23,7 @@ import numpy as np
 import torch
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.models.prompt import Sampling
-
-MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
+from atrl_bench.models.prompt import MEDIA_TOKENS, Sampling
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import httpx
 from atrl_bench.models.no_reply import NoReplyError
 
 CONNECT_SECONDS = 10.0
-WRITTEN_AT_ONCE = 1 << 12  # bytes; the time that is left is looked at in between
+JSON = {"Content-Type": "application/json"}
 # What zlib takes to read gzip, or a deflate stream with its header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -28,7 +28,10 @@ _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "def
 class BoundedHttp:
     """Connections to one server, shared between threads and used again."""
 
-    def __init__(self, headers: Mapping[str, str], *, seconds: float, num_connections: int) -> None:
+    def __init__(
+        self, headers: Mapping[str, str], *, seconds: float, num_connections: int, proxies: bool = True
+    ) -> None:
+        """Keep the settings of every exchange; `proxies` are those that the environment names."""
         self._seconds = seconds
         self._deadline = _Deadline()
         self._client = httpx.Client(
@@ -36,6 +39,7 @@ class BoundedHttp:
             timeout=httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
             limits=httpx.Limits(max_connections=num_connections),
             follow_redirects=False,
+            trust_env=proxies,
         )
         # httpcore takes the backend as an argument; httpx, which builds the pools, has no word for it.
         for transport in (self._client._transport, *self._client._mounts.values()):
@@ -47,16 +51,16 @@ class BoundedHttp:
         self._client.close()
 
     def exchange(
-        self, method: str, url: str, body: Any = None, *, max_bytes: int
+        self, method: str, url: str, body: bytes | None = None, *, max_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and content of one reply.
+        """Return status, headers and content of one reply to a request, whose body is JSON.
 
         Raises `NoReplyError` for what may pass by itself: no connection, a cut reply, one that is too long or too slow.
         Raises `ValueError` for a URL that is none.
         """
         self._deadline.set(self._seconds)
         try:
-            with self._client.stream(method, url, json=body) as response:
+            with self._client.stream(method, url, content=body, headers=JSON if body else None) as response:
                 content = _unpacked(response, max_bytes)
                 return response.status_code, response.headers, content
         except httpx.UnsupportedProtocol as error:
@@ -124,10 +128,16 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        view = memoryview(buffer)
-        for begin in range(0, len(view), WRITTEN_AT_ONCE):
-            left = self._deadline.left(timeout, httpcore.WriteTimeout)
-            self._stream.write(view[begin : begin + WRITTEN_AT_ONCE], left)  # type: ignore[arg-type]
+        # Not by httpcore's own loop, which waits as long again for each part that a slow reader takes.
+        socket, left = self.get_extra_info("socket"), memoryview(buffer)
+        try:
+            while left:
+                socket.settimeout(self._deadline.left(timeout, httpcore.WriteTimeout))
+                left = left[socket.send(left) :]
+        except TimeoutError as error:
+            raise httpcore.WriteTimeout(str(error)) from error
+        except OSError as error:
+            raise httpcore.WriteError(str(error)) from error
 
     def close(self) -> None:
         self._stream.close()

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from atrl_bench.models.video import Video
 
 Messages = list[dict[str, Any]]
+MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # as a key it stands for itself: nobody compares pixels
 class Prompt:
     """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
 

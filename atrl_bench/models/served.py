@@ -10,13 +10,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
-from atrl_bench.models.chat_client import ChatClient, EndpointConfig
-from atrl_bench.models.prompt import Prompt, Sampling
+from atrl_bench.models.chat_client import ChatClient, EncodedMessages, EndpointConfig
+from atrl_bench.models.completion import without_ends
+from atrl_bench.models.prompt import MEDIA_TOKENS, Prompt, Sampling
 from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
@@ -38,9 +44,20 @@ class ServedModel:
 class EndpointModel:
     """Answers prompts by asking a server; may be called from several threads at a time."""
 
-    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
+    def __init__(
+        self,
+        config: EndpointConfig,
+        *,
+        never_drawn: Sequence[int] = (),
+        counts_ends: bool = False,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        """Keep what is known of the server: which tokens it may not draw, and whether it counts those that end."""
         self.client = ChatClient(config, sleep=sleep)
+        self._never_drawn, self._counts_ends = tuple(never_drawn), counts_ends
         self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
+        self._shown: WeakKeyDictionary[Prompt, _Shown] = WeakKeyDictionary()
+        self._pictures = _Pictures()
 
     def close(self) -> None:
         """Close every connection."""
@@ -54,27 +71,75 @@ class EndpointModel:
 
     def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Response]:
         started = time.perf_counter()
-        messages = chat_messages(prompt)
+        shown = self._show(prompt)
         # Some servers refuse several greedy answers: they would be one and the same.
         num_answers = 1 if self._one_at_a_time or sampling.temperature == 0 else len(repeats)
         completions = self.client.retried(
             lambda: self.client.complete(
-                messages,
+                shown.messages,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
                 n=num_answers,
                 seed=request_seed(sampling.run_seed, prompt.problem_id, repeats[0]),
+                never_drawn=self._never_drawn,
             )
         )
         if len(completions) < num_answers:
             self._one_at_a_time = True
         completions = completions[:num_answers]
-        name, seconds = prompt_hash(messages), (time.perf_counter() - started) / len(completions)
+        if self._counts_ends:
+            completions = without_ends(completions)
+        seconds = (time.perf_counter() - started) / len(completions)
         return [
-            Response(prompt.problem_id, repeat, name, one.text, one.num_tokens, seconds, one.finish_reason == "length")
+            Response(
+                prompt.problem_id, repeat, shown.name, one.text, one.num_tokens, seconds, one.finish_reason == "length"
+            )
             for repeat, one in zip(repeats, completions, strict=False)
         ]
+
+    def _show(self, prompt: Prompt) -> _Shown:
+        """Return the prompt as it is sent, made once for all repeats that are asked for."""
+        if (shown := self._shown.get(prompt)) is None:
+            messages = chat_messages(prompt, self._pictures.url)
+            shown = self._shown[prompt] = _Shown(EncodedMessages.of(messages), prompt_hash(messages))
+        return shown
+
+
+class _Shown(NamedTuple):
+    """A prompt as it is sent, and what names its words and pixels."""
+
+    messages: EncodedMessages
+    name: str
+
+
+class _Pictures:
+    """The addresses of the images that were sent last: versions of one problem often show the same picture."""
+
+    NUM_KEPT = 64
+
+    def __init__(self) -> None:
+        self._urls: OrderedDict[tuple[Any, ...], str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def url(self, image: Image) -> str:
+        name = (image.mode, image.size, hashlib.sha256(image.tobytes()).digest())
+        with self._lock:
+            if name in self._urls:
+                self._urls.move_to_end(name)
+                return self._urls[name]
+        url = data_url(image)
+        with self._lock:
+            self._urls[name] = url
+            while len(self._urls) > self.NUM_KEPT:
+                self._urls.popitem(last=False)
+        return url
+
+
+def media_token_ids(folder: Path) -> list[int]:
+    """Return the tokens of a model that stand for an image or a video: it could draw them, and not read them."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return [config[name] for name in MEDIA_TOKENS if config.get(name) is not None]
 
 
 def request_seed(run_seed: int, problem_id: str, repeat: int) -> int:
@@ -83,18 +148,19 @@ def request_seed(run_seed: int, problem_id: str, repeat: int) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def chat_messages(prompt: Prompt) -> list[dict[str, Any]]:
+def chat_messages(prompt: Prompt, url_of: Callable[[Image], str] | None = None) -> list[dict[str, Any]]:
     """Return the prompt's turns as the chat API writes them, each image where it stands among the words.
 
     The API has no word for a video that every server knows: its frames are sent as images, in order of time.
     """
+    url_of = url_of or data_url
     videos = iter(prompt.videos)
 
     def parts(part: dict[str, Any]) -> list[dict[str, Any]]:
         if part["type"] == "text":
             return [{"type": "text", "text": part["text"]}]
         images = [part["url"]] if part["type"] == "image" else next(videos).pictures()
-        return [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in images]
+        return [{"type": "image_url", "image_url": {"url": url_of(image)}} for image in images]
 
     return [
         {"role": turn["role"], "content": [made for part in turn["content"] for made in parts(part)]}

@@ -188,7 +188,7 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
     if not run_dir.store_path.is_file():
         return [], {}, 0
     with run_dir.open_store(read_only=True) as store:
-        cells = of_one_judge(store.cells(), run_dir.judge)
+        cells = of_one_judge(store.cells(), run_dir.judge, run_dir.engine)
         runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
     states = Counter(cell.state for cell in cells)
     return runs, dict(sorted(states.items())), sum(cell.num_responses for cell in cells)

@@ -52,6 +52,12 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         },
         has_rule_alone=any(of_cell.get("judge") == "none" for of_cell in settings),
         judges=list(dict.fromkeys(of_cell["judge.model"] for of_cell in settings if "judge.model" in of_cell)),
+        engines=list(dict.fromkeys(filter(None, map(_engine, settings)))),
         counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
         ties=ties,
     )
+
+
+def _engine(of_cell: Mapping[str, str]) -> str:
+    """Return what answered a cell in place of this process; nothing for this process."""
+    return f"{of_cell['engine.name']} {of_cell['engine.version']}" if "engine.name" in of_cell else ""

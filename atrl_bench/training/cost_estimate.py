@@ -281,10 +281,13 @@ def _phases(
 
 def _decoding_steps(responses: float, sizes: TrainingSizes, shape: ModelShape) -> float:
     """Return the steps in which one device decodes so many responses, as many at once as SAMPLER_GB holds."""
-    positions = sizes.max_prompt_tokens + sizes.max_response_tokens
-    of_a_sequence = 2 * shape.num_layers * shape.kv_size * 2 * positions
-    at_once = max(1, int(SAMPLER_GB * GB // of_a_sequence))
+    at_once = responses_at_once(shape, sizes.max_prompt_tokens + sizes.max_response_tokens)
     return math.ceil(responses / at_once) * longest_response(sizes.max_response_tokens)
+
+
+def responses_at_once(shape: ModelShape, positions: int) -> int:
+    """Return how many sequences of so many positions SAMPLER_GB holds the keys and values of, one at least."""
+    return max(1, int(SAMPLER_GB * GB // (2 * shape.num_layers * shape.kv_size * 2 * positions)))
 
 
 def longest_response(limit: int, mean: float | None = None) -> float:
@@ -331,10 +334,11 @@ def answering_needs(
     *,
     num_frames: int | None = None,
     rates: MachineRates = ASSUMED,
+    vllm: bool = False,
 ) -> AnsweringNeeds | None:
     """Return what so many answers to so many problems take, with prompts of so many frames; None: size not known.
 
-    A model that one device does not hold is taken to be served by vLLM.
+    With `vllm` that serves the model. One that a device does not hold is taken to be served by it in any case.
     """
     sizes, shape = profile.evaluation, model_shape(profile.model)
     if shape is None:
@@ -344,16 +348,30 @@ def answering_needs(
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         seconds = (flops + 4 * shape.num_parameters * answers * mean) / rates.cpu_flops
         return AnsweringNeeds(0, 0.0, seconds / 60, "transformers")
-    gpus, weights = 1, 2 * shape.num_parameters / GB
-    while weights / gpus + SAMPLER_GB + rates.reserved_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
-        gpus *= 2
+    gpus = _gpus_of_a_copy(shape, rates)
     prefill = flops / rates.training_flops
-    if gpus == 1:
+    if gpus == 1 and not vllm:
         batches = math.ceil(answers / (sizes.batch_size * num_repeats))
         decoding = batches * longest_response(sizes.max_new_tokens, mean) * decoding_step_seconds(shape, rates)
     else:
         decoding = answers * mean * shape.num_parameters / rates.vllm_decoding
-    return AnsweringNeeds(gpus, (prefill + decoding) / 3600, 0.0, "transformers" if gpus == 1 else "vLLM")
+    sampler: Sampler = "vLLM" if gpus > 1 or vllm else "transformers"
+    return AnsweringNeeds(gpus, (prefill + decoding) / 3600, 0.0, sampler)
+
+
+def _gpus_of_a_copy(shape: ModelShape, rates: MachineRates) -> int:
+    gpus, weights = 1, 2 * shape.num_parameters / GB
+    while weights / gpus + SAMPLER_GB + rates.reserved_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
+        gpus *= 2
+    return gpus
+
+
+def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
+    """Return how many GPUs hold the profile's model once, to answer and not to train; none if the CPU will do."""
+    shape = model_shape(profile.model)
+    if shape is None:
+        return 1
+    return 0 if shape.num_parameters <= CPU_MAX_PARAMETERS else _gpus_of_a_copy(shape, rates)
 
 
 def gpus_to_answer(profile: Profile) -> int:

@@ -4,12 +4,15 @@ import importlib.metadata
 import json
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.engines.model_server import Vllm
+from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.doctor import doctor, inputs, libraries, machine, network, storage
 from atrl_bench.experiments.doctor.diagnosis import Diagnosis
 from atrl_bench.experiments.run_dir import RunDir
@@ -68,6 +71,41 @@ def test_a_package_that_is_absent_or_too_old_is_named_with_the_pip_command(monke
     assert check.state == "missing"
     assert "surely-not-installed is not installed" in check.found
     assert check.fix == "pip install 'torch>=999' 'surely-not-installed>=1'"
+
+
+VERSIONS = {"vllm": "0.31.0+cpu", "torch": "2.13.0", "transformers": "5.17.2", "trl": "1.16.0"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"vllm": "0.33.0"}, "vllm 0.33.0 is not <=0.31,>=0.22, which TRL 1.16.0 supports"),
+        ({"transformers": "5.23.0"}, "transformers 5.23.0 is not <5.18.0,>=5.10.4, which vLLM 0.31.0+cpu wants"),
+        ({"torch": "2.12.1"}, "torch 2.12.1 is not ==2.13.0, which vLLM 0.31.0+cpu wants"),
+    ],
+)
+def test_a_vllm_that_does_not_go_with_trl_torch_or_transformers_is_named_with_the_command(
+    monkeypatch, tmp_path, changed, said
+):
+    requires = {
+        "atrl-bench": ["torch>=2.9", "vllm<=0.31,>=0.22; extra == 'vllm'"],
+        "vllm": ["torch==2.13.0+cpu", "transformers<5.18.0,>=5.10.4", "numpy"],
+    }
+    versions = VERSIONS | changed
+    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(importlib.metadata, "requires", requires.__getitem__)
+    monkeypatch.setattr(machine, "find_vllm", lambda: Vllm(Path("bin/vllm"), versions["vllm"]))
+    plain = RunDir.at(tmp_path, SMOKE)
+    answered = replace(plain, engine=Engine("vllm", versions["vllm"]))
+    [check], [needed] = machine.vllm(plain), machine.vllm(answered)
+    if said is None:
+        assert (check.state, check.found) == ("ok", "0.31.0+cpu, with transformers 5.17.2 and trl 1.16.0")
+    else:
+        assert (check.state, check.found, check.fix) == ("note", said, "pip install 'atrl-bench[vllm]'")
+        assert needed.state == "missing"  # its tables cannot be gone on with
+    [other] = machine.vllm(replace(plain, engine=Engine("vllm", "0.29.0")))
+    assert (other.state, other.fix) == ("missing", "pip install vllm==0.29.0, or --serve to answer anew")
 
 
 def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with_it():

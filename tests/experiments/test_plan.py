@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -10,6 +11,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.placement import Demand
 from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import jobs, run
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.cost_of_all import estimate_all
@@ -351,3 +353,26 @@ def test_a_training_gets_the_gpus_of_its_estimate_or_an_even_share_and_an_evalua
     assert run.demand(trained, mini, eight, num_jobs=1) == Demand(0, 0)
     assert run.demand(trained, mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
     assert run.demand(trained, profile, Machine(), num_jobs=1) == Demand(0, 0)
+
+
+def test_a_server_gets_as_many_gpus_as_hold_its_model_at_least(tmp_path):
+    eight, profile = Machine(tuple("01234567")), load_profile("paper")
+    [instruct] = plan_table("scale_32b", paper(tmp_path), rows=["instruct_72b"]).jobs
+    # 147 GB of weights: 37 on each of four GPUs, beside 15 of keys and values and 9 in reserve.
+    assert run.demand(instruct, profile, eight, num_jobs=1, is_served=True) == Demand(4, 8)
+    assert run.demand(instruct, profile, eight, num_jobs=1) == Demand(1, 8)
+    [base] = plan_table("main_7b", paper(tmp_path), rows=["zero_shot"]).jobs
+    assert run.demand(base, profile, eight, num_jobs=1, is_served=True) == Demand(1, 8)
+    assert run.demand(base, load_profile("mini"), eight, num_jobs=1, is_served=True) == Demand(0, 0)
+
+
+def test_a_price_by_vllm_stands_beside_the_price_and_takes_its_place_where_the_folder_is_served(tmp_path):
+    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
+    here = estimate_cost(plan_table("main_7b", paper(tmp_path), **selection))
+    # 754 problems with eight answers of 400 tokens at 2,500 tokens a second, after prompts of 1,224 tokens.
+    by_vllm = (754 * 8 * 400 / 2500 + 754 * 1224 * 2 * 8.29e9 / 124.8e12) / 3600
+    assert here.gpu_hours_by_vllm == pytest.approx(by_vllm, abs=0.01)
+    assert here.gpu_hours > 2 * by_vllm
+    assert f"If vLLM sampled all rollouts and gave all answers: {by_vllm:.1f} GPU-hours." in text_of(here)
+    served = replace(paper(tmp_path), engine=Engine("vllm", "0.31.0"))
+    assert estimate_cost(plan_table("main_7b", served, **selection)).gpu_hours == here.gpu_hours_by_vllm

@@ -25,12 +25,12 @@ from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.mini import write_world
-from atrl_bench.models import local
+from atrl_bench.models import local, served
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
-from atrl_bench.models.completion import shares
+from atrl_bench.models.completion import Completion, shares, without_ends
 from atrl_bench.models.no_reply import NoReplyError
 from atrl_bench.models.prompt import Prompt, Sampling
-from atrl_bench.models.served import EndpointModel, chat_messages, request_seed
+from atrl_bench.models.served import EndpointModel, chat_messages, data_url, request_seed
 from atrl_bench.models.video import Video
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
@@ -42,7 +42,7 @@ GREEDY = PROFILE.model_copy(update={"evaluation": PROFILE.evaluation.model_copy(
 class Server:
     """An HTTP server on this machine; `reply(body)` gives (status, headers, content), or "cut", or "drip"."""
 
-    def __init__(self, reply: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, reply: Callable[[dict[str, Any]], Any], *, one_at_a_time: bool = True) -> None:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Any] = []
         lock = threading.Lock()
@@ -57,7 +57,8 @@ class Server:
                 with lock:
                     server.requests.append(body)
                     server.headers.append(self.headers)
-                    answer = reply(body)
+                    answer = reply(body) if one_at_a_time else None
+                answer = answer or reply(body)
                 if answer == "cut":
                     self.send_response(200)
                     self.send_header("Content-Length", "1000")
@@ -296,6 +297,67 @@ def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(sto
     assert len(server.requests) == 6
 
 
+def test_where_a_server_gives_one_answer_a_request_the_repeats_of_a_problem_are_asked_for_side_by_side(
+    store, tmp_path
+) -> None:
+    data = write_geoqa(tmp_path / "data", 1)
+    all_there = threading.Barrier(7)  # broken after ten seconds, should they come one after another
+
+    first = iter([True])
+
+    def reply(body: dict[str, Any]) -> Any:
+        if not next(first, False):
+            all_there.wait(timeout=10)
+        return completion("\\boxed{0}")
+
+    with Server(reply, one_at_a_time=False) as server:
+        options = EvaluationOptions(endpoint=server.endpoint(), repeats=8)
+        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+    assert sorted(repeat for _, repeat in store.responses(key)) == list(range(8))
+    assert not all_there.broken
+
+
+def test_a_photo_is_encoded_once_for_all_repeats_and_all_problems_that_show_it(monkeypatch) -> None:
+    encoded: list[Any] = []
+    monkeypatch.setattr(served, "data_url", lambda image: encoded.append(image.size) or data_url(image))
+    photo, other = Image.new("RGB", (300, 200), "red"), Image.new("RGB", (300, 200), "blue")
+
+    def shows(name: str, image: Image.Image) -> Prompt:
+        content = [{"type": "image", "url": image}, {"type": "text", "text": f"Question {name}"}]
+        return Prompt(name, [{"role": "user", "content": content}], [image])
+
+    prompt = shows("a", photo)
+    with Server(lambda body: completion("\\boxed{0}")) as server:
+        model = EndpointModel(server.endpoint())
+        for repeat in range(8):
+            model.generate([prompt], [[repeat]], WARM)
+        model.generate([shows("b", photo.copy())], [[0]], WARM)
+        model.generate([shows("c", other)], [[0]], WARM)
+    assert encoded == [(300, 200), (300, 200)]
+    sent = [body["messages"][0]["content"][0]["image_url"]["url"] for body in server.requests]
+    assert sent == [data_url(photo)] * 9 + [data_url(other)]
+
+
+def test_tokens_that_end_an_answer_are_not_counted_where_the_server_counts_them() -> None:
+    # Ten tokens: two answers that ended, one that was cut off; so eight of text, one for each letter.
+    three = [Completion("abc", "stop", 3), Completion("abcd", "stop", 5), Completion("a", "length", 2)]
+    assert [one.num_tokens for one in without_ends(three)] == [3, 4, 1]
+
+
+def test_a_server_of_this_machine_is_asked_past_every_proxy(monkeypatch) -> None:
+    with Server(one_each) as server:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # nobody listens there
+        [[answer]] = EndpointModel(server.endpoint(num_attempts=1)).generate([PROMPT], [[0]], WARM)
+    assert answer.text == "The answer is \\boxed{0}."
+
+
+def test_a_token_that_may_not_be_drawn_is_made_impossible() -> None:
+    with Server(one_each) as server:
+        EndpointModel(server.endpoint(), never_drawn=(6, 7)).generate([PROMPT], [[0]], WARM)
+        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    assert [body.get("logit_bias") for body in server.requests] == [{"6": -100, "7": -100}, None]
+
+
 @pytest.mark.parametrize(
     ("parameter", "message"),
     [
@@ -523,7 +585,9 @@ def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
         with pytest.raises(EndpointError):
             evaluate("mini", "geoqa_test", options, **where)
     (cell,) = store.cells()
-    assert sorted(repeat for _, repeat in store.responses(cell.key)) == [0, 1]
+    # The first alone, which tells that the server gives one at a time; of the others, asked for together, one.
+    first, other = sorted(repeat for _, repeat in store.responses(cell.key))
+    assert (first, other in (1, 2, 3, 4)) == (0, True)
     with Server(one_each) as server:
         options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
         evaluate("mini", "geoqa_test", options, **where)

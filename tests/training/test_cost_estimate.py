@@ -155,5 +155,9 @@ def test_answers_are_priced_by_their_length_and_a_model_too_large_for_a_device_b
     prefill = 1000 * 1224 * 2 * 8.29e9 / 124.8e12
     assert alone.gpu_hours == pytest.approx((125 * 1200 * 25.2e-3 + prefill) / 3600, rel=1e-3)
     assert answering_needs(PAPER, 1000, 8, 200).gpu_hours < 0.6 * alone.gpu_hours
+    # By vLLM 2,500 tokens a second: no answer waits for a longer one.
+    served = answering_needs(PAPER, 1000, 8, 400, vllm=True)
+    assert (served.sampler, served.gpus) == ("vLLM", 1)
+    assert served.gpu_hours == pytest.approx((8000 * 400 / 2500 + prefill) / 3600, rel=1e-3)
     large = answering_needs(paper("72B"), 1000, 8, 400)
     assert (large.sampler, large.gpus) == ("vLLM", 4)

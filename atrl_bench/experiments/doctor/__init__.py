@@ -27,6 +27,7 @@ def doctor(run_dir: RunDir, *, judge: JudgeConfig | None = None, online: bool = 
     looks: dict[str, Callable[[], Iterator[Check]]] = {
         "Python": machine.python,
         "packages": machine.packages,
+        "vLLM": partial(machine.vllm, run_dir),
         "GPU": partial(machine.gpu, profile),
         "CPU": machine.cpu,
         "limits": machine.limits,

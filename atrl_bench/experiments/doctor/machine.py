@@ -10,13 +10,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from atrl_bench.experiments.doctor.diagnosis import SECONDS, Check
+from atrl_bench.engines.model_server import INSTALL, find_vllm
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.doctor.diagnosis import SECONDS, Check, State
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 
 GB = 1e9
@@ -56,6 +59,62 @@ def packages() -> Iterator[Check]:
         yield Check("", "missing", "; ".join(why for _, why in wrong), f"pip install {names}")
     else:
         yield Check("", "ok", f"{num_good} at versions that go together")
+
+
+def vllm(run_dir: RunDir) -> Iterator[Check]:
+    """Yield which vLLM there is, and whether TRL, torch and transformers go with it.
+
+    Only a folder whose tables it answers cannot do without.
+    """
+    state: State = "note" if run_dir.engine is None else "missing"
+    try:
+        program = find_vllm()
+    except MissingDataError as error:
+        yield Check("", state, "not here: transformers samples and answers", error.next_step)
+        return
+    if run_dir.engine is not None and program.version != run_dir.engine.version:
+        found = f"{program.version}, and {run_dir.root} is answered by {run_dir.engine.version}"
+        yield Check("", state, found, f"pip install vllm=={run_dir.engine.version}, or --serve to answer anew")
+        return
+    try:
+        version = importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        where = f"{program.version} at {program.program}, in another environment: it answers (--serve)"
+        yield Check("", "ok", f"{where}, and cannot sample rollouts")
+        return
+    wrong = [*_unlike(_wanted_by("atrl-bench", "vllm"), f", which TRL {_version('trl')} supports")]
+    wrong += _unlike(_wanted_by("vllm", "torch", "transformers"), f", which vLLM {version} wants")
+    if wrong:
+        yield Check("", state, "; ".join(wrong), INSTALL)
+    else:
+        yield Check("", "ok", f"{version}, with transformers {_version('transformers')} and trl {_version('trl')}")
+
+
+def _wanted_by(package: str, *names: str) -> list[Requirement]:
+    """Return what an installed package asks of these others, in its extras too."""
+    wanted = [Requirement(line) for line in importlib.metadata.requires(package) or ()]
+    extras = ("", "vllm")
+    return [
+        each
+        for each in wanted
+        if each.name in names and (not each.marker or any(each.marker.evaluate({"extra": name}) for name in extras))
+    ]
+
+
+def _unlike(wanted: Iterable[Requirement], why: str) -> Iterator[str]:
+    for requirement in wanted:
+        # What was built for a CPU or a CUDA is the same version: 2.13.0+cpu is 2.13.0.
+        specifier = SpecifierSet(re.sub(r"\+[\w.]+", "", str(requirement.specifier)))
+        version = _version(requirement.name)
+        if not specifier.contains(version.partition("+")[0], prereleases=True):
+            yield f"{requirement.name} {version} is not {specifier}{why}"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(none)"
 
 
 def gpu(profile: Profile) -> Iterator[Check]:

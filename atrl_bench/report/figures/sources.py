@@ -192,7 +192,8 @@ def finished_cells(source: Source, store: Store, task: str) -> list[Cell]:
     # By key and by digest: two trainings may have ended in the same weights.
     names, of_representatives = ({n for run in runs for n in (run.key, run.digest)} for runs in _trained_models(store))
     others = names - of_representatives
-    cells = of_one_judge(store.cells(task=task, state="done"), source.run_dir.judge)
+    run_dir = source.run_dir
+    cells = of_one_judge(store.cells(task=task, state="done"), run_dir.judge, run_dir.engine)
     return [cell for cell in cells if not others & {cell.spec["model_name"], cell.spec["model_digest"]}]
 
 

@@ -1,0 +1,167 @@
+"""A model server as a process beside this one: started, waited for, watched, and gone when this process is.
+
+with running_vllm(folder, flags, devices=devices, log=log) as server:
+    server.wait_until_healthy(START_SECONDS)
+    ... server.base_url ...
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.metadata
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.engines.devices import Devices, environment
+from atrl_bench.errors import EndpointError, MissingDataError
+
+START_SECONDS = 1800.0  # for a server of 72B to read its weights from a disk
+SECONDS_BETWEEN_LOOKS = 0.25
+LAST_LINES = 12  # of a log, in an error
+HOST = "127.0.0.1"
+INSTALL = "pip install 'atrl-bench[vllm]'"
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """The installed vLLM: its program and its version."""
+
+    program: Path
+    version: str
+
+
+def find_vllm() -> Vllm:
+    """Return the vLLM on the path, or beside this Python; it may have an environment of its own."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    program = shutil.which("vllm", path=path)
+    if program is None:
+        raise MissingDataError(
+            "vLLM is not installed here.",
+            why="There is no program `vllm` on the path.",
+            next_step=f"{INSTALL}, or put the `bin` of an environment that has it on the PATH",
+        )
+    return Vllm(Path(program), _version(Path(program)))
+
+
+def _version(program: Path) -> str:
+    """Return the version, as the program's environment has it recorded: asking vLLM itself takes half a minute."""
+    folders = [str(folder) for folder in program.parent.parent.glob("lib/python3*/site-packages")]
+    for distribution in importlib.metadata.distributions(name="vllm", path=folders):
+        return distribution.version
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=300, check=True).stdout
+        return said.split()[-1]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise MissingDataError(
+            f"{program} does not say which version it is.", why=str(error), next_step=f"{INSTALL}, or mend that program"
+        ) from None
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A server that was started: where it listens, and what it printed."""
+
+    base_url: str
+    name: str  # under which it serves its model
+    command: tuple[str, ...]
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is still there."""
+        return self.process.poll() is None
+
+    def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
+        """Return as soon as it answers; raises `EndpointError` with the end of its log when it dies or takes longer."""
+        deadline = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < deadline:
+            if self._answers():
+                return
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        if self.is_running:
+            raise self.error(f"The model server did not answer within {seconds:.0f} s.")
+        raise self.died()
+
+    def died(self) -> EndpointError:
+        """Return what to say of a server that is not there any more."""
+        return self.error(f"The model server died (exit code {self.process.wait()}).")
+
+    def error(self, what: str) -> EndpointError:
+        """Return an error with the end of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        last = "\n".join(line.rstrip() for line in lines[-LAST_LINES:] if line.strip())
+        why = f"It last said:\n{last}" if last else "It said nothing."
+        return EndpointError(what, why=why, next_step=f"read {self.log}, then give the same command again")
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(*self._address, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
+        return host, int(port)
+
+
+@contextmanager
+def running_vllm(
+    vllm: Vllm, model: Path, name: str, flags: Sequence[str], *, devices: Devices, log: Path, port: int | None = None
+) -> Iterator[ModelServer]:
+    """Yield a vLLM that is starting to serve the model in a folder under a name; it is stopped at the end.
+
+    What it prints goes to `log`. Without `port` it gets one that is free.
+    """
+    port = _free_port(port)
+    command = serve_command(vllm.program, model, name, flags, port)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    variables = environment(devices) | {"VLLM_NO_USAGE_STATS": "1"}  # nobody is told what is served here
+    if not devices.gpus:  # several servers of small models share the cores: none of them keeps some for itself
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "atrl_bench.engines.guard", *command],
+            env=os.environ | variables,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # the terminal's Ctrl-C is for this process, which then stops the server
+        )
+    try:
+        yield ModelServer(f"http://{HOST}:{port}/v1", name, tuple(command), log, process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+
+def serve_command(program: Path | str, model: Path | str, name: str, flags: Sequence[str], port: int) -> list[str]:
+    """Return the command that serves a model under a name."""
+    where = ["--host", HOST, "--port", str(port)]
+    return [str(program), "serve", str(model), "--served-model-name", name, *where, *flags]
+
+
+def _free_port(wanted: int | None) -> int:
+    """Return this port, or any that is free; raises `EndpointError` where somebody else would answer at it."""
+    try:
+        with socket.create_server((HOST, wanted or 0)) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        raise EndpointError(
+            f"Port {wanted} cannot be listened at.", why=f"{error.strerror}.", next_step="give another --port, or none"
+        ) from None
