@@ -135,6 +135,11 @@ class RunDir:
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
 
     @cached_property
+    def vllm(self) -> str | None:
+        """The version of vLLM that sampled for the trainings here, None where none did."""
+        return self.environment().get("vllm")
+
+    @cached_property
     def rates(self) -> MachineRates:
         """What estimates are made by: what `doctor --gpu` measured into this folder, else what is assumed."""
         path = self.root / GPU_CHECK
@@ -153,8 +158,9 @@ class RunDir:
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
         content["cpu"] = f"{os.cpu_count()} x {_processor()}"
         content |= {package: importlib.metadata.version(package) for package in PACKAGES}
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
-            content["flash-attn"] = importlib.metadata.version("flash-attn")
+        for package in ("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else [])):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
+                content[package] = importlib.metadata.version(package)
         write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
 
     def environment(self) -> dict[str, str]:

@@ -91,7 +91,7 @@ def render_index(run_dir: RunDir) -> str:
         cells=cells,
         num_answers=num_answers,
         environment=run_dir.environment(),
-        settings=sorted(flat_text(run_dir.profile.model_dump(exclude={"name", "title"}))),
+        settings=sorted(flat_text(run_dir.profile.settings())),
     )
 
 

@@ -23,6 +23,7 @@ from atrl_bench.training.arguments import num_rollouts, recomputes
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.model_shape import ModelShape, model_shape
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
+from atrl_bench.training.rollout_engine import uses_vllm
 from atrl_bench.training.sets import describe
 
 GB = 1e9
@@ -107,9 +108,13 @@ def training_needs(
     rates: MachineRates = ASSUMED,
     *,
     gpus: int | None = None,
-    vllm: bool = False,
+    vllm: bool | None = None,
 ) -> TrainingNeeds:
-    """Return what a training takes, on `gpus` devices or the fewest that hold it; `vllm`: if that sampled for it."""
+    """Return what a training takes, on `gpus` devices or the fewest that hold it.
+
+    `vllm`: if that sampled for it, or did not; by default as the profile says.
+    """
+    vllm = uses_vllm(recipe, profile) if vllm is None else vllm
     work, sizes, shape = _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
         return TrainingNeeds(work.counts, f"the size of {profile.model} is not known here")

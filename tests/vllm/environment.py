@@ -27,7 +27,8 @@ PROJECT = Path(__file__).parents[2]
 def requirements() -> list[str]:
     """Return what the installed build needs, with the torch of its version that is on every index."""
     needed = [Requirement(text) for text in metadata.requires(BUILD) or ()]
-    needed = [one for one in needed if one.name not in UNUSED and (one.marker is None or one.marker.evaluate({"extra": ""}))]
+    needed = [one for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    needed = [one for one in needed if one.name not in UNUSED]
     torch = next(one for one in needed if one.name == "torch")
     version = str(torch.specifier).removeprefix("==").partition("+")[0]
     # Three signs: two would be content with a build for CPUs.
