@@ -116,9 +116,13 @@ class Profile(_Settings):
 
     @property
     def option(self) -> str:
-        """The options by which a command gets this: the profile's name or the user's own file, and who samples."""
-        option = f"--profile {self._path or self.name}"
-        return option if self._sampled_by is None else f"{option} --rollouts {self._sampled_by}"
+        """The option by which a command gets these sizes: the profile's name, or the file of one of a user's own."""
+        return f"--profile {self._path or self.name}"
+
+    @property
+    def training_option(self) -> str:
+        """The same for a command that trains or names trainings, with what samples for them."""
+        return self.option if self._sampled_by is None else f"{self.option} --rollouts {self._sampled_by}"
 
     def sampled_by(self, option: str) -> Profile:
         """Return this profile with the rollouts that an option names; the file's other settings of them stay."""

@@ -106,7 +106,7 @@ class Plan:
         ):
             if len(planned) < len(every):
                 options.append(f"{option} {','.join(item.id for item in planned)}")
-        options += [*seeds_options(self.definition, self.seeds), self.run_dir.options]
+        options += [*seeds_options(self.definition, self.seeds), self.run_dir.training_options]
         return f"atrl-bench run-table {self.definition.id} {' '.join(options)}"
 
 

@@ -55,7 +55,14 @@ class RunDir:
     @property
     def options(self) -> str:
         """The options that lead a command typed next to this folder; its default place needs no naming."""
-        options = self.profile.option
+        return self._after(self.profile.option)
+
+    @property
+    def training_options(self) -> str:
+        """The same for a command that trains or names trainings."""
+        return self._after(self.profile.training_option)
+
+    def _after(self, options: str) -> str:
         if self.root != Path("runs") / self.profile.name:
             options += f" --out {self.root}"
         return options if self.given_data is None else f"{options} --data-dir {self.given_data}"
@@ -69,7 +76,8 @@ class RunDir:
         """Return the opened result store, a new one where there is none; one that is only read has to be there."""
         if read_only and not self.store_path.is_file():
             raise MissingDataError(
-                f"There is no result store in {self.root}.", next_step=f"atrl-bench run-table main_7b {self.options}"
+                f"There is no result store in {self.root}.",
+                next_step=f"atrl-bench run-table main_7b {self.training_options}",
             )
         store = Store.open(self.store_path, read_only=read_only)
         self._rename_credit(store.renamed_cells())

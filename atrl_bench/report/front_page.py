@@ -123,7 +123,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
             for suffix, text in OTHER_FORMS.items()
             if table and (run_dir.reports / f"{name}{suffix}").is_file()
         ),
-        command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.option}",
+        command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
     )
 
 

@@ -21,17 +21,17 @@ MAX_DIFFERENCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
 LOCAL = "--rollouts local"
 
 
-class Differences(NamedTuple):
+class LogprobDifferences(NamedTuple):
     """How far the sampler's log-probabilities are from the trainer's, over the response tokens."""
 
     mean: float
     largest: float
 
 
-def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> Differences:
+def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> LogprobDifferences:
     """Return mean and largest absolute difference of two log-probabilities; NaN where one is none."""
     apart_N = (sampled_BT - scored_BT).abs()[mask_BT.bool()]
-    return Differences(apart_N.mean().item(), apart_N.max().item())
+    return LogprobDifferences(apart_N.mean().item(), apart_N.max().item())
 
 
 def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
@@ -67,7 +67,7 @@ def require_proper_end(token_ids: Sequence[int], eos_ids: Sequence[int], max_tok
     )
 
 
-def require_same_policy(apart: Differences, dtype: str, most: float | None, rollout: int) -> None:
+def require_same_policy(apart: LogprobDifferences, dtype: str, most: float | None, rollout: int) -> None:
     """Raise unless the log-probabilities of a rollout differ by rounding alone, or by `most` on average."""
     limit = MAX_DIFFERENCE[dtype] if most is None else most
     if apart.mean <= limit:

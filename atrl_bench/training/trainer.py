@@ -78,7 +78,7 @@ from atrl_bench.training.rollout_state import (
     ScoringPass,
 )
 from atrl_bench.training.sampler_check import (
-    Differences,
+    LogprobDifferences,
     differences,
     num_media_tokens,
     require_proper_end,
@@ -356,7 +356,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         """Raise, on all processes, unless vLLM samples from the policy that has just scored the responses."""
         own = differences(batch["sampling_per_token_logps"], batch["old_per_token_logps"], batch["completion_mask"])
         means, largest = zip(*gather_object([own]), strict=True)
-        apart = Differences(math.fsum(means) / len(means), max(largest))
+        apart = LogprobDifferences(math.fsum(means) / len(means), max(largest))
         require_same_policy(apart, self.sizes.dtype, self.rollout_settings.max_logprob_difference, self.rollout)
 
     def _generate_in_slices(self, prompts: PromptBatch, group_size: int) -> list[list[int]]:

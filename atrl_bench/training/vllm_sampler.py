@@ -118,6 +118,7 @@ class VLLMSampler(VLLMGeneration):
                 limit_mm_per_prompt=self._num_media,
                 logprobs_mode=self.logprobs_mode,
                 distributed_executor_backend="external_launcher",
+                use_tqdm_on_load=False,
                 seed=0,
                 **on_cpu,
             )

@@ -26,7 +26,7 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout_engine import require_engine
 from atrl_bench.training.run import build_trainer, load_inputs, run_spec, train
 from atrl_bench.training.sampler_check import (
-    Differences,
+    LogprobDifferences,
     differences,
     require_proper_end,
     require_same_policy,
@@ -246,7 +246,7 @@ def test_old_weights_stop_the_run(make_by_vllm, monkeypatch):
 def test_log_probabilities_are_compared_over_the_response_tokens():
     sampled_BT, scored_BT = torch.tensor([[-1.0, -2.0], [-3.0, 9.0]]), torch.tensor([[-1.5, -2.0], [-2.0, 0.0]])
     # 0.5, 0 and 1 of three tokens; the fourth is padding.
-    assert differences(sampled_BT, scored_BT, torch.tensor([[1, 1], [1, 0]])) == Differences(0.5, 1.0)
+    assert differences(sampled_BT, scored_BT, torch.tensor([[1, 1], [1, 0]])) == LogprobDifferences(0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_log_probabilities_are_compared_over_the_response_tokens():
 )
 def test_a_rollout_beyond_rounding_stops_the_run(mean, dtype, most, stops):
     if not stops:
-        require_same_policy(Differences(mean, mean), dtype, most, 3)
+        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
         return
     with pytest.raises(AtrlBenchError, match="in rollout 3"):
-        require_same_policy(Differences(mean, mean), dtype, most, 3)
+        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
 
 
 def test_a_prompt_of_other_words_stops_the_run():
@@ -312,8 +312,9 @@ def test_a_training_without_rollouts_has_one_key_whoever_samples(name):
 
 def test_who_samples_is_an_option_of_the_command_that_is_printed_and_no_setting_that_is_usual():
     mini = load_profile("mini")
-    assert mini.option == "--profile mini"
-    assert mini.sampled_by("vllm").option == "--profile mini --rollouts vllm"
+    assert mini.training_option == mini.option == "--profile mini"
+    assert mini.sampled_by("vllm").training_option == "--profile mini --rollouts vllm"
+    assert mini.sampled_by("vllm").option == "--profile mini"  # an evaluation has no such option
     assert "rollouts" not in mini.settings()
     assert mini.sampled_by("vllm").settings()["rollouts"]["engine"] == "vllm"
     with pytest.raises(UnknownNameError, match="Did you mean vllm"):
