@@ -14,7 +14,8 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
-SUPPORTED_VLLM = SpecifierSet(">=0.22,<=0.31")  # by TRL 1.16, as in pyproject.toml
+OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.31"  # that TRL 1.16 supports, as in pyproject.toml
+SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
 # The correction for what the engine rounds otherwise, as TRL makes it by default.
 IMPORTANCE_CORRECTION = {
@@ -55,17 +56,21 @@ def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None =
     }
 
 
-def require_engine(recipe: RolloutRecipe, profile: Profile, *, has_videos: bool) -> None:
-    """Raise if vLLM shall sample and cannot."""
+def require_engine(recipe: Recipe, profile: Profile, *, has_videos: bool = False) -> None:
+    """Raise if vLLM is to sample and cannot; `has_videos` is known once the data was read."""
+    if not uses_vllm(recipe, profile):
+        return
     version, sizes = installed_vllm(), recipe.sizes(profile)
     if version is None:
         raise MissingDataError(
-            "vLLM is to sample the rollouts, and it is not installed.", why=_why_not_here(), next_step=INSTALL
+            "vLLM is to sample the rollouts, and it is not installed.",
+            why=f"This environment has no package vllm, of {OLDEST_VLLM} to {NEWEST_VLLM}.",
+            next_step=INSTALL,
         )
     if version not in SUPPORTED_VLLM:
         raise MissingDataError(
             f"vLLM {version} cannot sample the rollouts.",
-            why=f"TRL supports {SUPPORTED_VLLM}; others may answer wrongly without an error.",
+            why=f"TRL supports {OLDEST_VLLM} to {NEWEST_VLLM}; others may answer wrongly without an error.",
             next_step=INSTALL,
         )
     if sizes.top_p < 1 and (sizes.temperature != 1 or profile.rollouts.server is not None):
@@ -81,7 +86,3 @@ def require_engine(recipe: RolloutRecipe, profile: Profile, *, has_videos: bool)
             why="TRL sends a server images alone.",
             next_step="--rollouts vllm, which samples in the training's own processes",
         )
-
-
-def _why_not_here() -> str:
-    return f"This environment has no package vllm ({SUPPORTED_VLLM})."

@@ -18,7 +18,7 @@ from atrl_bench.training.rewards.accuracy import overlong_cache, overlong_reward
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.video_r1 import FormatReward
-from atrl_bench.training.rollout_engine import engine_spec, require_engine, uses_vllm
+from atrl_bench.training.rollout_engine import engine_spec, require_engine
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
 
@@ -39,8 +39,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None:
         refuse_videos(recipe.name, data)
-    if uses_vllm(recipe, inputs.profile):
-        require_engine(recipe, inputs.profile, has_videos=data.has_videos)
+    require_engine(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
     fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)

@@ -16,7 +16,10 @@ import pytest
 import torch
 
 from atrl_bench.digests import spec_key
+from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.experiments.room import require_room
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.video import Video
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
@@ -352,6 +355,14 @@ def test_the_versions_that_trl_supports_may_sample(monkeypatch, version):
     monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: version)
     profile = load_profile("mini").sampled_by("vllm")
     require_engine(load_recipe("t_grpo"), profile, has_videos=True)
+
+
+def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
+    run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by("vllm"))
+    with pytest.raises(MissingDataError, match="not installed"):
+        require_room([load_recipe("grpo")], run_dir, ONE_PROCESS, 0)
+    require_room([load_recipe("sft_steps")], run_dir, ONE_PROCESS, 0)  # it has no rollouts
 
 
 def test_the_correction_is_written_out_only_where_it_is_made():
