@@ -80,7 +80,7 @@ class Rollouts(_Settings):
     engine: Literal["local", "vllm"] = Field("local", description="local: the trained model; vllm: a copy of it")
     server: str | None = Field(None, description="vllm: the URL of a server; null: in the training's own processes")
     gpu_memory_fraction: float = Field(
-        0.4, gt=0, lt=1, description="vllm: share of a GPU's memory for weights, keys and values beside the training"
+        0.35, gt=0, lt=1, description="vllm: share of a GPU's memory for weights, keys and values beside the training"
     )
     max_logprob_difference: float | None = Field(
         None, gt=0, description="vllm: the run stops above this mean difference; null: what rounding explains"
