@@ -124,6 +124,11 @@ class Profile(_Settings):
         """The same for a command that trains or names trainings, with what samples for them."""
         return self.option if self._sampled_by is None else f"{self.option} --rollouts {self._sampled_by}"
 
+    @property
+    def names_sampler(self) -> bool:
+        """Whether the profile's file or an option says what samples its rollouts."""
+        return self._sampled_by is not None or self.rollouts != Rollouts()
+
     def sampled_by(self, option: str) -> Profile:
         """Return this profile with the rollouts that an option names; the file's other settings of them stay."""
         changes = Rollouts.by(option).model_dump(include={"engine", "server"})

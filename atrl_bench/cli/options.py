@@ -37,7 +37,10 @@ class Options:
         str | None, typer.Option("--profile", help="mini (the default), smoke, paper, or your own: PATH.yaml")
     ] = None
     rollouts: Annotated[
-        str | None, typer.Option("--rollouts", help="what samples in training: local (the default), vllm, or its URL")
+        str | None,
+        typer.Option(
+            "--rollouts", help="what samples in training: local, vllm, its URL; default: as here before, or local"
+        ),
     ] = None
     rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None

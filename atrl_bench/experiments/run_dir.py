@@ -27,6 +27,7 @@ from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.trackers import Trackers
 
 JUDGE_FILE = "judge.json"
+ROLLOUTS_FILE = "rollouts.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
@@ -50,7 +51,7 @@ class RunDir:
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
-        return cls(root, profile, data_dir, read_judge(root))
+        return cls(root, _sampled_as_before(root, profile), data_dir, read_judge(root))
 
     @property
     def options(self) -> str:
@@ -161,6 +162,15 @@ class RunDir:
         with self.open_store(read_only=True) as store:
             return store.mean_tokens()
 
+    def keep_rollouts(self) -> None:
+        """Write down what `--rollouts` named, so that this folder's tables are read with the trainings it made."""
+        path = self.root / ROLLOUTS_FILE
+        if self.profile.rollouts.engine != "local":
+            content = {"rollouts": self.profile.rollouts.server or self.profile.rollouts.engine}
+            write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+        else:
+            path.unlink(missing_ok=True)
+
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
@@ -194,6 +204,20 @@ def read_judge(root: Path) -> JudgeConfig | None:
             next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
         ) from None
     return judge
+
+
+def _sampled_as_before(root: Path, profile: Profile) -> Profile:
+    """Return the profile with what samples in the run folder at `root`, unless it or an option says so itself."""
+    path = root / ROLLOUTS_FILE
+    if profile.names_sampler or not path.is_file():
+        return profile
+    try:
+        return profile.sampled_by(str(json.loads(path.read_text(encoding="utf-8"))["rollouts"]))
+    except (ValueError, KeyError, TypeError):
+        raise InvalidFileError(
+            f"{path} does not name what samples the rollouts here.",
+            next_step=f"delete {path}, then give the command again with --rollouts",
+        ) from None
 
 
 def recalled(path: Path) -> dict[str, Any]:

@@ -15,17 +15,15 @@ from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.plan import cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Rollouts, load_profile
+from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
 from atrl_bench.report.rendered import rendered_tables
-from atrl_bench.report.table_model import Table
 from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-LOCAL = Rollouts().engine
 COLUMNS = ("table", "row", "label", "recipe", "credit", "seed", "task", "metric", "value", "standard_error")
 
 
@@ -47,8 +45,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
 
 def _run_dir(root: Path) -> RunDir:
     """Return the folder under the profile that its tables were made with."""
-    tables = rendered_tables(root / "reports").values()
-    profiles, samplers = {table.profile for table in tables}, {_sampler(table) for table in tables}
+    profiles = {table.profile for table in rendered_tables(root / "reports").values()}
     if not profiles:
         raise MissingDataError(
             f"No table was rendered in {root}.", next_step=f"atrl-bench run-table main_7b --out {root}"
@@ -59,21 +56,7 @@ def _run_dir(root: Path) -> RunDir:
             why="Their numbers do not belong into one column.",
             next_step="name the profile: frame(RunDir.at(path, load_profile(name)))",
         )
-    if len(samplers) > 1:
-        raise AtrlBenchError(
-            f"{root} has tables whose rollouts were sampled by {', '.join(sorted(samplers))}.",
-            why="Trainings of different samplers have different keys.",
-            next_step="name the profile: frame(RunDir.at(path, load_profile(name).sampled_by(sampler)))",
-        )
-    profile, sampler = load_profile(profiles.pop()), samplers.pop()
-    return RunDir.at(root, profile if sampler == LOCAL else profile.sampled_by(sampler))
-
-
-def _sampler(table: Table) -> str:
-    """Return what `--rollouts` was for a table; its record has settings of rollouts where they were not the usual."""
-    settings = dict(table.settings)
-    server = settings.get("rollouts.server", "none")
-    return settings.get("rollouts.engine", LOCAL) if server == "none" else server
+    return RunDir.at(root, load_profile(profiles.pop()))
 
 
 def _lines(definition: TableDefinition, run_dir: RunDir, store: Store) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.plan import plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report import frame as frames
 from atrl_bench.report.exports import export
 from atrl_bench.report.table_run import read_table, write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -104,19 +103,6 @@ def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_pa
         (reports / f"{name}.json").write_text(json.dumps(table))
     with pytest.raises(AtrlBenchError, match="mini, smoke"):
         atrl_bench.frame(str(tmp_path))
-
-
-def test_a_folder_is_read_with_the_sampler_that_its_tables_had(run_dir, tmp_path):
-    reports = tmp_path / "reports"
-    reports.mkdir()
-    table = json.loads((run_dir.reports / "main_7b.json").read_text())
-    record = table | {"settings": [*table["settings"], ["rollouts.engine", "vllm"], ["rollouts.server", "none"]]}
-    (reports / "main_7b.json").write_text(json.dumps(record))
-    assert frames._run_dir(run_dir.root).profile.rollouts.engine == "local"
-    assert frames._run_dir(tmp_path).profile.rollouts.engine == "vllm"
-    (reports / "video.json").write_text(json.dumps(table | {"id": "video"}))
-    with pytest.raises(AtrlBenchError, match="sampled by local, vllm"):
-        frames._run_dir(tmp_path)
 
 
 def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):

@@ -357,6 +357,19 @@ def test_the_versions_that_trl_supports_may_sample(monkeypatch, version):
     require_engine(load_recipe("t_grpo"), profile, has_videos=True)
 
 
+def test_a_run_folder_remembers_who_samples_for_its_tables(tmp_path):
+    mini, own = load_profile("mini"), load_profile("mini").model_copy(update={"rollouts": Rollouts(engine="vllm")})
+    RunDir.at(tmp_path, mini.sampled_by("http://gpu:8000")).keep_rollouts()
+    assert RunDir.at(tmp_path, mini).profile.rollouts == Rollouts(engine="vllm", server="http://gpu:8000")
+    assert RunDir.at(tmp_path, own).profile.rollouts == Rollouts(engine="vllm")  # a file of one's own decides
+    assert RunDir.at(tmp_path, mini.sampled_by("vllm")).profile.rollouts == Rollouts(engine="vllm")
+    RunDir.at(tmp_path, mini.sampled_by("local")).keep_rollouts()
+    assert RunDir.at(tmp_path, mini).profile == mini
+    (tmp_path / "rollouts.json").write_text("{}")
+    with pytest.raises(InvalidFileError, match="does not name what samples"):
+        RunDir.at(tmp_path, mini)
+
+
 def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
     run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by("vllm"))
