@@ -126,6 +126,7 @@ def training_needs(
         return TrainingNeeds(
             work.counts,
             f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s",
+            sampler="vLLM" if vllm else "transformers",
             minutes=_cpu_seconds(work, sizes, shape, rates) / 60,
             checkpoint_gb=checkpoint,
             resume_gb=resume,

@@ -18,9 +18,11 @@ import torch
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.experiments.cost_estimate import estimate_trainings
 from atrl_bench.experiments.room import require_room
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.video import Video
+from atrl_bench.printable import Rows
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
 from atrl_bench.training.group_sampling import PromptBatch
@@ -368,6 +370,16 @@ def test_a_run_folder_remembers_who_samples_for_its_tables(tmp_path):
     (tmp_path / "rollouts.json").write_text("{}")
     with pytest.raises(InvalidFileError, match="does not name what samples"):
         RunDir.at(tmp_path, mini)
+
+
+def test_a_plan_says_that_vllm_samples(tmp_path):
+    def lines(option):
+        run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by(option))
+        estimate = estimate_trainings("grpo", [load_recipe("grpo")], run_dir, 0)
+        return [line for block in estimate.blocks() if isinstance(block, Rows) for line in block.rows]
+
+    assert ("rollouts: by vLLM",) in lines("vllm")
+    assert ("rollouts: by vLLM",) not in lines("local")
 
 
 def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
