@@ -14,9 +14,9 @@ from training.conftest import (  # noqa: F401
     coin_grader,
     coin_rewards,
     data_dir,
+    kill_9,
     make_trainer,
     make_video_trainer,
-    pull_the_plug,
     video_dir,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from atrl_bench.errors import AtrlBenchError
@@ -117,19 +119,17 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_tr
 
 
 def test_a_killed_run_samples_what_an_uninterrupted_one_does(
-    tmp_path, base_folder, data_dir, profile, coin_grader, pull_the_plug
+    tmp_path, base_folder, data_dir, profile, coin_grader, kill_9
 ):
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import train
 
-    def run(name, **options):
-        recipe = load_recipe("grpo", credit="atrl", data="geometry3k")
-        places = {"base_model": base_folder, "data_dir": data_dir, "out": tmp_path / name}
-        return train(recipe, profile=profile, seed=0, **places, **options)
+    def in_its_second_rollout():
+        return any(len(path.read_text().splitlines()) >= 3 for path in tmp_path.glob("killed/*/metrics.jsonl"))
 
-    whole = run("whole")
-    pull_the_plug(lambda on_progress: run("killed", on_progress=on_progress), 2)
-    resumed = run("killed")
-    assert resumed.digest == whole.digest
-    record = (resumed.checkpoint / "done.json").read_text()
-    assert '"engine": "vllm"' in record
+    kill_9([in_its_second_rollout], data_dir, tmp_path / "killed", name="grpo", credit="atrl", data="geometry3k")
+    recipe = load_recipe("grpo", credit="atrl", data="geometry3k")
+    whole = train(recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=tmp_path / "whole", seed=0)
+    record = json.loads((tmp_path / "killed" / whole.checkpoint.name / "done.json").read_text())
+    assert record["digest"] == whole.digest
+    assert record["rollouts"]["engine"] == "vllm"
