@@ -64,6 +64,16 @@ def test_grpo_with_credit_trains_on_what_vllm_samples_from_the_policy_of_each_ro
     assert [line["sampling/media_tokens"] for line in lines] == [4.0, 4.0]
 
 
+def test_adapters_reach_vllm_merged_into_the_weights(make_trainer, compared):
+    trainer = make_trainer("grpo", finetuning="lora", lora_rank=4, overrides={"learning_rate": 1e-2})
+    before, _ = greedy(trainer)
+    trainer.train()
+    assert len(compared) == 2
+    assert max(compared) < 1e-4
+    after, by_transformers = greedy(trainer)
+    assert after == by_transformers != before
+
+
 def test_dapo_draws_further_problems_by_vllm(make_trainer, compared):
     trainer = make_trainer("dapo", credit="atrl")
     draws, draw = [], trainer._generate_together
