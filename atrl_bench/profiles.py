@@ -1,4 +1,4 @@
-"""Sizes of a run: how large, how long, on which model. A profile never changes code paths.
+"""Sizes of a run: how large, how long, on which model, and what samples for its training.
 
 The numbers live in `recipes/profiles/<name>.yaml`, one file a profile.
 """
@@ -74,6 +74,30 @@ class EvaluationSizes(_Settings):
     dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
 
 
+class Rollouts(_Settings):
+    """What samples the responses that a training learns from."""
+
+    engine: Literal["local", "vllm"] = Field("local", description="local: the trained model; vllm: a copy of it")
+    server: str | None = Field(None, description="vllm: the URL of a server; null: in the training's own processes")
+    gpu_memory_fraction: float = Field(
+        0.35, gt=0, lt=1, description="vllm: share of a GPU's memory for weights, keys and values beside the training"
+    )
+    max_logprob_difference: float | None = Field(
+        None, gt=0, description="vllm: the run stops above this mean difference; null: what rounding explains"
+    )
+
+    @classmethod
+    def by(cls, option: str) -> Rollouts:
+        """Return what `--rollouts` names: local, vllm, or the URL of a vLLM server."""
+        if option.startswith(("http://", "https://")):
+            return cls(engine="vllm", server=option)
+        if option not in ("local", "vllm"):
+            raise UnknownNameError(
+                "engine", option, ["local", "vllm"], next_step="--rollouts local, vllm, or the URL of a vLLM server"
+            )
+        return cls(engine=option)
+
+
 class Profile(_Settings):
     """A named set of sizes."""
 
@@ -86,12 +110,36 @@ class Profile(_Settings):
         description="training sizes that replace those in supervised training; a rollout is then a batch"
     )
     evaluation: EvaluationSizes
+    rollouts: Rollouts = Rollouts()
     _path: Path | None = PrivateAttr(default=None)
+    _sampled_by: str | None = PrivateAttr(default=None)
 
     @property
     def option(self) -> str:
         """The option by which a command gets these sizes: the profile's name, or the file of one of a user's own."""
         return f"--profile {self._path or self.name}"
+
+    @property
+    def training_option(self) -> str:
+        """The same for a command that trains or names trainings, with what samples for them."""
+        return self.option if self._sampled_by is None else f"{self.option} --rollouts {self._sampled_by}"
+
+    @property
+    def names_sampler(self) -> bool:
+        """Whether the profile's file or an option says what samples its rollouts."""
+        return self._sampled_by is not None or self.rollouts != Rollouts()
+
+    def sampled_by(self, option: str) -> Profile:
+        """Return this profile with the rollouts that an option names; the file's other settings of them stay."""
+        changes = Rollouts.by(option).model_dump(include={"engine", "server"})
+        profile = self.model_copy(update={"rollouts": self.rollouts.model_copy(update=changes)})
+        profile._sampled_by = option
+        return profile
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a report shows of it: without rollouts where they are made as usual."""
+        unusual = self.rollouts != Rollouts()
+        return self.model_dump(exclude={"name", "title"} | (set() if unusual else {"rollouts"}))
 
     @field_validator("supervised")
     @classmethod

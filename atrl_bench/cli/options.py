@@ -36,6 +36,12 @@ class Options:
     profile: Annotated[
         str | None, typer.Option("--profile", help="mini (the default), smoke, paper, or your own: PATH.yaml")
     ] = None
+    rollouts: Annotated[
+        str | None,
+        typer.Option(
+            "--rollouts", help="what samples in training: local, vllm, its URL; default: as here before, or local"
+        ),
+    ] = None
     rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None
     seeds: Annotated[
@@ -78,7 +84,8 @@ class Options:
         if self.profile is None and not (quiet or self.as_json):
             typer.echo("Profile mini: a tiny model on generated benchmarks, on any machine.")
             typer.echo(_word_on_paper(paper_hours))
-        return load_profile(self.profile or "mini")
+        profile = load_profile(self.profile or "mini")
+        return profile if self.rollouts is None else profile.sampled_by(self.rollouts)
 
     def run_dir(
         self, *, model: str | None = None, quiet: bool = False, paper_hours: Callable[[], float] | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
-TABLE = ("profile", "rows", "columns", "seeds", "out", "data_dir", "as_json")
+TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "serve", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
 
@@ -105,7 +105,7 @@ def report(
         _show_table(render(options.plan(table), max_problems=problems), options)
 
 
-@shared("profile", "seeds", "out", "data_dir", "as_json")
+@shared("profile", "rollouts", "seeds", "out", "data_dir", "as_json")
 def explain(
     options: Options,
     table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.cost_record import CostEstimate
     from atrl_bench.experiments.run_dir import RunDir
 
+TRAINING = (
+    *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
+    *("report_to", "dry_run", "yes", "as_json"),
+)
 
-@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "report_to", "dry_run", "yes", "as_json")
+
+@shared(*TRAINING)
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
@@ -63,7 +68,7 @@ def train(
             show(result, options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "gpus", "processes", "report_to", "dry_run", "yes", "as_json")
+@shared(*TRAINING)
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],

@@ -92,7 +92,7 @@ def estimate_all(plans: Sequence[Plan]) -> CostOfAll:
     assert whole is not None
     # All were given the same seeds, which are some tables' own.
     seeds = next((options for plan in plans if (options := seeds_options(plan.definition, plan.seeds))), [])
-    following = " ".join(["atrl-bench run-table all", *seeds, run_dir.options])
+    following = " ".join(["atrl-bench run-table all", *seeds, run_dir.training_options])
     downloads = missing_downloads(dict.fromkeys(needs), run_dir)
     return CostOfAll(tuple(tables), replace(whole, table="all", downloads=downloads), following)
 

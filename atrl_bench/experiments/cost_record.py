@@ -169,6 +169,8 @@ class CostEstimate(Record):
             rows = [tuple(job.cells[n] for n in columns) for job in jobs]
             yield ""
             yield Rows(rows, tuple(head[n] for n in columns), right=range(1, len(columns) - 1), indent=0)
+            if any(job.needs and job.needs.sampler == "vLLM" for job in jobs):
+                yield Rows([("rollouts: by vLLM",)])
         for row, reason in self.not_measured.items():
             yield f"{row}: not measured: {reason}"
         if missing := [job.missing for job in self.jobs if job.missing]:

@@ -106,7 +106,7 @@ class Plan:
         ):
             if len(planned) < len(every):
                 options.append(f"{option} {','.join(item.id for item in planned)}")
-        options += [*seeds_options(self.definition, self.seeds), self.run_dir.options]
+        options += [*seeds_options(self.definition, self.seeds), self.run_dir.training_options]
         return f"atrl-bench run-table {self.definition.id} {' '.join(options)}"
 
 
@@ -209,7 +209,7 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
         return training_spec(recipe, run_dir, seed), None
     except NotFetchedError as error:
         base = f"not known: {recipe.start_from or run_dir.profile.model}"
-        return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed), error
+        return run_spec(recipe, run_dir.profile, base, f"not known: {recipe.data}", seed, run_dir.vllm), error
 
 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
     if (first := first_stage(recipe)) is not None:
         base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
-    return run_spec(recipe, run_dir.profile, base, data, seed)
+    return run_spec(recipe, run_dir.profile, base, data, seed, run_dir.vllm)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Refuses trainings that this machine does not hold, before any of them is started."""
+"""Refuses trainings that this machine does not hold, or has no engine for, before any of them is started."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.fits import require_fit, this_machine
 from atrl_bench.training.recipe import Recipe, stages_of
+from atrl_bench.training.rollout_engine import require_sampler
 
 
 def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
-    """Raise `MachineTooSmallError` for the first of these trainings that is not done and does not fit its GPUs."""
+    """Raise for the first of these trainings that is not done and cannot be: `MachineTooSmallError` if too big."""
     capacity = this_machine(run_dir.root, machine.gpus)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) != "done":
+            require_sampler(stage, run_dir.profile)
             stored_gb = _size_gb(run_dir.checkpoints / key)
             require_fit(stage, run_dir.profile, capacity, run_dir.rates, stored_gb=stored_gb)
 

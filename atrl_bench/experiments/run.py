@@ -40,6 +40,7 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
         if job.missing is not None:
             raise job.missing
     plan.run_dir.keep_engine()
+    plan.run_dir.keep_rollouts()
     save_points(plan.definition, plan.run_dir)
     with plan.run_dir.open_store() as store:
         pending = _pending(plan, store)

@@ -29,6 +29,7 @@ from atrl_bench.training.trackers import Trackers
 
 JUDGE_FILE = "judge.json"
 ENGINE_FILE = "engine.json"
+ROLLOUTS_FILE = "rollouts.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
@@ -53,12 +54,19 @@ class RunDir:
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
-        return cls(root, profile, data_dir, read_judge(root), engine=read_engine(root))
+        return cls(root, _sampled_as_before(root, profile), data_dir, read_judge(root), engine=read_engine(root))
 
     @property
     def options(self) -> str:
         """The options that lead a command typed next to this folder; its default place needs no naming."""
-        options = self.profile.option
+        return self._after(self.profile.option)
+
+    @property
+    def training_options(self) -> str:
+        """The same for a command that trains or names trainings."""
+        return self._after(self.profile.training_option)
+
+    def _after(self, options: str) -> str:
         if self.root != Path("runs") / self.profile.name:
             options += f" --out {self.root}"
         return options if self.given_data is None else f"{options} --data-dir {self.given_data}"
@@ -72,7 +80,8 @@ class RunDir:
         """Return the opened result store, a new one where there is none; one that is only read has to be there."""
         if read_only and not self.store_path.is_file():
             raise MissingDataError(
-                f"There is no result store in {self.root}.", next_step=f"atrl-bench run-table main_7b {self.options}"
+                f"There is no result store in {self.root}.",
+                next_step=f"atrl-bench run-table main_7b {self.training_options}",
             )
         store = Store.open(self.store_path, read_only=read_only)
         self._rename_credit(store.renamed_cells())
@@ -143,6 +152,11 @@ class RunDir:
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
 
     @cached_property
+    def vllm(self) -> str | None:
+        """The version of vLLM that sampled for the trainings here, None where none did."""
+        return self.environment().get("vllm")
+
+    @cached_property
     def rates(self) -> MachineRates:
         """What estimates are made by: what `doctor --gpu` measured into this folder, else what is assumed."""
         path = self.root / GPU_CHECK
@@ -164,13 +178,23 @@ class RunDir:
         else:
             path.unlink(missing_ok=True)
 
+    def keep_rollouts(self) -> None:
+        """Write down what `--rollouts` named, so that this folder's tables are read with the trainings it made."""
+        path = self.root / ROLLOUTS_FILE
+        if self.profile.rollouts.engine != "local":
+            content = {"rollouts": self.profile.rollouts.server or self.profile.rollouts.engine}
+            write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+        else:
+            path.unlink(missing_ok=True)
+
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
         content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
         content["cpu"] = f"{os.cpu_count()} x {_processor()}"
         content |= {package: importlib.metadata.version(package) for package in PACKAGES}
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
-            content["flash-attn"] = importlib.metadata.version("flash-attn")
+        for package in ("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else [])):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
+                content[package] = importlib.metadata.version(package)
         if self.engine is not None:
             content[self.engine.name] = self.engine.version
         write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
@@ -211,6 +235,20 @@ def read_engine(root: Path) -> Engine | None:
         raise InvalidFileError(
             f"{path} does not name what answers here.",
             next_step=f"delete {path}, then give the command again with --serve or --no-serve",
+        ) from None
+
+
+def _sampled_as_before(root: Path, profile: Profile) -> Profile:
+    """Return the profile with what samples in the run folder at `root`, unless it or an option says so itself."""
+    path = root / ROLLOUTS_FILE
+    if profile.names_sampler or not path.is_file():
+        return profile
+    try:
+        return profile.sampled_by(str(json.loads(path.read_text(encoding="utf-8"))["rollouts"]))
+    except (ValueError, KeyError, TypeError):
+        raise InvalidFileError(
+            f"{path} does not name what samples the rollouts here.",
+            next_step=f"delete {path}, then give the command again with --rollouts",
         ) from None
 
 

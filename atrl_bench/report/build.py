@@ -61,7 +61,7 @@ def build_table(
         notes=(*table_notes(source, cells, ties), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
-        settings=tuple(flat_text(profile.model_dump(exclude={"name", "title"}))),
+        settings=tuple(flat_text(profile.settings())),
         environment=tuple(sorted((environment or {}).items())),
         has_average=definition.average,
         seeds=source.seeds,

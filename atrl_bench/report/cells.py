@@ -122,7 +122,7 @@ def _unanswered(source: TableSource, row: RowDefinition, column: ColumnDefinitio
 
 def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) -> str:
     """Return what fills a cell, without the folder's path: a page is the same wherever its folder lies."""
-    definition, options = source.definition, source.profile.option
+    definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
     table = " ".join([definition.id, options, *seeds_options(definition, source.seeds)])

@@ -178,7 +178,7 @@ class Explanation(Record):
             return []
         if self.row.served:
             return [plan.definition.evaluate_command(self.row, run_dir.options)]
-        options = [*seeds_options(plan.definition, plan.seeds), run_dir.options]
+        options = [*seeds_options(plan.definition, plan.seeds), run_dir.training_options]
         names = ",".join(self.evaluation)
         table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]

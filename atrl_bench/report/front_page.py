@@ -91,7 +91,7 @@ def render_index(run_dir: RunDir) -> str:
         cells=cells,
         num_answers=num_answers,
         environment=run_dir.environment(),
-        settings=sorted(flat_text(run_dir.profile.model_dump(exclude={"name", "title"}))),
+        settings=sorted(flat_text(run_dir.profile.settings())),
     )
 
 
@@ -123,7 +123,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
             for suffix, text in OTHER_FORMS.items()
             if table and (run_dir.reports / f"{name}{suffix}").is_file()
         ),
-        command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.option}",
+        command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
     )
 
 

@@ -4,7 +4,8 @@ Memory of a device, with everything sharded evenly over N of them (accelerate, F
     full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term or DPO) bytes per parameter / N
     lora:  2 bytes per parameter, on every device where one holds them all, else / N; adapters are below a hundredth
     + activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one layer's own
-    + SAMPLER_GB for the keys and values of the responses that are sampled at once: there are as many as fit into it
+    + SAMPLER_GB for the keys and values of the responses that are sampled at once: there are as many as fit into it;
+      if vLLM samples in the same process, its share of the device
     + what a device has `reserved`; MARGIN of it stays free.
 Compute: 2 FLOPs per parameter and token for a forward pass, 4 for a backward pass, 2 more where activations are
 recomputed; scoring is one forward pass each for the old policy, the reference, VPPO's blackened images and a critic.
@@ -23,6 +24,7 @@ from atrl_bench.training.arguments import num_rollouts, recomputes
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.model_shape import ModelShape, model_shape
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
+from atrl_bench.training.rollout_engine import uses_vllm
 from atrl_bench.training.sets import describe
 
 GB = 1e9
@@ -107,9 +109,13 @@ def training_needs(
     rates: MachineRates = ASSUMED,
     *,
     gpus: int | None = None,
-    vllm: bool = False,
+    vllm: bool | None = None,
 ) -> TrainingNeeds:
-    """Return what a training takes, on `gpus` devices or the fewest that hold it; `vllm`: if that sampled for it."""
+    """Return what a training takes, on `gpus` devices or the fewest that hold it.
+
+    `vllm`: if that sampled for it, or did not; by default as the profile says.
+    """
+    vllm = uses_vllm(recipe, profile) if vllm is None else vllm
     work, sizes, shape = _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
         return TrainingNeeds(work.counts, f"the size of {profile.model} is not known here")
@@ -120,11 +126,12 @@ def training_needs(
         return TrainingNeeds(
             work.counts,
             f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s",
+            sampler="vLLM" if vllm else "transformers",
             minutes=_cpu_seconds(work, sizes, shape, rates) / 60,
             checkpoint_gb=checkpoint,
             resume_gb=resume,
         )
-    devices = DeviceMemory.of(recipe, sizes, shape, rates, work.reference, gpus)
+    devices = DeviceMemory.of(recipe, sizes, shape, rates, work.reference, gpus, _sampler_gb(recipe, profile, rates))
     sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if devices.sharded else "transformers"
     loaded = shape.num_parameters * (4 if full else 2) / GB
     return TrainingNeeds(
@@ -164,7 +171,7 @@ def _rollout_work(recipe: RolloutRecipe, profile: Profile) -> Work:
     counts = {"rollouts": rollouts, "responses": rollouts * trained}
     if len(drawn) > 1:
         counts["sampled_responses"] = round(rollouts * sum(drawn))
-    has_old_policy = recipe.updates_per_rollout(sizes) > 1 or recipe.weighs_tokens
+    has_old_policy = recipe.updates_per_rollout(sizes) > 1 or recipe.weighs_tokens or uses_vllm(recipe, profile)
     passes = has_old_policy + bool(recipe.kl_coef) + bool(recipe.vppo) + bool(recipe.critic)
     return Work(counts, rollouts, tuple(drawn), rollouts * trained, passes, bool(recipe.kl_coef))
 
@@ -232,11 +239,12 @@ class DeviceMemory:
         rates: MachineRates,
         reference: bool,
         gpus: int | None,
+        sampler_gb: float = SAMPLER_GB,
     ) -> DeviceMemory:
         """Return these many devices, or the smallest power of two that holds the training."""
         full = recipe.finetuning == "full"
         states = shape.num_parameters * (2.0 if not full else 16.0 + 4.0 * reference) / GB
-        rest = _activations_gb(sizes, shape) + SAMPLER_GB + rates.reserved_gb
+        rest = _activations_gb(sizes, shape) + sampler_gb + rates.reserved_gb
         usable = (1 - MARGIN) * rates.device_gb
         whole = states + rest <= usable
         needed = 1
@@ -245,6 +253,13 @@ class DeviceMemory:
         number = gpus or needed
         sharded = number > 1 and (full or not whole)
         return cls(number, states / (number if sharded else 1) + rest, sharded)
+
+
+def _sampler_gb(recipe: Recipe, profile: Profile, rates: MachineRates) -> float:
+    """Return what sampling takes of a device: vLLM has a share of it, or a server of its own."""
+    if not uses_vllm(recipe, profile):
+        return SAMPLER_GB
+    return 0.0 if profile.rollouts.server else profile.rollouts.gpu_memory_fraction * rates.device_gb
 
 
 def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:

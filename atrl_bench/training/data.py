@@ -52,6 +52,11 @@ class TrainingData:
         """Whether some problem is about a video."""
         return any(problem.videos for problem in self.problems)
 
+    @property
+    def most_media(self) -> dict[str, int]:
+        """How many images, and how many videos, a problem has at most."""
+        return {kind: max(problem.num_media[kind] for problem in self.problems) for kind in ("image", "video")}
+
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
         """Return the data with its videos read at these sizes."""
         return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)

@@ -20,7 +20,7 @@ from trl.trainer.utils import pad
 from atrl_bench.models.decoding import Draw, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
-from atrl_bench.training.multimodal import Visual, joined_visuals, read_prompt, token_types
+from atrl_bench.training.multimodal import Media, Visual, joined_visuals, media_of, read_prompt, token_types
 
 MediaIds = tuple[int | None, int | None]  # the tokens that stand for an image and for a video
 
@@ -42,6 +42,7 @@ class PromptBatch:
     token_ids_P: list[list[int]]
     token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
     visuals_P: list[Visual]
+    media_P: list[Media]  # what each shows, for an engine that reads it for itself
     images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
 
 
@@ -52,7 +53,8 @@ def read_prompts(
     read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
     types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
     token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
-    return PromptBatch(list(keys_P), token_ids_P, {"mm_token_type_ids": types_P}, visuals_P)
+    media_P = [media_of(messages) for messages in messages_P]
+    return PromptBatch(list(keys_P), token_ids_P, {"mm_token_type_ids": types_P}, visuals_P, media_P)
 
 
 def sample_groups(

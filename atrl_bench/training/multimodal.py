@@ -20,6 +20,7 @@ from atrl_bench.credit import visual_columns
 from atrl_bench.models.local import Prompt, model_inputs
 
 Visual = dict[str, Tensor]
+Media = dict[str, list[Any]]  # a prompt's images and videos, in order, by `image` and `video`
 
 TOKEN_FIELDS = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 IMAGE, VIDEO = 1, 2  # in `mm_token_type_ids`; text is 0
@@ -27,13 +28,17 @@ IMAGE, VIDEO = 1, 2  # in `mm_token_type_ids`; text is 0
 
 def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> tuple[list[int], Visual]:
     """Return the tokens of a prompt and the tensors of its images and videos, which stand in its messages."""
-    parts = [part for message in messages for part in message["content"]]
-    images = [part["image"] for part in parts if part["type"] == "image"]
-    videos = tuple(part["video"] for part in parts if part["type"] == "video")
+    media = media_of(messages)
     text = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    inputs = model_inputs(processor, [text], [Prompt("", messages, images, videos)], dtype)
+    inputs = model_inputs(processor, [text], [Prompt("", messages, media["image"], tuple(media["video"]))], dtype)
     visual = {name: value for name, value in inputs.items() if name not in TOKEN_FIELDS}
     return inputs["input_ids"][0].tolist(), visual
+
+
+def media_of(messages: Sequence[Mapping[str, Any]]) -> Media:
+    """Return the images and videos that stand in messages."""
+    parts = [part for message in messages for part in message["content"]]
+    return {kind: [part[kind] for part in parts if part["type"] == kind] for kind in ("image", "video")}
 
 
 def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Sequence[Any]) -> list[dict[str, Any]]:

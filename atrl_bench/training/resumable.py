@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback
 
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.rollout_engine import engine_spec
 from atrl_bench.training.sharding import share
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights.credit import CreditWeights
@@ -40,6 +41,7 @@ class Resumable(Trainer):
         super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)
         self.data, self.run_seed = inputs.data, inputs.seed
         self.updates_per_rollout = updates_per_rollout  # how many optimiser steps belong together
+        self.sampled_by = engine_spec(inputs.recipe, inputs.profile)
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
         self._noted: set[str] = set()

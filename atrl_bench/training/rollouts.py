@@ -18,6 +18,7 @@ from atrl_bench.training.rewards.accuracy import overlong_cache, overlong_reward
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.video_r1 import FormatReward
+from atrl_bench.training.rollout_engine import engine_spec, require_sampler
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
 
@@ -38,16 +39,21 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None:
         refuse_videos(recipe.name, data)
+    require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
     fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)
     with GradingPool() as pool:
-        yield CreditTrainer(
+        trainer = CreditTrainer(
             inputs,
             reward_funcs=_rewards(inputs, pool),
             args=inputs.trl_config(GRPOConfig, fields),
             train_dataset=Dataset.from_dict({"row": rows}),
         )
+        try:
+            yield trainer
+        finally:
+            trainer.end_vllm()
 
 
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:
@@ -90,7 +96,11 @@ def describe(recipe: RolloutRecipe, profile: Profile, rates: MachineRates = ASSU
         rewards["key_step_match"] = "the share of the problem's key steps that the chain takes, 0 to 1"
         rewards["chain_validity"] = "1 for a chain with all its sections in order, else 0"
     return {
-        "rollouts": {"number": rollouts, "problems_each": sizes.prompts_per_rollout},
+        "rollouts": {
+            "number": rollouts,
+            "problems_each": sizes.prompts_per_rollout,
+            **engine_spec(recipe, profile).get("rollouts", {}),
+        },
         "rewards": rewards,
         "credit": describe_credit(recipe.credit),
         "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=max(1, needs.gpus)),

@@ -29,6 +29,7 @@ from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
+from atrl_bench.training.rollout_engine import engine_spec
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import TRAINING_SETS, describe
 from atrl_bench.training.sharding import reads_weights, reserve_weights
@@ -57,8 +58,18 @@ class TrainingResult:
     summary: dict[str, Any]
 
 
-def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: str, seed: int) -> dict[str, Any]:
-    """Return everything that can change the weights of a run; the hash of it names the run."""
+def run_spec(
+    recipe: Recipe,
+    profile: Profile,
+    base_digest: str,
+    data_digest: str,
+    seed: int,
+    recorded_vllm: str | None = None,
+) -> dict[str, Any]:
+    """Return everything that can change the weights of a run; the hash of it names the run.
+
+    `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
+    """
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
@@ -69,6 +80,7 @@ def run_spec(recipe: Recipe, profile: Profile, base_digest: str, data_digest: st
         "base_digest": base_digest,
         "data_digest": data_digest,
         "seed": seed,
+        **engine_spec(recipe, profile, recorded_vllm),
     }
 
 
@@ -254,6 +266,7 @@ def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> Non
         "summary": result.summary,
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
         "attention": attention,
+        **trainer.sampled_by,
     }
     temporary = folder / "done.json.tmp"
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")

@@ -14,7 +14,7 @@ Where this differs from TRL:
    set after its forward pass. VPPO's entropy penalty is added to it.
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
-   of the rollout at a time.
+   of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer (sampler_check.py).
 7. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
    that it would see on one process (dealing.py).
@@ -43,6 +43,7 @@ from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_ge
 
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
+from atrl_bench.profiles import Rollouts
 from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
 from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dealing import dealt
@@ -51,6 +52,7 @@ from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     joined_visuals,
+    media_of,
     split_by_prompt,
     token_types,
     visual_positions,
@@ -75,7 +77,16 @@ from atrl_bench.training.rollout_state import (
     SampledResponse,
     ScoringPass,
 )
+from atrl_bench.training.sampler_check import (
+    LogprobDifferences,
+    differences,
+    num_media_tokens,
+    require_proper_end,
+    require_same_policy,
+    require_same_prompt,
+)
 from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.vllm_sampler import VLLMSampler
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import CreditWeights
 from atrl_bench.training.weights.dependency import DependencyWeights
@@ -100,6 +111,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
         self._rollout_state = RolloutState()
+        self.vllm: VLLMSampler | None = None
+        if inputs.profile.rollouts.engine == "vllm":
+            self._start_vllm(inputs.profile.rollouts)
 
         self.estimator: AdvantageEstimator = GroupRelative()
         if recipe.critic is not None:
@@ -113,9 +127,43 @@ class CreditTrainer(Resumable, GRPOTrainer):
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
 
     @property
+    def is_off_policy(self) -> bool:
+        """Whether a rollout is trained on in several updates, all but the first by a policy that did not sample it."""
+        return bool(self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations))
+
+    @property
     def rollout(self) -> int:
         """The number of the rollout that is made or trained on."""
         return int(self.state.global_step // self.updates_per_rollout)
+
+    def _start_vllm(self, settings: Rollouts) -> None:
+        """Have vLLM sample, and TRL correct for what it rounds otherwise."""
+        self.rollout_settings, self.use_vllm = settings, True
+        self.vllm = VLLMSampler(
+            self.model,
+            self.accelerator,
+            self.processing_class,
+            settings=settings,
+            sizes=self.sizes,
+            num_media=self.data.most_media,
+            media_ids=self._media_ids,
+            eos_ids=self.eos_token_ids,
+            num_responses=self.args.per_device_train_batch_size * self.args.steps_per_generation,
+            run_seed=self.run_seed,
+        )
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a process can sample only together with all others."""
+        if self.vllm is not None:
+            return self.vllm.mode == "server"
+        return not self.from_one_prefill
+
+    def end_vllm(self) -> None:
+        """End the engine, if one was started."""
+        if self.vllm is not None:
+            self.vllm.close()
+            self.vllm = None
 
     @contextmanager
     def _carrying(self, **fields: Any) -> Iterator[None]:
@@ -136,6 +184,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
         numbers = self._own_numbers(groups, seed)
         responses = self._own_responses(groups, numbers)
         batch, credit_BT = self._scored(groups, responses)
+        if self.use_vllm:
+            self._compare_sampler(batch)
         batch["advantages"] = gather(batch["advantages"])[numbers]  # TRL's are in the order of the rollout
         batch["advantages"] = self.estimator(batch, responses, self)
         if credit_BT is not None:
@@ -146,6 +196,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if self.weightings:
             weights = [weighting(batch, responses, self) for weighting in self.weightings]
             batch["token_weights"] = reduce(torch.mul, weights)
+        if not self.is_off_policy:  # TRL's pass for the correction; the ratio to the policy itself is one
+            batch.pop("old_per_token_logps", None)
         torch.manual_seed(seed)  # TRL is about to shuffle the batch as `dealt` foresees it
         return batch
 
@@ -249,7 +301,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
         ids_P, images_P, fields = super()._tokenize_prompts(list(messages_P))
         num_images_P = [len(images or []) for images in images_P or repeat(None, len(ids_P))]
         token_fields_P = {name: value for name, value in fields.items() if not isinstance(value, Tensor)}
-        return PromptBatch(list(keys_P), ids_P, token_fields_P, split_by_prompt(fields, num_images_P), images_P)
+        visuals_P, media_P = split_by_prompt(fields, num_images_P), [media_of(messages) for messages in messages_P]
+        return PromptBatch(list(keys_P), ids_P, token_fields_P, visuals_P, media_P, images_P)
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
         """Return the prompts that have been read in the form of TRL's method of this name."""
@@ -262,6 +315,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> tuple[list[list[int]], Any]:
         prompts = self._rollout_state.prompts
         assert prompts is not None
+        if self.vllm is not None:
+            return self._generate_by_vllm(self.vllm, prompts, num_generations)
         if not self.from_one_prefill:
             return self._generate_in_slices(prompts, num_generations), None
         with (
@@ -282,6 +337,27 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 eos_ids=self.eos_token_ids,
             )
         return responses, None
+
+    def _generate_by_vllm(
+        self, vllm: VLLMSampler, prompts: PromptBatch, group_size: int
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Return responses and their log-probabilities, none to another prompt and none that ends elsewhere."""
+        with self.clock.phase("weights_to_vllm"):
+            vllm.load(self.state.global_step)
+        responses = vllm.sample(prompts, group_size)
+        for response, token_ids in zip(responses, _repeated(prompts.token_ids_P, group_size), strict=True):
+            require_same_prompt(response.prompt_ids, token_ids, self._media_ids)
+            require_proper_end(response.token_ids, self.eos_token_ids, self.max_completion_length)
+            self.note("sampling/media_tokens", num_media_tokens(response.prompt_ids, self._media_ids))
+            self.note("sampling/ended", response.token_ids[-1] in self.eos_token_ids)
+        return [response.token_ids for response in responses], [response.logprobs for response in responses]
+
+    def _compare_sampler(self, batch: Mapping[str, Any]) -> None:
+        """Raise, on all processes, unless vLLM samples from the policy that has just scored the responses."""
+        own = differences(batch["sampling_per_token_logps"], batch["old_per_token_logps"], batch["completion_mask"])
+        means, largest = zip(*gather_object([own]), strict=True)
+        apart = LogprobDifferences(math.fsum(means) / len(means), max(largest))
+        require_same_policy(apart, self.sizes.dtype, self.rollout_settings.max_logprob_difference, self.rollout)
 
     def _generate_in_slices(self, prompts: PromptBatch, group_size: int) -> list[list[int]]:
         """Return TRL's responses, made slice by slice: the keys and values of a whole rollout fit no device.
@@ -318,7 +394,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             old_policy.needed_B = [
                 self.estimator.every_group or is_mixed(self.total_rewards(response.group)) for response in responses
             ]
-        has_old_policy = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
+        has_old_policy = self.is_off_policy or self.use_vllm  # TRL needs it for the correction
         passes = ([old_policy] if has_old_policy else []) + ([reference] if self.beta else [])
         if self.has_videos:  # what is seen is in the passes; TRL would look for images alone
             examples = [{name: example[name] for name in example if name != "images"} for example in examples]

@@ -109,6 +109,20 @@ def test_gathering_across_nodes_is_slower_and_vllm_gathers_nothing():
     assert served.phases["generation"] == pytest.approx((decoding + prefill) / 3600, rel=1e-3)
 
 
+def test_a_profile_whose_rollouts_are_vllms_is_priced_with_its_memory_and_its_pass():
+    def priced(name, sampler):
+        return training_needs(load_recipe(name), PAPER.sampled_by(sampler), gpus=8)
+
+    local, by_vllm, served = (priced("reinforce", sampler) for sampler in ("local", "vllm", "http://gpu:8000"))
+    assert (local.sampler, by_vllm.sampler, served.sampler) == ("transformers, sharded", "vLLM", "vLLM")
+    assert by_vllm.gb_per_gpu - local.gb_per_gpu == pytest.approx(0.35 * 80 - 15)  # its share in place of the sampler's
+    assert local.gb_per_gpu - served.gb_per_gpu == pytest.approx(15)
+    # One update a rollout: only the correction needs the old policy, a forward pass over what is trained on.
+    one_pass = 2 * 8.29e9 * 307_200 * 1838.4 / 124.8e12 / 3600
+    assert local.phases["scoring"] == 0
+    assert by_vllm.phases["scoring"] == pytest.approx(one_pass, rel=1e-3)
+
+
 def test_disk_and_host_memory_of_full_training_and_of_adapters():
     full, lora = needs("grpo"), needs("grpo", finetuning="lora")
     # Float32 weights stay; weights and two moments of Adam, the last checkpoint and the one being written.

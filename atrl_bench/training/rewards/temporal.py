@@ -90,7 +90,7 @@ class TemporalReward(GroupReward):
     def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor | None]:
         """Return the accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
         # Devices that share a model generate together, so each of them answers for all its groups, of images too.
-        again = [group for group in groups if group.about_video or not trainer.from_one_prefill]
+        again = [group for group in groups if group.about_video or trainer.in_step]
         if not again:
             return [None] * len(groups)
         size = self._settings.num_shuffled(trainer.num_generations)

@@ -1,0 +1,88 @@
+"""Which engine samples the responses that a training learns from, and what names it in the training's key.
+
+Whether this machine has it is known without loading it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.profiles import Profile
+from atrl_bench.training.recipe import Recipe, RolloutRecipe
+
+OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.31"  # that TRL 1.16 supports, as in pyproject.toml
+SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
+INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
+# The correction for what the engine rounds otherwise, as TRL makes it by default.
+IMPORTANCE_CORRECTION = {
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
+    "vllm_importance_sampling_clip_max": 3.0,
+}
+
+
+def installed_vllm() -> str | None:
+    """Return the version of the installed vLLM, None where there is none."""
+    try:
+        return importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
+    """Return whether vLLM samples for this recipe; what has no rollouts never asks for it."""
+    return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "vllm"
+
+
+def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:
+    """Return what a training's key says of the engine: nothing where transformers samples.
+
+    `recorded_version` is the one that made the run folder's numbers; it counts where vLLM is not installed, so that a
+    report can be written on another machine.
+    """
+    if not uses_vllm(recipe, profile):
+        return {}
+    return {
+        "rollouts": {
+            "engine": "vllm",
+            "version": installed_vllm() or recorded_version or "not installed",
+            "on_server": profile.rollouts.server is not None,
+            "dtype": recipe.sizes(profile).dtype,
+        }
+    }
+
+
+def require_engine(recipe: Recipe, profile: Profile, *, has_videos: bool = False) -> None:
+    """Raise if vLLM is to sample and cannot; `has_videos` is known once the data was read."""
+    if not uses_vllm(recipe, profile):
+        return
+    version, sizes = installed_vllm(), recipe.sizes(profile)
+    if version is None:
+        raise MissingDataError(
+            "vLLM is to sample the rollouts, and it is not installed.",
+            why=f"This environment has no package vllm, of {OLDEST_VLLM} to {NEWEST_VLLM}.",
+            next_step=INSTALL,
+        )
+    if version not in SUPPORTED_VLLM:
+        raise MissingDataError(
+            f"vLLM {version} cannot sample the rollouts.",
+            why=f"TRL supports {OLDEST_VLLM} to {NEWEST_VLLM}; others may answer wrongly without an error.",
+            next_step=INSTALL,
+        )
+    if sizes.top_p < 1 and (sizes.temperature != 1 or profile.rollouts.server is not None):
+        raise InvalidFileError(
+            f"vLLM cannot sample with top_p {sizes.top_p:g} here.",
+            why="It tells log-probabilities of the nucleus then; the trainer scores the whole distribution. Of that "
+            "vLLM tells them only at temperature 1 and in the training's own processes.",
+            next_step="set top_p or temperature to 1, or leave --rollouts out",
+        )
+    if has_videos and profile.rollouts.server is not None:
+        raise InvalidFileError(
+            f"A vLLM server cannot sample for {recipe.data}, which has videos.",
+            why="TRL sends a server images alone.",
+            next_step="--rollouts vllm, which samples in the training's own processes",
+        )

@@ -1,0 +1,82 @@
+"""Whether vLLM samples from the policy that is trained: its prompts, its ends and its log-probabilities.
+
+An engine that sees other images, or has old weights, answers without an error, and the training learns from responses
+of another policy. Each rollout is compared, and a run that drifts is stopped.
+
+Shapes: B responses, T response tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from atrl_bench.errors import AtrlBenchError
+
+# The mean difference of a log-probability that rounding may make, by compute type. In float32 on a CPU it is 4e-7,
+# and the faults that were seen make 0.2 and more. What it is in half precision was not measured.
+MAX_DIFFERENCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
+LOCAL = "--rollouts local"
+
+
+class LogprobDifferences(NamedTuple):
+    """How far the sampler's log-probabilities are from the trainer's, over the response tokens."""
+
+    mean: float
+    largest: float
+
+
+def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> LogprobDifferences:
+    """Return mean and largest absolute difference of two log-probabilities; NaN where one is none."""
+    apart_N = (sampled_BT - scored_BT).abs()[mask_BT.bool()]
+    return LogprobDifferences(apart_N.mean().item(), apart_N.max().item())
+
+
+def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
+    """Return how many tokens of a prompt stand for images and videos."""
+    return sum(token_id in media_ids for token_id in token_ids)
+
+
+def require_same_prompt(read_ids: Sequence[int], token_ids: Sequence[int], media_ids: Sequence[int | None]) -> None:
+    """Raise unless vLLM read the prompt as the trainer does."""
+    if list(read_ids) == list(token_ids):
+        return
+    read, expected = num_media_tokens(read_ids, media_ids), num_media_tokens(token_ids, media_ids)
+    what = f"{read} tokens of images and videos where the trainer has {expected}"
+    if read == expected:
+        what = f"{len(read_ids)} tokens that are not the trainer's {len(token_ids)}"
+    raise AtrlBenchError(
+        f"vLLM reads a prompt with {what}.",
+        why="Its responses answer another question than the one that is scored.",
+        next_step=f"{LOCAL}; or a vLLM that expands an image once: pip install 'atrl-bench[vllm]'",
+    )
+
+
+def require_proper_end(token_ids: Sequence[int], eos_ids: Sequence[int], max_tokens: int) -> None:
+    """Raise unless a response stops at its first end token, or is cut at its longest."""
+    ends = [position for position, token_id in enumerate(token_ids) if token_id in eos_ids]
+    if ends == [len(token_ids) - 1] or (not ends and len(token_ids) == max_tokens):
+        return
+    where = f"has an end token at position {ends[0] + 1} of {len(token_ids)}" if ends else "has no end token"
+    raise AtrlBenchError(
+        f"vLLM returned a response of {len(token_ids)} tokens that {where}.",
+        why=f"A response stops at its first of {', '.join(map(str, eos_ids))}, or is cut at {max_tokens} tokens.",
+        next_step=f"{LOCAL}; or correct eos_token_id in the model's generation_config.json",
+    )
+
+
+def require_same_policy(apart: LogprobDifferences, dtype: str, most: float | None, rollout: int) -> None:
+    """Raise unless the log-probabilities of a rollout differ by rounding alone, or by `most` on average."""
+    limit = MAX_DIFFERENCE[dtype] if most is None else most
+    if apart.mean <= limit:
+        return
+    raise AtrlBenchError(
+        f"vLLM does not sample from the policy that is trained: in rollout {rollout} the log-probability of a token "
+        f"differs by {apart.mean:.2g} on average, by {apart.largest:.2g} at most.",
+        why=f"Rounding in {dtype} is at most {limit:g} on average. Beyond that vLLM has other weights, keeps what an "
+        "image looked like before an update, or computes in another precision.",
+        next_step=f"{LOCAL}; or, if that is rounding on this device, raise rollouts.max_logprob_difference in a "
+        "profile of your own",
+    )

@@ -1,0 +1,263 @@
+"""Responses to the prompts of a rollout by vLLM, in the processes that train or on a server of its own.
+
+TRL brings the weights over and speaks with the server. What is done in its place:
+1. A prompt goes in with one token for each image or video. TRL hands over the expanded ones, which vLLM would expand
+   once more, without an error (TRL issue 6294).
+2. After an update the outputs that vLLM keeps of the vision encoder are dropped, beside the keys and values that TRL
+   drops: an image that comes again would be seen by the encoder of the weights before.
+3. Every response has a seed of its own, made of what it answers, so a resumed run samples what the interrupted one
+   would have.
+4. Videos are handed over, with the moments of their frames.
+5. The engine gets the processor of this run, with its limits of pixels, and its compute type; it is ended.
+
+Shapes: P prompts, G responses each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import ensure_master_addr_port
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.profiles import Rollouts, TrainingSizes
+from atrl_bench.training.group_sampling import PromptBatch
+from atrl_bench.training.multimodal import Media
+
+RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training
+WEIGHTS = ("*.safetensors", "model.safetensors.index.json", "config.json")
+CPU_CACHE_BYTES = 1 << 30
+NEVER = -100.0  # the lowest bias that vLLM takes
+
+
+class VLLMResponse(NamedTuple):
+    """A response with the log-probabilities of its tokens, and its prompt, as vLLM read it."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    prompt_ids: list[int]
+
+
+class VLLMSampler(VLLMGeneration):
+    """TRL's vLLM, with what it lacks for images, videos and runs that resume."""
+
+    def __init__(
+        self,
+        model: Any,
+        accelerator: Any,
+        processor: Any,
+        *,
+        settings: Rollouts,
+        sizes: TrainingSizes,
+        num_media: Mapping[str, int],
+        media_ids: Sequence[int | None],
+        eos_ids: Sequence[int],
+        num_responses: int,
+        run_seed: int,
+    ) -> None:
+        """`num_media`: how many images, and videos, a prompt has at most; `num_responses`: of a process's rollout."""
+        self._dtype, self._num_media, self._run_seed = sizes.dtype, dict(num_media), run_seed
+        self._media_ids = [token_id for token_id in media_ids if token_id is not None]
+        self._eos_ids, self._step = list(eos_ids), -1
+        # The trainer scores the whole distribution, at its temperature: vLLM's own are those before any processing, or
+        # after it. Both are meant where there is nothing to process.
+        self.logprobs_mode = "raw_logprobs" if sizes.temperature == 1 else "processed_logprobs"
+        super().__init__(
+            model,
+            accelerator,
+            processor,
+            mode="server" if settings.server else "colocate",
+            server_base_url=settings.server,
+            gpu_memory_utilization=settings.gpu_memory_fraction,
+            max_model_length=sizes.max_prompt_tokens + sizes.max_response_tokens,
+            max_num_seqs=num_responses,
+            temperature=sizes.temperature,
+            top_p=sizes.top_p,
+            max_completion_length=sizes.max_response_tokens,
+        )
+
+    # Where it runs ----------------------------------------------------------------------------------------------------
+
+    def _init_vllm(self) -> None:
+        if self.mode == "server":
+            super()._init_vllm()
+            if self.accelerator.is_main_process:
+                self._check_server(self.vllm_client.get_server_info()["model_config"]["logprobs_mode"])
+            return
+        from vllm import LLM, _custom_ops
+
+        on_cpu: dict[str, Any] = {}
+        if self.accelerator.device.type == "cpu":
+            # oneDNN packs weights into a form that takes no new ones, and there are no seeds with chunks of a prompt.
+            _custom_ops._supports_onednn = False
+            on_cpu = {
+                "enforce_eager": True,
+                "enable_chunked_prefill": False,
+                "kv_cache_memory_bytes": CPU_CACHE_BYTES,
+            }
+        self._folder = tempfile.TemporaryDirectory()
+        self._fill(Path(self._folder.name))
+        with _rendezvous(self.accelerator):
+            self.llm = LLM(
+                model=self._folder.name,
+                generation_config="vllm",  # the model's own would add to what a request says
+                dtype=self._dtype,
+                max_model_len=self.max_model_length,
+                max_num_seqs=self.max_num_seqs,
+                max_num_batched_tokens=max(PREFILL_TOKENS, self.max_model_length),
+                gpu_memory_utilization=self.gpu_memory_utilization,
+                limit_mm_per_prompt=self._num_media,
+                logprobs_mode=self.logprobs_mode,
+                distributed_executor_backend="external_launcher",
+                use_tqdm_on_load=False,
+                seed=0,
+                **on_cpu,
+            )
+        self.accelerator.wait_for_everyone()
+
+    def _check_server(self, logprobs_mode: str) -> None:
+        if logprobs_mode != self.logprobs_mode:
+            raise InvalidFileError(
+                f"The vLLM server at {self.server_base_url} tells {logprobs_mode}.",
+                why=f"The trainer compares its own log-probabilities with {self.logprobs_mode}.",
+                next_step=f"start the server with --logprobs-mode {self.logprobs_mode}",
+            )
+
+    def _fill(self, folder: Path) -> None:
+        """Put the base model's weights and this run's processor, with its limits of pixels, where vLLM reads both."""
+        base = Path(self.model.name_or_path)
+        for pattern in WEIGHTS:
+            for path in base.glob(pattern):
+                (folder / path.name).symlink_to(path.resolve())
+        self.processing_class.save_pretrained(folder)
+
+    def close(self) -> None:
+        """End the engine; what it left running would keep the process from ending."""
+        if self.mode == "server":
+            if self.accelerator.is_main_process:
+                self.vllm_client.close_communicator()
+            return
+        import torch
+        from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        destroy_model_parallel()
+        self._folder.cleanup()
+        if self.accelerator.num_processes == 1 and torch.distributed.is_initialized():  # the engine's own
+            destroy_distributed_environment()
+
+    # Weights ----------------------------------------------------------------------------------------------------------
+
+    def load(self, step: int) -> None:
+        """Give vLLM the weights of the trainer's optimiser step, unless it has them."""
+        if step == self._step:
+            return
+        self.sync_weights()
+        self._drop_seen_images()
+        self._step = step
+
+    def _drop_seen_images(self) -> None:
+        if self.mode == "colocate":
+            self.llm.llm_engine.reset_encoder_cache()
+        elif self.accelerator.is_main_process:
+            self.vllm_client._post(f"{self.vllm_client.base_url}/reset_encoder_cache")
+
+    # Responses --------------------------------------------------------------------------------------------------------
+
+    def sample(self, prompts: PromptBatch, group_size: int) -> list[VLLMResponse]:
+        """Return P * G responses, group by group, each with the token that ended it."""
+        if self.mode == "server":
+            return self._sample_on_server(prompts, group_size)
+        from vllm import SamplingParams
+
+        options = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_completion_length,
+            "logprobs": 0,  # of the drawn token alone
+            "detokenize": False,
+            **self._limits(),
+        }
+        requests, parameters = [], []
+        for key, token_ids, media in zip(prompts.keys_P, prompts.token_ids_P, prompts.media_P, strict=True):
+            request = vllm_request(token_ids, media, self._media_ids)
+            requests += [request] * group_size
+            seeds = [response_seed(self._run_seed, key, repeat) for repeat in range(group_size)]
+            parameters += [SamplingParams(seed=seed, **options) for seed in seeds]
+        outputs = self.llm.generate(requests, sampling_params=parameters, use_tqdm=False)
+        return [_response(output) for output in outputs]
+
+    def _sample_on_server(self, prompts: PromptBatch, group_size: int) -> list[VLLMResponse]:
+        """Return what TRL's call of the server gives: one seed for all, from which vLLM counts on in each group."""
+        self.generation_kwargs = {"seed": response_seed(self._run_seed, prompts.keys_P[0], 0), **self._limits()}
+        prompt_ids = [ids for ids in prompts.token_ids_P for _ in range(group_size)]
+        images = [media["image"] or None for media in prompts.media_P for _ in range(group_size)]
+        read, responses, logprobs, _ = self.generate(prompt_ids, images, group_size)
+        return [
+            VLLMResponse(list(ids), [float("nan") if value is None else value for (value,) in values], list(prompt))
+            for ids, values, prompt in zip(responses, logprobs, read, strict=True)
+        ]
+
+    def _limits(self) -> dict[str, Any]:
+        """Return what ends a response, and what no response has: a placeholder without an image."""
+        return {"stop_token_ids": self._eos_ids, "logit_bias": dict.fromkeys(self._media_ids, NEVER)}
+
+
+def response_seed(run_seed: int, key: str, repeat: int) -> int:
+    """Return the seed of a response, by what it answers and not by what was drawn before."""
+    digest = hashlib.sha256(f"vllm:{run_seed}:{repeat}:{key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def vllm_request(token_ids: Sequence[int], media: Media, media_ids: Sequence[int]) -> dict[str, Any]:
+    """Return a prompt as vLLM takes it: one token for each image or video, and these beside it."""
+    request: dict[str, Any] = {"prompt_token_ids": collapsed(token_ids, media_ids)}
+    shown: dict[str, Any] = {}
+    if media["image"]:
+        shown["image"] = list(media["image"])
+    if media["video"]:
+        shown["video"] = [(video.frames, {**video.metadata, "do_sample_frames": False}) for video in media["video"]]
+        request["mm_processor_kwargs"] = {"do_sample_frames": False}  # they are the frames that were read
+    return request | ({"multi_modal_data": shown} if shown else {})
+
+
+def collapsed(token_ids: Sequence[int], media_ids: Sequence[int]) -> list[int]:
+    """Return the tokens with one for each image or video in place of as many as it has."""
+    kept: list[int] = []
+    for token_id, run in groupby(token_ids):
+        kept += [token_id] if token_id in media_ids else run
+    return kept
+
+
+def _response(output: Any) -> VLLMResponse:
+    (answer,) = output.outputs
+    logprobs = [values[token_id].logprob for token_id, values in zip(answer.token_ids, answer.logprobs, strict=True)]
+    return VLLMResponse(list(answer.token_ids), logprobs, list(output.prompt_token_ids))
+
+
+@contextmanager
+def _rendezvous(accelerator: Any) -> Iterator[None]:
+    """Say in the environment which process of how many this is, as vLLM reads it, and only while it does."""
+    before = {name: os.environ.get(name) for name in RENDEZVOUS}
+    os.environ["RANK"] = str(accelerator.process_index)
+    os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
+    os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
+    ensure_master_addr_port()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,145 @@
+"""Trainings whose responses a real vLLM samples: what it sees, what it says of its tokens, and what stops a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.models.decoding import Draw, sample
+from atrl_bench.models.prompt import Sampling
+from atrl_bench.training import vllm_sampler
+from atrl_bench.training.group_sampling import _padded
+from atrl_bench.training.multimodal import joined_visuals, with_media
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """The largest difference of a log-probability in each rollout that a trainer compares."""
+    from atrl_bench.training import trainer
+
+    largest, compare = [], trainer.differences
+
+    def record(*tensors):
+        largest.append(compare(*tensors).largest)
+        return compare(*tensors)
+
+    monkeypatch.setattr(trainer, "differences", record)
+    return largest
+
+
+def greedy(trainer):
+    """Return the likeliest responses to the first problems, by vLLM and by transformers."""
+    examples = [trainer.data.example(row, 0) for row in range(16)]
+    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    prompts = trainer._read(messages, [str(row) for row in range(16)])
+    trainer.vllm.load(trainer.state.global_step)
+    trainer.vllm.temperature = 0.0
+    by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]
+    trainer.vllm.temperature = 1.0
+    inputs = _padded(prompts.token_ids_P, prompts.token_fields_P, trainer._tokenizer.pad_token_id, "cpu")
+    inputs |= joined_visuals(prompts.visuals_P, "cpu")
+    answers = sample(
+        trainer.model.eval(),
+        inputs,
+        [Draw(row, "", 0) for row in range(16)],
+        trainer.eos_token_ids,
+        Sampling(trainer.sizes.max_response_tokens, 0.0),
+    )
+    trainer.model.train()
+    return by_vllm, [list(a.token_ids) + ([] if a.end is None else [a.end]) for a in answers]
+
+
+def test_grpo_with_credit_trains_on_what_vllm_samples_from_the_policy_of_each_rollout(make_trainer, compared):
+    trainer = make_trainer("grpo", credit="atrl")
+    by_vllm, by_transformers = greedy(trainer)
+    assert by_vllm == by_transformers
+    trainer.train()
+    assert len(compared) == 2
+    assert max(compared) < 1e-4
+    after, by_transformers = greedy(trainer)
+    assert after == by_transformers != by_vllm  # the updates have reached vLLM
+    lines = [line for line in trainer.state.log_history if "sampling/media_tokens" in line]
+    assert [line["sampling/media_tokens"] for line in lines] == [4.0, 4.0]
+
+
+def test_adapters_reach_vllm_merged_into_the_weights(make_trainer, compared):
+    trainer = make_trainer("grpo", finetuning="lora", lora_rank=4, overrides={"learning_rate": 1e-2})
+    before, _ = greedy(trainer)
+    trainer.train()
+    assert len(compared) == 2
+    assert max(compared) < 1e-4
+    after, by_transformers = greedy(trainer)
+    assert after == by_transformers != before
+
+
+def test_dapo_draws_further_problems_by_vllm(make_trainer, compared):
+    trainer = make_trainer("dapo", credit="atrl")
+    draws, draw = [], trainer._generate_together
+
+    def record(rows, key):
+        draws.append(key)
+        groups = draw(rows, key)
+        if key.endswith(":0"):
+            groups[0].rewards_GF[:, 0] = 1.0  # all right: another problem is drawn for it
+        return groups
+
+    trainer._generate_together = record
+    trainer.train()
+    assert {"0:0", "0:1", "1:0", "1:1"} <= set(draws)
+    assert len(compared) == 2
+    assert max(compared) < 1e-4
+
+
+def test_t_grpo_shows_vllm_videos_in_order_and_shuffled(make_video_trainer, compared):
+    trainer = make_video_trainer(credit="atrl")
+    shown, sample = [], trainer.vllm.sample
+
+    def record(prompts, size):
+        shown.extend(zip(prompts.keys_P, prompts.media_P, strict=True))
+        return sample(prompts, size)
+
+    trainer.vllm.sample = record
+    by_vllm, by_transformers = greedy(trainer)
+    assert by_vllm == by_transformers
+    shown.clear()
+    trainer.train()
+    assert len(compared) == 2
+    assert max(compared) < 1e-4
+    about_videos = {key for key, media in shown if media["video"]}
+    assert {key.removesuffix(":shuffled") for key in about_videos} < about_videos  # each in order, and shuffled
+    assert any(media["image"] for _, media in shown)
+    after, by_transformers = greedy(trainer)
+    assert after == by_transformers != by_vllm
+
+
+def test_an_image_that_is_expanded_twice_stops_the_run(make_trainer, monkeypatch):
+    monkeypatch.setattr(vllm_sampler, "collapsed", lambda token_ids, _: list(token_ids))  # as TRL hands them over
+    with pytest.raises(AtrlBenchError, match="tokens of images and videos where the trainer has 4"):
+        make_trainer("grpo").train()
+
+
+def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_trainer, monkeypatch):
+    monkeypatch.setattr(vllm_sampler.VLLMSampler, "_drop_seen_images", lambda _: None)  # as TRL leaves it
+    trainer = make_trainer("grpo", overrides={"learning_rate": 1e-2, "prompts_per_rollout": 16})  # all 16, each time
+    with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability"):
+        trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_a_killed_run_samples_what_an_uninterrupted_one_does(
+    tmp_path, base_folder, data_dir, profile, coin_grader, kill_9
+):
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import train
+
+    def in_its_second_rollout():
+        return any(len(path.read_text().splitlines()) >= 3 for path in tmp_path.glob("killed/*/metrics.jsonl"))
+
+    kill_9([in_its_second_rollout], data_dir, tmp_path / "killed", name="grpo", credit="atrl", data="geometry3k")
+    recipe = load_recipe("grpo", credit="atrl", data="geometry3k")
+    whole = train(recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=tmp_path / "whole", seed=0)
+    record = json.loads((tmp_path / "killed" / whole.checkpoint.name / "done.json").read_text())
+    assert record["digest"] == whole.digest
+    assert record["rollouts"]["engine"] == "vllm"

@@ -1,0 +1,436 @@
+"""Rollouts by vLLM as far as they can be held without one: what it is handed, and what becomes of its answers.
+
+`tests/real_vllm` has the same trainings with a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from types import SimpleNamespace
+
+import fake_vllm
+import numpy as np
+import pytest
+import torch
+
+from atrl_bench.digests import spec_key
+from atrl_bench.engines.devices import ONE_PROCESS
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.experiments.cost_estimate import estimate_trainings
+from atrl_bench.experiments.room import require_room
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.video import Video
+from atrl_bench.printable import Rows
+from atrl_bench.profiles import Rollouts, load_profile
+from atrl_bench.training import rollout_engine, vllm_sampler
+from atrl_bench.training.group_sampling import PromptBatch
+from atrl_bench.training.multimodal import with_media
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rollout_engine import require_sampler
+from atrl_bench.training.run import build_trainer, load_inputs, run_spec, train
+from atrl_bench.training.sampler_check import (
+    LogprobDifferences,
+    differences,
+    require_proper_end,
+    require_same_policy,
+    require_same_prompt,
+)
+from atrl_bench.training.vllm_sampler import collapsed, response_seed, vllm_request
+
+IMAGE, VIDEO, START = 7, 8, 5
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake_vllm.install(monkeypatch)
+
+
+@pytest.fixture
+def make_by_vllm(tmp_path, base_folder, data_dir, profile, coin_grader, fake):
+    """Return a factory of trainers for which the fake samples."""
+    opened = []
+
+    def make(name="grpo", *, most=None, **overrides):
+        by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm", max_logprob_difference=most)})
+        recipe = load_recipe(name, data="geometry3k", **overrides)
+        run_dir = tmp_path / f"run{len(opened)}"
+        context = build_trainer(load_inputs(run_dir, recipe, by_vllm, str(base_folder), data_dir, 0))
+        opened.append(context)
+        return context.__enter__()
+
+    yield make
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+def scored_batch(trainer):
+    """Return the batch of the first rollout, before shuffling."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
+    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
+    return trainer._generate_and_score_completions(rows)
+
+
+# What vLLM is handed ----------------------------------------------------------------------------------------------
+
+
+def test_each_image_and_video_is_one_token_of_the_prompt():
+    expanded = [1, START, IMAGE, IMAGE, IMAGE, 6, START, IMAGE, IMAGE, 6, VIDEO, VIDEO, 2, 2]
+    assert collapsed(expanded, [IMAGE, VIDEO]) == [1, START, IMAGE, 6, START, IMAGE, 6, VIDEO, 2, 2]
+
+
+def test_a_video_is_handed_over_with_the_moments_of_its_frames():
+    video = Video(np.zeros((4, 28, 28, 3), dtype=np.uint8), (0, 10, 20, 30), 40, 10.0)
+    request = vllm_request([1, VIDEO, VIDEO, 2], {"image": [], "video": [video]}, [IMAGE, VIDEO])
+    ((frames, metadata),) = request["multi_modal_data"]["video"]
+    assert frames is video.frames
+    assert metadata == {
+        "total_num_frames": 40,
+        "fps": 10.0,
+        "frames_indices": [0, 10, 20, 30],
+        "do_sample_frames": False,
+    }
+    assert request["prompt_token_ids"] == [1, VIDEO, 2]
+    assert "image" not in request["multi_modal_data"]
+
+
+def test_the_seed_of_a_response_follows_from_run_problem_and_repeat_alone():
+    assert response_seed(0, "0:0:3", 1) == response_seed(0, "0:0:3", 1)
+    assert len({response_seed(run, key, repeat) for run in (0, 1) for key in "ab" for repeat in (0, 1)}) == 8
+    assert 0 <= response_seed(0, "a", 0) < 2**32
+
+
+def test_the_engine_gets_this_runs_limits_and_is_ended(make_by_vllm, profile):
+    before = dict(os.environ)
+    trainer = make_by_vllm()
+    assert dict(os.environ) == before
+    llm = trainer.vllm.llm
+    assert llm.options["dtype"] == "float32"
+    assert llm.options["limit_mm_per_prompt"] == {"image": 1, "video": 0}
+    assert llm.options["max_model_len"] == profile.training.max_prompt_tokens + 10
+    assert llm.processor.image_processor.size["longest_edge"] == profile.training.max_pixels
+    trainer.end_vllm()
+    assert llm.log == ["end"]
+
+
+def test_the_weights_of_each_rollout_are_there_before_it_is_sampled_and_no_image_is_remembered(make_by_vllm):
+    trainer = make_by_vllm()
+    llm = trainer.vllm.llm
+    trainer.train()
+    assert llm.log == ["weights", "forget prefixes", "forget images", "generate"] * 2
+    for name, value in trainer.model.state_dict().items():
+        assert value.shape == llm.model.state_dict()[name].shape
+
+
+# What becomes of its answers --------------------------------------------------------------------------------------
+
+
+def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(
+    tmp_path, base_folder, data_dir, profile, coin_grader, fake
+):
+    by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
+    recipe = load_recipe("grpo", data="geometry3k")
+    run = {"profile": by_vllm, "base_model": base_folder, "data_dir": data_dir, "seed": 0}
+    result = train(recipe, out=tmp_path / "once", **run)
+    assert json.loads((result.checkpoint / "done.json").read_text())["rollouts"] == {
+        "engine": "vllm",
+        "version": "0.31.0",
+        "on_server": False,
+        "dtype": "float32",
+    }
+    lines = [json.loads(line) for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
+    line = lines[0]
+    assert line["sampling/sampling_logp_difference/max"] < 1e-4
+    assert line["sampling/media_tokens"] == 4
+    assert 0 <= line["sampling/ended"] <= 1
+    assert line["seconds/weights_to_vllm"] >= 0
+
+
+def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make_by_vllm):
+    trainer = make_by_vllm()
+    messages = [
+        with_media(example["prompt"], example["images"], [])
+        for example in (trainer.data.example(row, 0) for row in range(3))
+    ]
+    trainer.vllm.load(0)
+    together = trainer.vllm.sample(trainer._read(messages, ["a", "b", "c"]), 4)
+    alone = trainer.vllm.sample(trainer._read(messages[2:], ["c"]), 4)
+    assert [one.token_ids for one in together[8:]] == [one.token_ids for one in alone]
+    assert len({tuple(one.token_ids) for one in together}) > 3
+
+
+def test_with_one_update_a_rollout_credit_is_recorded_in_the_pass_of_the_correction(make_by_vllm):
+    strict = scored_batch(make_by_vllm(schedule="strict", credit="atrl"))
+    usual = scored_batch(make_by_vllm(schedule="minibatch4", credit="atrl"))
+    assert torch.equal(strict["completion_ids"], usual["completion_ids"])
+    assert torch.allclose(strict["advantages"], usual["advantages"], atol=1e-5)
+    assert strict["advantages"].shape == strict["completion_ids"].shape
+    assert "transcription" not in strict  # the training pass records nothing more
+    assert "old_per_token_logps" in usual
+    assert "old_per_token_logps" not in strict  # the ratio to the policy is one, as without vLLM
+
+
+def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero_above_three(make_by_vllm):
+    # vLLM says that each token is less likely by 0.15 than the trainer finds: exp(0.15 n) for n tokens, so that seven
+    # tokens have 2.86 and eight 3.32, which is more than three.
+    trainer = make_by_vllm(most=0.2)
+    trainer.vllm.llm.shift = -0.15
+    batch = scored_batch(trainer)
+    lengths_B = batch["completion_mask"].sum(1)
+    expected_B = [math.exp(0.15 * n) if n <= 7 else 0.0 for n in lengths_B.tolist()]
+    assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
+    assert 0.0 in expected_B
+
+
+RECIPES = {
+    "grpo": {},
+    "dapo": {"dynamic_sampling": None},
+    "gspo": {},
+    "gspo+atrl": {"credit": "atrl"},
+    "sapo": {},
+    "reinforce": {},
+    "ft_rl": {"dynamic_sampling": None},
+    "vppo": {"dynamic_sampling": None},
+    "actor_critic": {},
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_correction_multiplies_the_policy_term_of_every_objective_and_no_other(make_by_vllm, name):
+    """With the policy term P, and K for KL divergence and entropy, L(w) = w P + K and 2 L(1/2) = L(1) + L(0)."""
+    trainer = make_by_vllm(name.partition("+")[0], **RECIPES[name])
+    batch = scored_batch(trainer)
+    # Responses of one length and an advantage that does not cancel out: P is no zero.
+    batch["advantages"] = batch["advantages"].abs() + 1
+
+    def loss(ratio):
+        changed = {**batch, "importance_sampling_ratio": torch.full((16, 1), ratio)}
+        with torch.no_grad():
+            return trainer._compute_loss(trainer.model, changed).item()
+
+    whole, half, none = loss(1.0), loss(0.5), loss(0.0)
+    assert half == pytest.approx((whole + none) / 2, rel=1e-4)
+    assert abs(whole - none) > 1e-3
+    batch["advantages"] = torch.zeros_like(batch["advantages"])
+    assert loss(1.0) == pytest.approx(none, abs=1e-6)
+
+
+# What stops a run -------------------------------------------------------------------------------------------------
+
+
+def test_an_image_that_is_expanded_twice_stops_the_run(make_by_vllm, monkeypatch):
+    monkeypatch.setattr(vllm_sampler, "collapsed", lambda token_ids, _: list(token_ids))  # as TRL hands them over
+    with pytest.raises(AtrlBenchError, match="7 tokens of images and videos where the trainer has 4") as error:
+        make_by_vllm().train()
+    assert "--rollouts local" in error.value.next_step
+
+
+def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_by_vllm, monkeypatch):
+    monkeypatch.setattr(vllm_sampler.VLLMSampler, "_drop_seen_images", lambda _: None)  # as TRL leaves it
+    trainer = make_by_vllm(overrides={"learning_rate": 1e-2})
+    examples = [trainer.data.example(row, 0) for row in range(16)]
+    messages = [with_media(example["prompt"], example["images"], []) for example in examples]
+    trainer.vllm.load(0)
+    trainer.vllm.sample(trainer._read(messages, [""] * 16), 1)  # so every image of the run has been seen
+    with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability") as error:
+        trainer.train()
+    assert trainer.state.global_step == 2  # those of rollout 0: none by responses of another policy
+    assert "rollouts.max_logprob_difference" in error.value.next_step
+
+
+def test_old_weights_stop_the_run(make_by_vllm, monkeypatch):
+    trainer = make_by_vllm(overrides={"learning_rate": 1e-2})
+    trainer.vllm.load(0)
+    monkeypatch.setattr(trainer.vllm, "sync_weights", lambda: None)
+    with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability"):
+        trainer.train()
+
+
+def test_log_probabilities_are_compared_over_the_response_tokens():
+    sampled_BT, scored_BT = torch.tensor([[-1.0, -2.0], [-3.0, 9.0]]), torch.tensor([[-1.5, -2.0], [-2.0, 0.0]])
+    # 0.5, 0 and 1 of three tokens; the fourth is padding.
+    assert differences(sampled_BT, scored_BT, torch.tensor([[1, 1], [1, 0]])) == LogprobDifferences(0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "dtype", "most", "stops"),
+    [
+        (5e-4, "float32", None, False),
+        (2e-3, "float32", None, True),
+        (2e-2, "bfloat16", None, False),
+        (0.2, "bfloat16", None, True),
+        (0.2, "bfloat16", 0.3, False),
+        (math.nan, "float32", 1.0, True),
+    ],
+)
+def test_a_rollout_beyond_rounding_stops_the_run(mean, dtype, most, stops):
+    if not stops:
+        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
+        return
+    with pytest.raises(AtrlBenchError, match="in rollout 3"):
+        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
+
+
+def test_a_prompt_of_other_words_stops_the_run():
+    require_same_prompt((1, 7, 2), [1, 7, 2], [7])
+    with pytest.raises(AtrlBenchError, match="3 tokens that are not the trainer's 3"):
+        require_same_prompt([1, 7, 3], [1, 7, 2], [7])
+
+
+@pytest.mark.parametrize("token_ids", [[4, 2], [2], [4, 4, 4]])
+def test_a_response_stops_at_its_first_end_or_is_cut(token_ids):
+    require_proper_end(token_ids, [2], 3)
+
+
+@pytest.mark.parametrize("token_ids", [[4, 4], [2, 4], [2, 4, 2], []])
+def test_a_response_that_ends_elsewhere_stops_the_run(token_ids):
+    with pytest.raises(AtrlBenchError, match="end token"):
+        require_proper_end(token_ids, [2], 3)
+
+
+# Who samples ------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_of_a_run_names_who_sampled_only_where_that_is_vllm(monkeypatch):
+    mini, recipe = load_profile("mini"), load_recipe("grpo")
+    local = run_spec(recipe, mini, "base", "data", 0)
+    assert "rollouts" not in local
+    assert run_spec(recipe, mini.sampled_by("local"), "base", "data", 0) == local
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: "0.31.0")
+    by_vllm = run_spec(recipe, mini.sampled_by("vllm"), "base", "data", 0)
+    assert by_vllm == local | {
+        "rollouts": {"engine": "vllm", "version": "0.31.0", "on_server": False, "dtype": "float32"}
+    }
+    on_server = run_spec(recipe, mini.sampled_by("http://localhost:8000"), "base", "data", 0)
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
+    recorded = run_spec(recipe, mini.sampled_by("vllm"), "base", "data", 0, "0.30.0")
+    assert len({spec_key(spec) for spec in (local, by_vllm, on_server, recorded)}) == 4
+
+
+@pytest.mark.parametrize("name", ["sft_steps", "dpo"])
+def test_a_training_without_rollouts_has_one_key_whoever_samples(name):
+    mini, recipe = load_profile("mini"), load_recipe(name)
+    assert run_spec(recipe, mini.sampled_by("vllm"), "b", "d", 0) == run_spec(recipe, mini, "b", "d", 0)
+
+
+def test_who_samples_is_an_option_of_the_command_that_is_printed_and_no_setting_that_is_usual():
+    mini = load_profile("mini")
+    assert mini.training_option == mini.option == "--profile mini"
+    assert mini.sampled_by("vllm").training_option == "--profile mini --rollouts vllm"
+    assert mini.sampled_by("vllm").option == "--profile mini"  # an evaluation has no such option
+    assert "rollouts" not in mini.settings()
+    assert mini.sampled_by("vllm").settings()["rollouts"]["engine"] == "vllm"
+    with pytest.raises(UnknownNameError, match="Did you mean vllm"):
+        mini.sampled_by("vlm")
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes", "server", "has_videos", "error", "message"),
+    [
+        (None, {}, None, False, MissingDataError, "not installed"),
+        ("0.21.1", {}, None, False, MissingDataError, "vLLM 0.21.1 cannot sample"),
+        ("0.33.0", {}, None, False, MissingDataError, "vLLM 0.33.0 cannot sample"),
+        ("0.31.0", {"top_p": 0.9, "temperature": 0.7}, None, False, InvalidFileError, "top_p 0.9"),
+        ("0.31.0", {"top_p": 0.9}, "http://x", False, InvalidFileError, "top_p 0.9"),
+        ("0.31.0", {}, "http://x", True, InvalidFileError, "has videos"),
+    ],
+)
+def test_what_vllm_cannot_do_is_refused_before_anything_is_trained(
+    monkeypatch, version, sizes, server, has_videos, error, message
+):
+    mini = load_profile("mini")
+    profile = mini.model_copy(
+        update={
+            "rollouts": Rollouts(engine="vllm", server=server),
+            "training": mini.training.model_copy(update=sizes),
+        }
+    )
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: version)
+    with pytest.raises(error, match=message):
+        require_sampler(load_recipe("grpo"), profile, has_videos=has_videos)
+
+
+@pytest.mark.parametrize("version", ["0.22.0", "0.31.0", "0.31.0+cpu"])
+def test_the_versions_that_trl_supports_may_sample(monkeypatch, version):
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: version)
+    profile = load_profile("mini").sampled_by("vllm")
+    require_sampler(load_recipe("t_grpo"), profile, has_videos=True)
+
+
+def test_a_run_folder_remembers_who_samples_for_its_tables(tmp_path):
+    mini, own = load_profile("mini"), load_profile("mini").model_copy(update={"rollouts": Rollouts(engine="vllm")})
+    RunDir.at(tmp_path, mini.sampled_by("http://gpu:8000")).keep_rollouts()
+    assert RunDir.at(tmp_path, mini).profile.rollouts == Rollouts(engine="vllm", server="http://gpu:8000")
+    assert RunDir.at(tmp_path, own).profile.rollouts == Rollouts(engine="vllm")  # a file of one's own decides
+    assert RunDir.at(tmp_path, mini.sampled_by("vllm")).profile.rollouts == Rollouts(engine="vllm")
+    RunDir.at(tmp_path, mini.sampled_by("local")).keep_rollouts()
+    assert RunDir.at(tmp_path, mini).profile == mini
+    (tmp_path / "rollouts.json").write_text("{}")
+    with pytest.raises(InvalidFileError, match="does not name what samples"):
+        RunDir.at(tmp_path, mini)
+
+
+def test_a_plan_says_that_vllm_samples(tmp_path):
+    def lines(option):
+        run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by(option))
+        estimate = estimate_trainings("grpo", [load_recipe("grpo")], run_dir, 0)
+        return [line for block in estimate.blocks() if isinstance(block, Rows) for line in block.rows]
+
+    assert ("rollouts: by vLLM",) in lines("vllm")
+    assert ("rollouts: by vLLM",) not in lines("local")
+
+
+def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
+    run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by("vllm"))
+    with pytest.raises(MissingDataError, match="not installed"):
+        require_room([load_recipe("grpo")], run_dir, ONE_PROCESS, 0)
+    require_room([load_recipe("sft_steps")], run_dir, ONE_PROCESS, 0)  # it has no rollouts
+
+
+def test_the_correction_is_written_out_only_where_it_is_made():
+    from atrl_bench.training.arguments import trl_arguments
+
+    mini, recipe = load_profile("mini"), load_recipe("grpo")
+    local = trl_arguments(recipe, mini, rollouts=1)
+    by_vllm = trl_arguments(recipe, mini.sampled_by("vllm"), rollouts=1)
+    assert not any("vllm" in name for name in local)
+    assert by_vllm == local | {
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "sequence_mask",
+        "vllm_importance_sampling_clip_max": 3.0,
+    }
+
+
+# A server ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_tells_other_log_probabilities_is_refused():
+    sampler = SimpleNamespace(logprobs_mode="raw_logprobs", server_base_url="http://x")
+    vllm_sampler.VLLMSampler._check_server(sampler, "raw_logprobs")
+    with pytest.raises(InvalidFileError, match="tells processed_logprobs") as error:
+        vllm_sampler.VLLMSampler._check_server(sampler, "processed_logprobs")
+    assert "--logprobs-mode raw_logprobs" in error.value.next_step
+
+
+def test_a_server_is_asked_for_a_whole_rollout_with_one_seed(monkeypatch):
+    asked = []
+
+    def generate(prompts, images, size):
+        asked.append((prompts, images, size))
+        return prompts, [[4, 2]] * 4, [[[-0.5], [None]]] * 4, None
+
+    sampler = SimpleNamespace(generate=generate, _run_seed=0, _limits=lambda: {"stop_token_ids": [2]})
+    prompts = PromptBatch(
+        ["0:0:3", "0:0:4"], [[1, IMAGE, IMAGE], [1]], {}, [{}, {}], [{"image": ["a"], "video": []}, {"image": []}]
+    )
+    responses = vllm_sampler.VLLMSampler._sample_on_server(sampler, prompts, 2)
+    ((prompt_ids, images, size),) = asked
+    assert prompt_ids == [[1, IMAGE, IMAGE], [1, IMAGE, IMAGE], [1], [1]]  # expanded: TRL says where the images are
+    assert (images, size) == ([["a"], ["a"], None, None], 2)
+    assert sampler.generation_kwargs == {"seed": response_seed(0, "0:0:3", 0), "stop_token_ids": [2]}
+    assert responses[0].token_ids == [4, 2]
+    assert responses[0].logprobs[0] == -0.5
+    assert math.isnan(responses[0].logprobs[1])  # which stops the run
