@@ -19,7 +19,7 @@ from typing import Literal
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.local import NUM_ATTEMPTS, death, start_worker
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
 PARENT = "ATRL_BENCH_PARENT"  # the process id of the launcher, with which its processes die
@@ -110,7 +110,7 @@ def _write_down(error: Exception, path: Path, progress: int) -> None:
     if isinstance(error, AtrlBenchError):
         content = {"what": error.what, "why": error.why, "next_step": error.next_step}
     else:
-        content = {"what": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+        content = {"what": reason_of(error)}
     try:
         with path.open("x", encoding="utf-8") as file:
             json.dump(content | {"progress": progress}, file)

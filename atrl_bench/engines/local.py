@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.placement import Demand, Placement
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, reason_of
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 NUM_ATTEMPTS = 3  # of a piece of work whose process dies
@@ -141,7 +141,7 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        return RuntimeError(reason_of(error))
     return error
 
 
