@@ -24,6 +24,7 @@ SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": sig
 KINDS = (*SIGNALS, "stop and go on", "a worker's death", "little memory", "a full disk", "a disk to be read")
 EXPLAINED = ("interrupt", "a full disk", "a disk to be read")  # that a command has words for
 PATIENCE = 400  # seconds that a command may take that nothing stops
+STUCK = 100  # seconds after which a command without memory is ended by hand
 MIB = 1 << 20
 
 
@@ -79,6 +80,21 @@ class Folder:
             subprocess.run(["umount", "-l", self.path], check=True)
         else:
             shutil.rmtree(self.path)
+
+
+def records(path: Path) -> dict[str, object]:
+    """Return what a store holds, but for times."""
+    found = {}
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        for table, columns in {
+            "cells": "key, spec, state, reason, expected",
+            "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated, checksum",
+            "grades": "*",
+            "runs": "key, spec, state, reason, checkpoint, digest",
+        }.items():
+            for row in store.execute(f"SELECT {columns} FROM {table}"):
+                found[f"{table} {row[:3]}"] = row
+    return found
 
 
 def begin(arguments: list[str], log: Path, memory: int | None) -> int:
@@ -153,6 +169,7 @@ class Scenario:
         self.folder, self.log, self.rng = folder, log, rng
         self.hits: Counter[str] = Counter()
         self.outlived = 0  # commands that ended well although a worker died
+        self.stuck = 0
         self.survivors: dict[tuple, str] = {}
 
     def attempt(self, arguments: list[str], kind: str, seconds: float) -> int:
@@ -167,7 +184,12 @@ class Scenario:
             code = self.wait(begin(arguments, self.log, None))
             self.folder.remount("rw")
         elif kind == "little memory":
-            code = self.wait(begin(arguments, self.log, self.rng.choice((4, 32, 128, 512)) * MIB))
+            child = begin(arguments, self.log, self.rng.choice((32, 128, 256, 512)) * MIB)
+            code = ended(child, STUCK)
+            if code is None:  # Python waits for ever for a thread that had no memory to begin
+                self.stuck += 1
+                os.killpg(child, signal.SIGKILL)
+                code = self.wait(child)
         else:
             child = begin(arguments, self.log, None)
             code = ended(child, moment)
@@ -223,6 +245,30 @@ class Scenario:
             assert code == 0, f"{arguments}: {self.log.read_text()[-3000:]}"
 
 
+def killed_migrations(old: Path, folder: Path, number: int, rng: random.Random) -> int:
+    """Return how many of so many openings of a store of an earlier version were killed before they were done."""
+    from atrl_bench.results.store import Store
+
+    folder.mkdir()
+    path, killed = folder / "whole.sqlite", 0
+    shutil.copy(old, path)
+    started = time.monotonic()
+    Store.open(path).close()
+    seconds, expected = time.monotonic() - started, records(path)
+    for index in range(number):
+        path = shutil.copy(old, folder / f"{index}.sqlite")
+        child = os.fork()
+        if child == 0:
+            Store.open(path).close()
+            os._exit(0)
+        time.sleep(rng.uniform(0, seconds))
+        os.kill(child, signal.SIGKILL)
+        killed += os.waitpid(child, 0)[1] != 0
+        Store.open(path).close()
+        assert records(path) == expected, "a migration that was killed was not finished by the next opening"
+    return killed
+
+
 def may_mount(folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True).returncode:
@@ -258,7 +304,7 @@ def main(order: dict) -> None:
         print(time.strftime("%X"), command[0], f"{seconds[-1]:.1f} s", file=sys.stderr, flush=True)
     expected = whole.contents()
     whole.close()
-    hits, outlived, num_scenarios = Counter(), 0, 0
+    hits, outlived, stuck, num_scenarios = Counter(), 0, 0, 0
     while hits.total() < order["num_faults"]:
         folder = Folder(root / "folder", own_disk=own_disk)
         scenario = Scenario(folder, log, rng)
@@ -273,8 +319,12 @@ def main(order: dict) -> None:
         assert not different, f"{len(different)} differ, after {dict(scenario.hits)}: {examples}"
         folder.close()
         hits, outlived, num_scenarios = hits + scenario.hits, outlived + scenario.outlived, num_scenarios + 1
+        stuck += scenario.stuck
         print(time.strftime("%X"), json.dumps({"so far": hits.total(), **hits}), file=sys.stderr, flush=True)
-    counts = {"faults": dict(hits), "scenarios": num_scenarios, "outlived": outlived}
+    hits["kill of a migration"] = killed_migrations(
+        Path(order["old_store"]), root / "old", order["num_migrations"], rng
+    )
+    counts = {"faults": dict(hits), "scenarios": num_scenarios, "outlived": outlived, "stuck": stuck}
     print(
         json.dumps({**counts, "answers": sum(name.startswith("responses ") for name in expected), "seconds": seconds})
     )

@@ -31,7 +31,9 @@ def survive(root: Path, judge_url: str, **order: int) -> dict:
         (3, ["report", "main_7b", "--rows", "zero_shot,grpo", "--columns", TASK, *AT]),
     ]
     root.mkdir(exist_ok=True)
-    (root / "order.json").write_text(json.dumps({"root": str(root), "commands": commands, **order}))
+    old = Path(__file__).parents[1] / "results" / "stores" / "version_2.sqlite"
+    fields = {"root": str(root), "commands": commands, "old_store": str(old), **order}
+    (root / "order.json").write_text(json.dumps(fields))
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("faulty_runs.py"), root / "order.json"],
         capture_output=True,
@@ -49,13 +51,13 @@ def judge(serve, fit):
 
 
 def test_faults_of_every_kind_at_random_moments_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
-    report = survive(tmp_path, judge, num_faults=16, seed=0)
+    report = survive(tmp_path, judge, num_faults=16, num_migrations=20, seed=0)
     assert sum(report["faults"].values()) >= 16, report
     assert len(report["faults"]) >= 5, report
 
 
 @pytest.mark.large
 def test_two_hundred_faults_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
-    report = survive(tmp_path, judge, num_faults=200, seed=1)
+    report = survive(tmp_path, judge, num_faults=200, num_migrations=100, seed=1)
     print(json.dumps(report))
     assert sum(report["faults"].values()) >= 200, report
