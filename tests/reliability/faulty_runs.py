@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -174,7 +175,7 @@ class Scenario:
 
     def attempt(self, arguments: list[str], kind: str, seconds: float) -> int:
         """Return how a command ended to which this happened within so many seconds, if it took that long."""
-        moment = self.rng.uniform(0, seconds)
+        moment = self.rng.uniform(0, 1) ** 2 * seconds  # rather early: what was done before is not done again
         print(time.strftime("%X"), arguments[0], kind, f"{moment:.1f} of {seconds:.1f} s", file=sys.stderr, flush=True)
         if kind == "a full disk":
             with self.folder.filled(self.rng.choice((0, 8 << 10, 64 << 10, MIB // 2, 4 * MIB))):
