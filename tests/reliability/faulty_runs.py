@@ -61,20 +61,14 @@ class Folder:
 
     def contents(self) -> dict[str, object]:
         """Return all that a reader of the folder may depend on: pages, answers, verdicts, digests, credit."""
-        files = [
-            path for name in ("reports", "credit") for path in sorted((self.path / name).rglob("*")) if path.is_file()
-        ]
-        found = {str(path.relative_to(self.path)): hash(path.read_bytes()) for path in files}
-        with contextlib.closing(sqlite3.connect(self.path / "store.sqlite")) as store:
-            for table, columns in {
-                "cells": "key, spec, state, reason, expected",
-                "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
-                "grades": "*",
-                "runs": "key, spec, state, reason, checkpoint, digest",
-            }.items():
-                for row in sorted(store.execute(f"SELECT {columns} FROM {table}")):
-                    found[f"{table} {row[:3]}"] = row
-        return found
+        paths = [path for name in ("reports", "credit") for path in sorted((self.path / name).rglob("*"))]
+        # The front page says how long each training took.
+        files = {
+            str(path.relative_to(self.path)): hash(re.sub(rb">\s*[\d.]+ (?:s|min)\s*<", b"><", path.read_bytes()))
+            for path in paths
+            if path.is_file()
+        }
+        return files | records(self.path / "store.sqlite")
 
     def close(self) -> None:
         if self.own_disk:
