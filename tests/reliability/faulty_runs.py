@@ -78,17 +78,17 @@ class Folder:
 
 
 def records(path: Path) -> dict[str, object]:
-    """Return what a store holds, but for times."""
+    """Return what a store holds, but for times, checksums, which cover them, and how often a judge had to be asked."""
     found = {}
     with contextlib.closing(sqlite3.connect(path)) as store:
         for table, columns in {
             "cells": "key, spec, state, reason, expected",
-            "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",  # the checksum covers seconds
+            "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
             "grades": "*",
             "runs": "key, spec, state, reason, checkpoint, digest",
         }.items():
             for row in store.execute(f"SELECT {columns} FROM {table}"):
-                found[f"{table} {row[:3]}"] = row
+                found[f"{table} {row[:3]}"] = [re.sub(r'"calls":\d+', "", str(value)) for value in row]
     return found
 
 
