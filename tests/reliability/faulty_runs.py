@@ -96,8 +96,10 @@ def begin(arguments: list[str], log: Path, memory: int | None) -> int:
     """Return the process of a command of ours, which has a group of its own."""
     child = os.fork()
     if child:
+        with contextlib.suppress(OSError):  # whichever of the two is first
+            os.setpgid(child, child)
         return child
-    os.setsid()
+    os.setpgid(0, 0)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
