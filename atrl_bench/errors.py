@@ -14,7 +14,11 @@ AtrlBenchError            base: says what happened, why, and the next command to
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object, as Python shows one that has no words of its own
 
 
 class AtrlBenchError(Exception):
@@ -25,6 +29,17 @@ class AtrlBenchError(Exception):
     def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
         self.what, self.why, self.next_step = what, why, next_step
         super().__init__("\n".join(part for part in (what, why, next_step and f"Next: {next_step}") if part))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one line why something failed, the same in every run: no addresses of objects, no folders."""
+    if isinstance(error, AtrlBenchError):
+        return error.what
+    text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
+    first = _ADDRESS.sub("", text).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 class UnknownNameError(AtrlBenchError):

@@ -152,23 +152,32 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
     """Return the YAML file at `path` as a `kind`, or an `InvalidFileError` naming file, line and field."""
+    content = read_mapping(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = "It is not UTF-8." if isinstance(error, UnicodeDecodeError) else str(error)
-        raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None
-    try:
-        content = yaml.safe_load(text)
         return kind.model_validate({**content, **extra})
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(str(part) for part in problem["loc"])
-        line = line_of(text, problem["loc"])
+        line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
         raise InvalidFileError(
             f"{path}:{line}: field {field!r}: {problem['msg']}.", next_step=f"edit {path} at line {line}"
         ) from None
-    except (yaml.YAMLError, TypeError) as error:
-        raise InvalidFileError(f"{path} is not a YAML mapping.", why=str(error), next_step=f"edit {path}") from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return what a YAML file says, or raise an `InvalidFileError` that names it."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        why = f"It is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
+        raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None
+    except OSError as error:
+        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidFileError(f"{path} is not YAML.", why=str(error), next_step=f"edit {path}") from None
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise InvalidFileError(f"{path} is not a YAML mapping.", next_step=f"edit {path}")
+    return content
 
 
 def line_of(text: str, location: tuple[int | str, ...]) -> int:

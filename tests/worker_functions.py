@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from atrl_bench.engines.devices import Devices
 
@@ -13,9 +16,44 @@ def read_json(text: str, devices: Devices) -> None:
     json.loads(text)
 
 
+def call(item: tuple[Callable[[Devices], None], str], devices: Devices) -> None:
+    item[0](devices)
+
+
 def sleep(seconds: float, devices: Devices) -> None:
     time.sleep(seconds)
 
 
-def die(code: int, devices: Devices) -> None:
-    os._exit(code)
+def die(log: str, devices: Devices) -> None:
+    """Write down that it was begun, and die."""
+    with open(log, "a") as file:
+        file.write("begun\n")
+    os.kill(os.getpid(), 9)
+
+
+def die_once(log: str, devices: Devices) -> None:
+    if not os.path.exists(log):
+        die(log, devices)
+
+
+def fail_oddly(text: str, devices: Devices) -> None:
+    class OddError(Exception):
+        """Of a kind that cannot be pickled."""
+
+    raise OddError(text)
+
+
+def die_until(log: str, count: int) -> int:
+    """Die so many times, then return how often."""
+    deaths = len(Path(log).read_text().splitlines()) if os.path.exists(log) else 0
+    if deaths < count:
+        die(log, Devices())
+    return deaths
+
+
+def decode_at_last(path: str, *arguments: Any) -> Any:
+    """Decode a video, in the third process that is asked to."""
+    from atrl_bench.models import video
+
+    die_until(f"{path}.deaths", 2)
+    return video._decode_within(path, *arguments)

@@ -5,6 +5,7 @@ Heavy imports wait until a verb runs, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated, NoReturn
 
@@ -51,6 +52,8 @@ VERBS = {
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)
 
+FULL = {errno.ENOSPC, errno.EDQUOT}  # a write to a full disk fails without the name of its file
+
 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
@@ -69,7 +72,7 @@ def main() -> NoReturn:
         _explain(error)
         code = error.exit_code
     except OSError as error:
-        if error.filename is None:  # nothing that another folder mends
+        if error.filename is None and error.errno not in FULL:  # nothing that another folder mends
             raise
         _explain(_unusable(error))
         code = StoreError.exit_code
@@ -95,6 +98,10 @@ def _explain(error: AtrlBenchError) -> None:
 
 
 def _unusable(error: OSError) -> StoreError:
+    if error.errno in FULL:
+        what = f"Cannot write {error.filename}." if error.filename else "Cannot write all of it."
+        why = f"{error.strerror}. What was written before is intact."
+        return StoreError(what, why=why, next_step="free space, then the same command again: it resumes")
     return StoreError(
         f"Cannot read or write {error.filename}.",
         why=f"{error.strerror}.",

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from atrl_bench.engines.devices import Devices, environment
-from atrl_bench.engines.local import start_worker
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.engines.local import NUM_ATTEMPTS, death, start_worker
+from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
 PARENT = "ATRL_BENCH_PARENT"  # the process id of the launcher, with which its processes die
@@ -63,7 +63,7 @@ def launch_command(
 def run(module: str, argument: Path, configuration: Configuration, devices: Devices, log: Path) -> None:
     """Run a module on a file over these devices, one process each, and wait; what they print goes to `log`.
 
-    Raises the error of the first process that failed.
+    Raises the error of the first process that failed. Where one dies without a word, all of it is begun again.
     """
     error_file = argument.with_suffix(".error")
     error_file.unlink(missing_ok=True)
@@ -72,22 +72,25 @@ def run(module: str, argument: Path, configuration: Configuration, devices: Devi
     variables = environment(devices) | {PARENT: str(os.getpid())}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
+    for attempt in range(1, NUM_ATTEMPTS + 1):
+        code = _exit_code([*starter, *command], os.environ | variables, log)
+        if code and (error_file.is_file() or attempt == NUM_ATTEMPTS):
+            raise _error(error_file, code, log)
+        if not code:
+            return
+
+
+def _exit_code(command: Sequence[str], variables: dict[str, str], log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*starter, *command],
-            env=os.environ | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            code = process.wait()
+            return process.wait()
         finally:
             process.kill()
             process.wait()
-    if code:
-        raise _error(error_file, code, log)
 
 
 def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int] = lambda: 0) -> None:
@@ -107,7 +110,7 @@ def _write_down(error: Exception, path: Path, progress: int) -> None:
     if isinstance(error, AtrlBenchError):
         content = {"what": error.what, "why": error.why, "next_step": error.next_step}
     else:
-        content = {"what": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+        content = {"what": reason_of(error)}
     try:
         with path.open("x", encoding="utf-8") as file:
             json.dump(content | {"progress": progress}, file)
@@ -121,7 +124,7 @@ def _error(error_file: Path, code: int, log: Path) -> LaunchError:
         error_file.unlink()
         return LaunchError(**{**content, "what": f"{content['what']} Log: {log}"})
     return LaunchError(
-        f"A process died (exit code {code}) and could not say why. Log: {log}",
+        f"A process {death(code)}, {NUM_ATTEMPTS} times, and could not say why. Log: {log}",
         next_step=f"read the end of {log}; a process that was killed has often used too much memory",
     )
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from typing import TypeVar
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
 
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.placement import Demand, Placement
+from atrl_bench.errors import AtrlBenchError, reason_of
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+NUM_ATTEMPTS = 3  # of a piece of work whose process dies
 
 ItemT = TypeVar("ItemT")
 
@@ -38,28 +42,107 @@ def side_by_side(
 ) -> Iterator[tuple[ItemT, BaseException | None]]:
     """Yield each item when `work(item, devices)` has ended, with its error if it failed.
 
-    Each gets devices of its own as soon as as many as it demands are free. Whoever stops waiting stops the work: every
-    process is killed at once.
+    Each gets devices of its own as soon as as many as it demands are free. A worker that dies costs only what it did
+    itself, and that is begun again. Whoever stops waiting stops the work: every process is killed at once.
     """
-    context, placement = multiprocessing.get_context("spawn"), Placement(demands, machine)
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(num_workers, context, start_worker, (os.getpid(),)) as pool:
-        try:
-            running: dict[Future[None], tuple[ItemT, Devices]] = {}
-            while True:
-                while len(running) < num_workers and (placed := placement.next()) is not None:
-                    running[pool.submit(work, *placed)] = placed
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    item, devices = running.pop(future)
-                    placement.give_back(devices)
-                    yield item, future.exception()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - others:
-                process.kill()
-            raise
+    placement, idle, busy = Placement(demands, machine), list[_Worker](), list[_Worker]()
+    try:
+        while True:
+            while len(busy) < num_workers and (placed := placement.next()) is not None:
+                worker = idle.pop() if idle else _Worker()
+                worker.begin(work, *placed)
+                busy.append(worker)
+            if not busy:
+                return
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
+                busy.remove(worker)
+                try:
+                    error = worker.connection.recv()
+                    idle.append(worker)
+                except (EOFError, ConnectionResetError):  # the latter where it had not even read what to do
+                    worker.process.join()
+                    if worker.attempt < NUM_ATTEMPTS:
+                        busy.append(worker.successor())
+                        continue
+                    error = DeadWorkerError(worker.process.exitcode)
+                placement.give_back(worker.devices)
+                yield worker.item, error
+    finally:
+        for worker in busy:
+            worker.process.kill()
+        for worker in (*busy, *idle):
+            worker.connection.close()  # who waits there for work ends
+            worker.process.join()
+
+
+class DeadWorkerError(AtrlBenchError):
+    """A process that ended in the middle of its work, again and again, without a word."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(
+            f"Its process {death(exit_code)}, {NUM_ATTEMPTS} times.",
+            why="It could not say why. What it had finished is stored.",
+            next_step="fewer at a time (--jobs) if memory ran out; the same command goes on from there",
+        )
+
+
+def death(exit_code: int | None) -> str:
+    """Return in words how a process ended."""
+    if exit_code is None or exit_code >= 0:
+        return f"ended with code {exit_code}"
+    hint = ": is memory short?" if -exit_code == signal.SIGKILL else ""
+    return f"was killed by signal {-exit_code} ({signal.Signals(-exit_code).name}{hint})"
+
+
+class _Worker:
+    """A process that does one piece of work after another, each told through a connection of its own.
+
+    A pool's workers share theirs: one that is killed while it reads leaves the others waiting for ever.
+    """
+
+    item: Any
+    devices: Devices
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, os.getpid()))
+        self.process.start()
+        theirs.close()  # only the worker holds it: its death is the end of what can be read here
+
+    def begin(self, work: Callable[[Any, Devices], None], item: Any, devices: Devices, attempt: int = 1) -> None:
+        """Have a piece of work done; `connection` then has its error, or None."""
+        self.work, self.item, self.devices, self.attempt = work, item, devices, attempt
+        with contextlib.suppress(OSError):  # dead since its last work: reading from it tells
+            self.connection.send((work, item, devices))
+
+    def successor(self) -> _Worker:
+        """Return a new worker that begins this one's work again."""
+        new = _Worker()
+        new.begin(self.work, self.item, self.devices, self.attempt + 1)
+        return new
+
+
+def _serve(connection: Connection[Any, Any], parent: int) -> None:
+    start_worker(parent)
+    with contextlib.suppress(EOFError):
+        while True:
+            work, item, devices = connection.recv()
+            try:
+                work(item, devices)
+                connection.send(None)
+            except Exception as error:
+                connection.send(_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error, or its words where it is of a kind that does not survive the way to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(reason_of(error))
+    return error
 
 
 def start_worker(parent: int) -> None:

@@ -15,7 +15,7 @@ from atrl_bench.grading.judge.prompt import Candidate
 from atrl_bench.results.records import Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
-MAX_BAD_FRACTION = 0.01  # more undecodable rows than this, and the number is not the benchmark's any more
+MAX_BAD_FRACTION = 0.01  # more rows that cannot be asked than this, and the number is not the benchmark's any more
 
 
 @dataclass
@@ -30,17 +30,25 @@ class Book:
     on_progress: Callable[[int, int], None] | None
     share: tuple[int, int] = (0, 1)
     num_done: int = 0
+    malformed: Sequence[UnreadableRow] = ()  # rows that are no problems
     skipped: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.golds = {problem.problem_id: problem.gold for problem in self.problems}
         self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
         self.opinions = opinion_keys(self.golds, self.num_repeats) if self.judge else frozenset()
+        for row in self.malformed:
+            self.skip(row)
 
     @property
     def total(self) -> int:
         """How many answers the cell will have."""
-        return (len(self.problems) - len(self.skipped)) * self.num_repeats
+        return (self.num_rows - len(self.skipped)) * self.num_repeats
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the benchmark has."""
+        return len(self.problems) + len(self.malformed)
 
     def grade_stored(self) -> None:
         """Grade the answers that were stored, but not yet graded, when an earlier process ended."""
@@ -56,12 +64,12 @@ class Book:
         self._report()
 
     def skip(self, row: UnreadableRow) -> None:
-        """Leave a problem out because its images or its video cannot be decoded."""
+        """Leave a row out, because it is no problem, or its images or its video cannot be decoded."""
         self.store.add_skipped(self.key, row.problem_id, row.reason)
         self.skipped.add(row.problem_id)
-        if len(self.skipped) > MAX_BAD_FRACTION * len(self.problems):
+        if len(self.skipped) > MAX_BAD_FRACTION * self.num_rows:
             raise InvalidFileError(
-                f"{len(self.skipped)} of {len(self.problems)} rows have images or videos that cannot be decoded.",
+                f"{len(self.skipped)} of {self.num_rows} rows cannot be read or shown.",
                 why=f"The last one is {row.problem_id}: {row.reason}.",
                 next_step="repair or fetch the data again, then run the same command",
             )

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atrl_bench.engines.processes import launched
-from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError
+from atrl_bench.errors import EndpointError, InvalidFileError, reason_of
 from atrl_bench.evaluation.book import Book
 from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
-from atrl_bench.evaluation.data import load_rows, to_problem, without_images
+from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.loop import Answering, answer
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
@@ -47,8 +47,8 @@ def evaluate(
 ) -> str:
     """Return the key of the cell of `model` on `task`, filled now as far as the store does not have it.
 
-    `on_progress(done, total)` is called after every batch. A row whose images or video cannot be decoded is skipped and
-    counted; more than one in a hundred of them fail the cell.
+    `on_progress(done, total)` is called after every batch. A row that is no problem, or whose images or video cannot be
+    decoded, is skipped and counted; more than one in a hundred of them fail the cell.
     """
     processes = launched()
 
@@ -73,7 +73,7 @@ def evaluate(
     except EndpointError:
         raise  # what is missing stays pending: an endpoint that is down says nothing about the model
     except Exception as error:
-        store.fail_cell(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
+        store.fail_cell(key, reason_of(error))
         raise
     return key
 
@@ -122,7 +122,7 @@ class _Filling:
         if CODE_ISOLATION in task.needs:
             require_isolation()  # before hours of answering, not after
         rows = load_rows(task, self.data_dir, self.spec.limit)
-        problems = [to_problem(task, row) for row in without_images(rows)]
+        rows, problems, malformed = read_problems(task, rows)
         if len({problem.problem_id for problem in problems}) < len(problems):
             raise InvalidFileError(
                 f"Two rows of {task.title} in {self.data_dir or task.hub_id} have the same problem id."
@@ -132,7 +132,9 @@ class _Filling:
         judge = Judge(self.options.judge, self.store) if self.options.judge else None
         if judge is not None:
             check_calibration(judge)  # before hours of answering, not after
-        book = Book(self.store, key, problems, self.spec.decoding.repeats, judge, self.on_progress, share)
+        book = Book(
+            self.store, key, problems, self.spec.decoding.repeats, judge, self.on_progress, share, malformed=malformed
+        )
         if share[0] == 0:
             book.grade_stored()
         if book.num_done < book.total:

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.hub.tables import parquet_schema, read_parquet, reading
+
 MARK = b"atrl_bench.made"
 
 
@@ -19,7 +21,7 @@ def mark_as_made(path: Path) -> None:
     """Rewrite a table with the images that it names as files inside it, and with the mark of one that was made here."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    table = read_parquet(path)
     for index, field in enumerate(table.schema):
         if _is_image(field.type):
             cells = [_embedded(cell) for cell in table[field.name].to_pylist()]
@@ -31,9 +33,7 @@ def mark_as_made(path: Path) -> None:
 
 def was_made(path: Path) -> bool:
     """Return whether this table was made here from its ingredients."""
-    import pyarrow.parquet as pq
-
-    return MARK in (pq.read_schema(path).metadata or {})
+    return MARK in (parquet_schema(path).metadata or {})
 
 
 def rows_digest(path: Path) -> str:
@@ -41,9 +41,10 @@ def rows_digest(path: Path) -> str:
     import pyarrow.parquet as pq
 
     digest = hashlib.sha256()
-    for batch in pq.ParquetFile(path).iter_batches(256):
-        for row in batch.to_pylist():
-            digest.update(json.dumps(row, sort_keys=True, default=_bytes_digest).encode() + b"\n")
+    with reading(path):
+        for batch in pq.ParquetFile(path).iter_batches(256):
+            for row in batch.to_pylist():
+                digest.update(json.dumps(row, sort_keys=True, default=_bytes_digest).encode() + b"\n")
     return digest.hexdigest()
 
 

@@ -6,46 +6,67 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.errors import InvalidFileError
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row
+from atrl_bench.evaluation.prompts_for import UnreadableRow
 from atrl_bench.evaluation.source import media_folder, parquet_files
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.hub.layout import own_file
+from atrl_bench.hub.tables import read_parquet, reading
 from atrl_bench.results.records import Problem
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+MAX_COLUMNS = 1000
 
 
 def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Dataset:
     """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
     import datasets
 
+    origin = data_dir or task.hub_id or task.folder
     tables = [_read_table(path, data_dir and data_dir / task.folder) for path in parquet_files(task, data_dir)]
-    rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
+    with reading(f"The {task.title} data in {origin}"):
+        rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
+    if not len(rows):
+        raise InvalidFileError(
+            f"The {task.title} data in {origin} has no rows.", next_step="fetch or copy it again, then the same command"
+        )
     missing = [column for column in task.code.columns if column not in rows.column_names]
     if missing:
         raise InvalidFileError(
-            f"The {task.title} data in {data_dir or task.hub_id} has no column {', '.join(map(repr, missing))}.",
+            f"The {task.title} data in {origin} has no column {', '.join(map(repr, missing))}.",
             why=f"It has {', '.join(rows.column_names)}.",
             next_step="give a --data-dir with the columns of the published dataset",
         )
     if task.shows_videos:
         rows = rows.add_column(MEDIA_ROOT, [str(media_folder(task, data_dir))] * len(rows))
-    rows = task.code.process_docs(rows)
+    with reading(f"The {task.title} data in {origin}"):
+        rows = task.code.process_docs(rows)
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
 def _read_table(path: Path, root: Path | None) -> Any:
-    import datasets
-    import pyarrow.parquet as pq
-
     # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
-    table = pq.read_table(path)
+    table = read_parquet(path)
+    if table.num_columns > MAX_COLUMNS:  # rows of so many take seconds each to read
+        raise InvalidFileError(
+            f"{path} has {table.num_columns} columns.",
+            why=f"No benchmark has more than {MAX_COLUMNS}.",
+            next_step="keep the columns of the published dataset",
+        )
+    with reading(path):
+        return _typed(table, root or path.parent)
+
+
+def _typed(table: Any, root: Path) -> Any:
+    import datasets
+
     described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
     features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
     for column in [name for name, kind in features.items() if isinstance(kind, datasets.Image)]:
-        table = _with_own_files(table, column, root or path.parent)
+        table = _with_own_files(table, column, root)
     return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
 
 
@@ -83,6 +104,46 @@ def without_images(rows: Dataset) -> Dataset:
     import datasets
 
     return rows.remove_columns([name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)])
+
+
+def row_name(task: Task, row: Row, index: int) -> str:
+    """Return the problem id of a row; one that is too damaged to have an id is named by its place."""
+    try:
+        name = task.code.problem_id(row)
+    except Exception:
+        return f"row {index}"
+    return name if isinstance(name, str) else f"row {index}"
+
+
+def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], list[UnreadableRow]]:
+    """Return the rows that are problems, these problems, and the rows that are none, with why not."""
+    problems, unreadable, kept = [], [], []
+    for index, row in enumerate(without_images(rows)):
+        try:
+            problem = _checked(to_problem(task, row))
+            task.code.doc_to_text(row, {})
+        except AtrlBenchError:
+            raise
+        except Exception as error:  # whatever a task's code makes of a row that is not as its publisher describes
+            unreadable.append(UnreadableRow(row_name(task, row, index), reason_of(error)))
+        else:
+            kept.append(index)
+            problems.append(problem)
+    return (rows.select(kept) if unreadable else rows), problems, unreadable
+
+
+def _checked(problem: Problem) -> Problem:
+    """Return a problem whose parts are of the types that the store and the grader take them for."""
+    gold = problem.gold
+    texts = [("question", problem.question), ("group", problem.group), ("answer", gold.answer)]
+    texts += [("option", option) for option in gold.choices] + [("answer", answer) for answer in gold.references]
+    for name, text in [("id", problem.problem_id), *texts]:
+        if text is None:
+            raise ValueError(f"it has no {name}")
+        if not isinstance(text, str):
+            raise TypeError(f"its {name} is no text but of type {type(text).__name__}")
+    json.dumps(problem.meta)
+    return problem
 
 
 def to_problem(task: Task, row: Row) -> Problem:

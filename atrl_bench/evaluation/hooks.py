@@ -133,7 +133,11 @@ def prepare(split: Dataset) -> Dataset:
 def image_names(rows: Dataset, column: str) -> list[str]:
     """Return a name for the picture of each row, the same where the picture is: the cluster of questions about it."""
     pictures = rows.select_columns(column)
-    return [hashlib.sha256(row[column]["bytes"] or row[column]["path"].encode()).hexdigest()[:12] for row in pictures]
+    return [_image_name(row[column] or {}) for row in pictures]
+
+
+def _image_name(cell: Mapping[str, Any]) -> str:
+    return hashlib.sha256(cell.get("bytes") or (cell.get("path") or "").encode()).hexdigest()[:12]
 
 
 def open_image(cell: Any) -> Image:
@@ -189,7 +193,8 @@ def num_pixels(row: Row) -> int:
     total = 0
     for value in row.values():
         if isinstance(value, Mapping) and value.get("bytes"):
-            with contextlib.suppress(OSError, ValueError, SyntaxError, Warning):
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they are about files that are refused when they are shown
                 width, height = Pillow.open(io.BytesIO(value["bytes"])).size
                 total += width * height
     return total

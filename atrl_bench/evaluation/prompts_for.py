@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.tasks import Task
@@ -16,7 +17,7 @@ from atrl_bench.models.video import Video, read_video
 
 @dataclass(frozen=True)
 class UnreadableRow:
-    """A row without a prompt, because its images or its video cannot be decoded."""
+    """A row without a prompt: it is no problem of its task, or its images or its video cannot be decoded."""
 
     problem_id: str
     reason: str
@@ -49,6 +50,8 @@ def read_prompt(
         # lmms-eval calls an image's or video's content `url`; chat templates only look at the type.
         for part in (part for turn in messages for part in turn["content"] if part["type"] in media):
             media[part["type"]].append(read_frames(part["url"]) if part["type"] == "video" else part["url"])
-    except (OSError, ValueError, SyntaxError, Warning) as error:  # a bad video, and all of what Pillow raises
-        return UnreadableRow(problem_id, f"{type(error).__name__}: {error}")
+    except AtrlBenchError:
+        raise
+    except Exception as error:  # a bad video, and whatever Pillow raises on damaged bytes, which is of many kinds
+        return UnreadableRow(problem_id, reason_of(error))
     return Prompt(problem_id, messages, media["image"], tuple(media["video"]))

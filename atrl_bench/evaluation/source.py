@@ -6,7 +6,9 @@ name them, or where `fetch` has laid them out.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
@@ -16,6 +18,7 @@ from atrl_bench.evaluation.tasks import Task
 from atrl_bench.hub.layout import is_whole, path_inside, split_files
 from atrl_bench.hub.repository import Repository, listing
 from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder
+from atrl_bench.hub.tables import parquet_schema, read_parquet
 
 ARCHIVES = ("*.zip", "*.tar", "*.tar.*", "*.tgz")
 
@@ -81,17 +84,23 @@ def media_files(task: Task, data_dir: Path | None) -> list[Path]:
     """
     if not task.shows_videos:
         return []
-    import pyarrow.parquet as pq
-
     folder = media_folder(task, data_dir)  # tells what to do before the rows are fetched for nothing
     files = parquet_files(task, data_dir)
-    columns = [column.name for column in pq.read_schema(files[0]) if "binary" not in str(column.type)]  # not the images
-    rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
-    paths = sorted({folder / name for row in rows for name in task.code.media(row)})
-    present = [path for path in paths if _is_inside(folder, path) and path.is_file()]
+    columns = [column.name for column in parquet_schema(files[0]) if "binary" not in str(column.type)]  # not the images
+    rows = [row for file in files for row in read_parquet(file, columns).to_pylist()]
+    paths = sorted({folder / name for row in rows for name in _media_of(task, row)})
+    present = [path for path in paths if _is_inside(folder, path) and os.path.isfile(path)]
     if paths and not present:
         raise _nothing_to_show(task, folder, paths)
     return present
+
+
+def _media_of(task: Task, row: dict[str, Any]) -> list[str]:
+    """Return the files that a row names; none where it is no row of this benchmark, and is left out for that."""
+    try:
+        return list(task.code.media(row))
+    except (TypeError, AttributeError, LookupError):
+        return []
 
 
 def parts(task: Task) -> tuple[DatasetPart, ...]:

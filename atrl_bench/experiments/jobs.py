@@ -14,7 +14,7 @@ from typing import Any
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.launch import LaunchError
-from atrl_bench.errors import AtrlBenchError, EndpointError
+from atrl_bench.errors import AtrlBenchError, EndpointError, reason_of
 from atrl_bench.evaluation.cell import evaluate, is_finished
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.tasks import find_task
@@ -86,7 +86,7 @@ def train_into(
             order = TrainingOrder(run_dir=run_dir, recipe=recipe, spec=spec, seed=seed, base_model=base_model)
             train_over(devices, order, name or recipe.name)
         except Exception as error:
-            store.fail_run(key, error.what if isinstance(error, AtrlBenchError) else f"{type(error).__name__}: {error}")
+            store.fail_run(key, reason_of(error))
             raise
         checkpoint = run_dir.checkpoint_of(store, key)
         assert checkpoint is not None
@@ -117,7 +117,7 @@ def train_here(
         )
     except Exception as error:
         if store is not None:
-            store.fail_run(key, f"{type(error).__name__}: {error}")
+            store.fail_run(key, reason_of(error))
         raise
     if store is not None:
         store.finish_run(

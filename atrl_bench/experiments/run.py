@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from atrl_bench.engines.devices import Devices, Machine, memory_gb
-from atrl_bench.engines.local import default_workers, side_by_side
+from atrl_bench.engines.local import DeadWorkerError, default_workers, side_by_side
 from atrl_bench.engines.placement import Demand, Placement
+from atrl_bench.errors import reason_of
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.jobs import carry_out, is_complete
 from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
@@ -55,7 +56,9 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
         with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
             for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
                 if error is not None:
-                    failures[job.name] = _first_line(error)
+                    failures[job.name] = reason_of(error)
+                if isinstance(error, DeadWorkerError):  # the dead write down nothing
+                    _fail(job, error.what, plan, store)
                 watch.num_done += 1
     return PlanRun(len(pending) - len(failures), failures)
 
@@ -110,6 +113,11 @@ def is_done(job: Job, plan: Plan, store: Store) -> bool:
     return len(keys) == len(job.evaluations) and all(is_complete(store, key, run_dir, run_dir.judge) for key in due)
 
 
-def _first_line(error: BaseException) -> str:
-    # Some errors, a bare assertion among them, have no text at all.
-    return str(error).partition("\n")[0] or type(error).__name__
+def _fail(job: Job, reason: str, plan: Plan, store: Store) -> None:
+    """Record why what a job has begun is not done: its training, else each of its cells."""
+    run = store.run(job.run_key) if job.run_key else None
+    if run is not None and run.state == "pending":
+        store.fail_run(run.key, reason)
+    for key in evaluation_keys(job, plan, store).values():
+        if (cell := store.cell(key)) is not None and cell.state == "pending":
+            store.fail_cell(key, reason)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.hub.layout import holding
@@ -83,9 +83,20 @@ class RunDir:
                 f"There is no result store in {self.root}.",
                 next_step=f"atrl-bench run-table main_7b {self.training_options}",
             )
+        self._require_whole_store()
         store = Store.open(self.store_path, read_only=read_only)
         self._rename_credit(store.renamed_cells())
         return store
+
+    def _require_whole_store(self) -> None:
+        """Raise where the store was emptied: what is beside it was made from what it held."""
+        made = [path.name for path in (self.checkpoints, self.reports, self.root / "credit") if path.is_dir()]
+        if made and self.store_path.is_file() and self.store_path.stat().st_size == 0:
+            raise StoreError(
+                f"The result store {self.store_path} is empty: it has 0 bytes.",
+                why=f"{' and '.join(made)} beside it were made from answers that it held; something else emptied it.",
+                next_step=f"restore it from a copy, or delete {self.store_path} to begin again",
+            )
 
     def run_state(self, key: str) -> str | None:
         """Return the state of a training in the store, None where it was never begun."""

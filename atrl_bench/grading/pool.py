@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pebble import ProcessPool
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]  # a function with its arguments
+NUM_ATTEMPTS = 3  # of a call whose worker dies
 PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
 
 
@@ -37,8 +38,27 @@ class Failure(NamedTuple):
     why: str
 
 
+class _Death(NamedTuple):
+    """Why a call has no result yet: its worker died with this code, or None: there was none to call."""
+
+    exit_code: int | None
+    error: Exception
+
+    def failure(self) -> Failure:
+        if self.exit_code is not None:
+            return Failure("timed out", f"the worker ended with code {self.exit_code}")
+        raise AtrlBenchError(
+            "The processes that grade answers could not start.",
+            why="They import the main script, as every multiprocessing worker does.",
+            next_step="put what the script runs under `if __name__ == '__main__':`",
+        ) from self.error
+
+
 class WorkerPool:
-    """Calls functions in worker processes, started when first needed; a call ends after `seconds` of computing."""
+    """Calls functions in worker processes, started when first needed; a call ends after `seconds` of computing.
+
+    A worker that is killed from outside, while it computes or before, is replaced and asked again.
+    """
 
     def __init__(
         self,
@@ -67,11 +87,32 @@ class WorkerPool:
 
     def call_each(self, calls: Sequence[Call]) -> list[Any]:
         """Return what each call gives, in their order, or a `Failure` in its place."""
+        results: list[Any] = [None] * len(calls)
+        due = list(range(len(calls)))
+        for _ in range(NUM_ATTEMPTS):
+            for index, result in zip(due, self._call([calls[index] for index in due]), strict=True):
+                results[index] = result
+            due = [index for index in due if isinstance(results[index], _Death)]
+            if not due:
+                break
+        for index in due:
+            results[index] = results[index].failure()
+        return results
+
+    def _call(self, calls: Sequence[Call]) -> list[Any]:
         if not calls:
             return []
-        pool, patience = self._started(), PATIENCE * self.seconds
-        futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=patience) for call in calls]
-        return [self._result(future) for future in futures]
+        patience = PATIENCE * self.seconds
+        try:
+            pool = self._started()
+            futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=patience) for call in calls]
+        except RuntimeError as error:  # its only worker was killed while it had nothing to do
+            self.close()
+            return [_Death(None, error)] * len(calls)
+        results = [self._result(future) for future in futures]
+        if any(isinstance(result, _Death) and result.exit_code is None for result in results):
+            self.close()
+        return results
 
     def _result(self, future: Future[Any]) -> Any:
         from pebble import ProcessExpired
@@ -84,15 +125,10 @@ class WorkerPool:
             return Failure("timed out", f"grading needed more than {self.memory_bytes >> 20} MiB")
         except ProcessExpired as error:
             if error.exitcode != -signal.SIGXCPU:
-                return Failure("timed out", f"the worker ended with code {error.exitcode}")
+                return _Death(error.exitcode, error)
             return Failure("timed out", f"grading was stopped after {self.seconds:g} s of computing")
         except BrokenExecutor as error:
-            self.close()
-            raise AtrlBenchError(
-                "The processes that grade answers could not start.",
-                why="They import the main script, as every multiprocessing worker does.",
-                next_step="put what the script runs under `if __name__ == '__main__':`",
-            ) from error
+            return _Death(None, error)
         except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
             return Failure("unparseable", f"grading failed: {type(error).__name__}")
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 ALL_SUBSETS = "All"  # what a dataset's card may call the union of its subsets, without a folder of that name
 OUTSIDE = "outside this folder: "  # how the name of a file begins that no row may show
+MAX_NAME = 60  # letters of such a name that are shown
 _SHARD = re.compile(r"-\d+-of-(\d+)")
 
 
@@ -56,11 +57,15 @@ def path_inside(root: Path, name: str) -> Path:
 
 
 def own_file(root: Path, name: str) -> Path:
-    """Return the path of a file that a row names; for one outside `root` that of a file which is not there."""
+    """Return the path of a file that a row names; for one that it may not name that of a file which is not there."""
     try:
-        return path_inside(root, name)
+        path = path_inside(root, name)
+        path.is_file()
     except ValueError:
-        return root / f"{OUTSIDE}{quote(name, safe='')}"
+        return root / f"{OUTSIDE}{quote(name[:MAX_NAME], safe='')}"
+    except OSError:  # no file system takes such a name
+        return root / f"{name[:MAX_NAME].replace('/', '_')}…"
+    return path
 
 
 def holding(data_dir: Path | None, folder: str) -> Path | None:

@@ -25,6 +25,7 @@ from atrl_bench.models.no_reply import NoReplyError, UselessReplyError
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
+MIN_SECRET = 12  # characters of a key that is one
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 
 # How a server says that it does not take a parameter without which an answer means the same. Any other it refuses is an
@@ -149,7 +150,7 @@ class ChatClient:
         if status == 400 and is_blocked(content):
             return [Completion("", FILTERED, 0)] * n
         self._raise_unless_good(status, headers, body_text)
-        return read_completions(content)
+        return [completion._replace(text=self._redacted(completion.text)) for completion in read_completions(content)]
 
     def retried(self, attempt: Callable[[], T]) -> T:
         """Return what `attempt` returns, called again after a growing wait while it raises `NoReplyError`.
@@ -186,13 +187,19 @@ class ChatClient:
         self, method: str, page: str, body: bytes | None, max_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
         try:
-            return self._http.exchange(method, self._url + page, body, max_bytes=max_bytes)
+            status, headers, content = self._http.exchange(method, self._url + page, body, max_bytes=max_bytes)
         except ValueError as error:
             raise EndpointError(
                 f"{self.config.base_url} is not the address of an endpoint.",
                 why=str(error),
                 next_step="give one such as http://localhost:8000/v1",
             ) from error
+        # Before anything is cut out of it: half a key is a secret, too.
+        return (
+            status,
+            headers,
+            self._redacted(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"),
+        )
 
     def _raise_unless_good(self, status: int, headers: Mapping[str, str], body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
@@ -209,6 +216,10 @@ class ChatClient:
     def _without_key(self, text: str) -> str:
         """Return what a server said without the key, which some repeat in what they refuse."""
         return text.replace(self._key, f"${self.config.api_key_variable}") if self._key else text
+
+    def _redacted(self, text: str) -> str:
+        """Return what a server said without the key; a short one, such as EMPTY, is no secret but may be an answer."""
+        return self._without_key(text) if self._key and len(self._key) >= MIN_SECRET else text
 
     def _served_models(self) -> list[str]:
         """Return the names the endpoint says it serves; an empty list where it does not say."""

@@ -35,6 +35,7 @@ TEMPORAL_PATCH = 2  # frames that Qwen2.5-VL makes one step in time of
 SIDE = 28  # a visual token's side in pixels: patch 14, merged two by two
 SECONDS = 300.0  # of computing for one file; 64 places in an hour of 1080p take about a fifth of it
 PATIENCE = 4  # a worker may take this many times its computing time, on a busy machine
+NUM_ATTEMPTS = 3  # of a video whose worker dies
 NUM_THREADS = 2  # decord's own choice is all cores for every reader; the frames are the same
 FILES_PER_WORKER = 64  # decord leaks a little with each
 MEMORY_BYTES = 8 << 30  # of a worker: a header may promise frames of any size
@@ -194,12 +195,20 @@ class _Workers:
         return Video(frames, indices, num_source_frames, source_fps)
 
     def _decoded(self, *arguments: Any) -> tuple[Any, ...]:
+        from pebble import ProcessExpired
+
         *_, seconds = arguments
-        try:
-            return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
-        except RuntimeError:  # a worker that was killed while it had nothing to do has broken its pool for good
-            self.close()
-            return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
+        for attempt in range(1, NUM_ATTEMPTS + 1):
+            try:
+                return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
+            except ProcessExpired as error:  # killed, by whoever: that says nothing about the video
+                if attempt == NUM_ATTEMPTS or error.exitcode == -signal.SIGXCPU:
+                    raise
+            except RuntimeError:  # a worker that was killed while it had nothing to do has broken its pool for good
+                self.close()
+                if attempt == NUM_ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
 
     def _started(self) -> ProcessPool:
         if self._pool is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.evaluation.data import load_rows, without_images
+from atrl_bench.evaluation.data import load_rows, row_name, without_images
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import recalled
@@ -63,7 +63,7 @@ def _draw(
         rows = load_rows(info, data_dir, limit)
     except AtrlBenchError:  # a report without pictures is better than none; the page says that they are not here
         return {}
-    names = [info.code.problem_id(row) for row in without_images(rows)]
+    names = [row_name(info, row, index) for index, row in enumerate(without_images(rows))]
     return {
         name: tuple(_write(picture, out) for picture in _shown(info.code, rows[index]))
         for index, name in enumerate(names)
@@ -83,7 +83,7 @@ def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
                 else _small(item)
                 for item in images
             ]
-        except (OSError, ValueError, SyntaxError, Warning):
+        except Exception:  # of as many kinds as there are ways to damage a picture
             return []
 
 

@@ -154,7 +154,7 @@ class Store:
     def problems(self, key: str) -> list[Problem]:
         """Return the cell's problems in the order they were added."""
         return [
-            _problem(row)
+            self._problem(row)
             for row in self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
         ]
 
@@ -233,7 +233,7 @@ class Store:
         # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
         query = f"SELECT problem_id, repeat, {_VERDICT} FROM grades WHERE cell = ?"
         verdicts = {
-            (row[0], row[1]): Verdict(*row[2:7], details=json.loads(row[7]))  # type: ignore[misc]
+            (row[0], row[1]): Verdict(*row[2:7], details=self._parsed(row[7]))  # type: ignore[misc]
             for row in self._read(query, key)
         }
         of_problem: dict[str, list[Response]] = defaultdict(list)
@@ -425,13 +425,25 @@ class Store:
                 *(self._parsed(summary), created, updated),
             )
 
+    def _problem(self, row: Sequence[Any]) -> Problem:
+        problem_id, group, question, answer, choices, meta = row
+        meta = self._parsed(meta)
+        gold = Gold(answer, self._json(choices, list), **meta.pop("gold", {}))
+        return Problem(problem_id, group, question, gold, meta)
+
     def _parsed(self, text: str) -> dict[str, Any]:
+        return dict(self._json(text, dict))
+
+    def _json(self, text: str, kind: type) -> Any:
         try:
-            return dict(json.loads(text))
+            value = json.loads(text)
+            if not isinstance(value, kind):
+                raise TypeError
+            return value
         except (ValueError, TypeError) as error:
             raise StoreError(
                 f"A record of the result store {self.path} is damaged.",
-                why=f"It should be JSON and begins with {text[:40]!r}: the file was changed on disk.",
+                why=f"It should be JSON and begins with {str(text)[:40]!r}: the file was changed on disk.",
                 next_step="restore the file from a copy, or move it away and run again",
             ) from error
 
@@ -444,13 +456,6 @@ def _gold_columns(problem: Problem) -> tuple[str, str, str]:
     details = asdict(problem.gold)
     answer, choices = details.pop("answer"), details.pop("choices")
     return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})
-
-
-def _problem(row: Sequence[Any]) -> Problem:
-    problem_id, group, question, answer, choices, meta = row
-    meta = json.loads(meta)
-    gold = Gold(answer, json.loads(choices), **meta.pop("gold", {}))
-    return Problem(problem_id, group, question, gold, meta)
 
 
 def _record(sample: Sample) -> dict[str, Any]:

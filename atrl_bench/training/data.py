@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.hub.layout import OUTSIDE
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
@@ -129,12 +130,14 @@ class TrainingData:
 
 
 def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProblem]:
-    """Yield every row of training set `name`, usable or not, with a few dozen of them in memory at a time."""
+    """Yield every row of training set `name` that is one, with a few dozen of them in memory at a time."""
     described, root, index = describe(name), root_of(name, data_dir), 0
     for batch in stream_batches(name, data_dir):
         _check_columns(name, described, batch.schema.names)
         for row in batch.to_pylist():
-            yield read_problem(described, index, row, root)
+            problem, _ = _read(described, root, index, row)
+            if problem is not None:
+                yield problem
             index += 1
 
 
@@ -153,9 +156,8 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
         # A picture that claims to be enormous is refused, not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        made = (read_problem(described, index, row, root) for index, row in enumerate(rows))
-        for problem, reason in pool.map(_checked, made):
-            if reason:
+        for problem, reason in pool.map(partial(_usable, described, root), range(table.num_rows), rows):
+            if problem is None:
                 left_out[reason] += 1
             else:
                 problems.append(problem)
@@ -192,23 +194,36 @@ def _check_columns(name: str, described: TrainingSet, column_names: Sequence[str
             )
 
 
-def _checked(problem: TrainingProblem) -> tuple[TrainingProblem, str]:
-    """Return the problem, and why it cannot be used if it cannot."""
+def _usable(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:
+    """Return the problem of a row, or None and why there is none that can be used."""
+    problem, reason = _read(described, root, index, row)
+    reason = reason if problem is None else _why_unusable(problem)
+    return (None, reason) if reason else (problem, "")
+
+
+def _read(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:
+    try:
+        return read_problem(described, index, row, root), ""
+    except Exception as error:  # a row that is not as its publisher describes, in whatever way
+        return None, f"no row of this set ({reason_of(error)})"
+
+
+def _why_unusable(problem: TrainingProblem) -> str:
     if not problem.images and not problem.videos:
         # Mixed batches of text and images are refused by some processors, and text has no visual credit.
-        return problem, "no image"
+        return "no image"
     if any(num_marks(problem.question, kind) > count for kind, count in problem.num_media.items()):
-        return problem, "more marks than images"
+        return "more marks than images"
     if not problem.answer:
-        return problem, "no answer"
+        return "no answer"
     files = [medium for medium in (*problem.images, *problem.videos) if isinstance(medium, Path)]
     if files:  # opened when they are asked for
-        return problem, _why_no_file(files)
+        return _why_no_file(files)
     try:
         problem.decoded()
     except Exception:  # whatever a decoder raises on damaged bytes, the row is not usable
-        return problem, "undecodable image"
-    return problem, ""
+        return "undecodable image"
+    return ""
 
 
 def _why_no_file(files: Sequence[Path]) -> str:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles
+from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
 from atrl_bench.resources import folder
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.sets import PAIRS_SUFFIX, TRAINING_SETS
@@ -287,7 +287,7 @@ def list_recipes() -> list[str]:
 
 
 def _is_recipe(path: Path) -> bool:
-    return path.is_file() and "title" in _mapping(path)  # a base that recipes share has none
+    return path.is_file() and "title" in read_mapping(path)  # a base that recipes share has none
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
@@ -298,7 +298,7 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     files = _with_bases(_find(str(name_or_path)))
     fields: dict[str, Any] = {}
     for path in reversed(files):
-        fields |= {key: value for key, value in _mapping(path).items() if key != "base"}
+        fields |= {key: value for key, value in read_mapping(path).items() if key != "base"}
     credit = overrides.get("credit")
     if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
         overrides["credit"] = {**fields["credit"], "rule": credit}
@@ -351,18 +351,8 @@ def _with_bases(path: Path) -> list[Path]:
 
 
 def _base_of(path: Path) -> str | None:
-    base = _mapping(path).get("base")
+    base = read_mapping(path).get("base")
     return base if isinstance(base, str) else None
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InvalidFileError(f"{path} is not YAML.", why=str(error), next_step=f"edit {path}") from None
-    if not isinstance(content, dict):
-        raise InvalidFileError(f"{path} is not a YAML mapping.", next_step=f"edit {path}")
-    return content
 
 
 def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any]) -> InvalidFileError:
@@ -375,7 +365,7 @@ def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any
         return InvalidFileError(
             f"{location[0]}={value!r}: field {field!r}: {message}.", next_step=f"give another {location[0]}"
         )
-    holder = next((path for path in files if location and location[0] in _mapping(path)), files[0])
+    holder = next((path for path in files if location and location[0] in read_mapping(path)), files[0])
     line = line_of(holder.read_text(encoding="utf-8"), location)
     where = f"field {field!r}: " if field else ""
     return InvalidFileError(f"{holder}:{line}: {where}{message}.", next_step=f"edit {holder} at line {line}")

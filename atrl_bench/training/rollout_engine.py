@@ -56,7 +56,7 @@ def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None =
     }
 
 
-def require_engine(recipe: Recipe, profile: Profile, *, has_videos: bool = False) -> None:
+def require_sampler(recipe: Recipe, profile: Profile, *, has_videos: bool = False) -> None:
     """Raise if vLLM is to sample and cannot; `has_videos` is known once the data was read."""
     if not uses_vllm(recipe, profile):
         return

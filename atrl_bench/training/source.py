@@ -17,6 +17,7 @@ from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.hub.layout import is_whole, own_file, split_files
 from atrl_bench.hub.repository import Repository, listing
 from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder, lay_out
+from atrl_bench.hub.tables import read_parquet, reading
 from atrl_bench.training.problem import media_names
 from atrl_bench.training.rewards.steps import key_step_file
 from atrl_bench.training.sets import describe, folder_of
@@ -94,12 +95,16 @@ def _named_files(name: str, data_dir: Path | None) -> list[str]:
 
 def read_table(name: str, data_dir: Path | None) -> pyarrow.Table:
     """Return all rows of the set, images that the table embeds still encoded."""
-    import pyarrow.parquet
+    import pyarrow
 
     files = table_files(name, data_dir)
     if files[0].suffix in JSON_SUFFIXES:
-        return pyarrow.Table.from_pylist([row for file in files for row in _json_rows(file)])
-    return pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in files])
+        rows = [row for file in files for row in _json_rows(file)]
+        with reading(files[0].parent):  # rows of several types make no table
+            return pyarrow.Table.from_pylist(rows)
+    tables = [read_parquet(path) for path in files]
+    with reading(files[0].parent):
+        return pyarrow.concat_tables(tables)
 
 
 def stream_batches(name: str, data_dir: Path | None) -> Iterator[pyarrow.RecordBatch]:
@@ -110,10 +115,12 @@ def stream_batches(name: str, data_dir: Path | None) -> Iterator[pyarrow.RecordB
     if paths[0].suffix in JSON_SUFFIXES:
         yield from read_table(name, data_dir).to_batches(max_chunksize=STREAM_ROWS)
         return
-    for file in map(pyarrow.parquet.ParquetFile, paths):
-        # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
-        for group in range(file.num_row_groups):
-            yield from file.iter_batches(STREAM_ROWS, row_groups=[group])
+    for path in paths:
+        with reading(path):
+            file = pyarrow.parquet.ParquetFile(path)
+            # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(STREAM_ROWS, row_groups=[group])
 
 
 def parts(name: str) -> tuple[DatasetPart, ...]:
@@ -136,9 +143,9 @@ def fetch(name: str) -> Path:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    text = path.read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
-    return list(rows)
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
 
 
 def _tables(name: str, data_dir: Path | None) -> tuple[Source, list[str]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
+from functools import partial
+from pathlib import Path
 
-from worker_functions import die, read_json, sleep
+from worker_functions import call, die, die_once, fail_oddly, read_json, sleep
 
 from atrl_bench.engines.devices import Machine
-from atrl_bench.engines.local import side_by_side
+from atrl_bench.engines.local import DeadWorkerError, side_by_side
 from atrl_bench.engines.placement import Demand
 
 CPU = Machine()
@@ -18,13 +20,33 @@ NOTHING = Demand(0, 0)
 
 def test_each_piece_of_work_is_answered_for_with_its_error():
     errors = dict(side_by_side(read_json, [(text, NOTHING) for text in ("1", "{", "3")], CPU, 2))
-    assert [text for text, error in errors.items() if error is None] == ["1", "3"]
+    assert {text for text, error in errors.items() if error is None} == {"1", "3"}
     assert isinstance(errors["{"], json.JSONDecodeError)
 
 
-def test_a_process_that_dies_fails_its_work_and_nobody_waits_for_it():
-    [(_, error)] = side_by_side(die, [(1, NOTHING)], CPU, 1)
-    assert error is not None
+def test_an_error_of_any_kind_is_told():
+    [(_, error)] = side_by_side(fail_oddly, [("no such thing", NOTHING)], CPU, 1)
+    assert str(error) == "OddError: no such thing"
+
+
+def test_work_whose_process_dies_is_begun_three_times_and_its_neighbours_go_on(tmp_path):
+    log, again = str(tmp_path / "log"), str(tmp_path / "again")
+    work = [(partial(die, log), "dies"), (partial(die_once, again), "dies once"), (partial(sleep, 1), "sleeps")]
+    errors = dict(side_by_side(call, [(item, NOTHING) for item in work], CPU, 2))
+    by_name = {name: error for (_, name), error in errors.items()}
+    assert {name for name, error in by_name.items() if error is None} == {"dies once", "sleeps"}
+    assert isinstance(by_name["dies"], DeadWorkerError)
+    assert by_name["dies"].what == "Its process was killed by signal 9 (SIGKILL: is memory short?), 3 times."
+    assert Path(log).read_text() == "begun\n" * 3
+
+
+def test_a_process_that_died_while_it_had_nothing_to_do_is_replaced():
+    results = side_by_side(sleep, [(seconds, NOTHING) for seconds in (0, 0.1)], CPU, 1)
+    assert next(results) == (0, None)
+    [worker] = multiprocessing.active_children()
+    worker.kill()
+    worker.join()
+    assert list(results) == [(0.1, None)]
 
 
 def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_else():

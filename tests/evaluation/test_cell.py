@@ -194,11 +194,11 @@ def test_more_than_one_broken_row_in_a_hundred_fails_the_cell_and_keeps_the_rest
     images = [picture()] * 10
     images[3] = b"no image at all"
     data = write_geoqa(tmp_path / "data", images)
-    with pytest.raises(InvalidFileError, match="1 of 10 rows have images or videos that cannot be decoded"):
+    with pytest.raises(InvalidFileError, match="1 of 10 rows cannot be read or shown"):
         evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     (cell,) = store.cells()
     assert cell.state == "failed"
-    assert "cannot be decoded" in cell.reason
+    assert "cannot be read or shown" in cell.reason
 
 
 def test_an_endpoint_that_is_down_leaves_the_cell_pending(store, tmp_path, monkeypatch) -> None:

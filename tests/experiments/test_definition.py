@@ -198,7 +198,7 @@ def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
         ("recipe: grpo}", "recipe: grpo, served: gpt}", "keep one"),
         ("recipe: grpo}", "credit: atrl}", "no recipe that would use it"),
         ("schedule: strict", "schedule: eager", "'strict' or 'minibatch4'"),
-        ("rows:", "rows: [", "not a YAML mapping"),
+        ("rows:", "rows: [", "is not YAML"),
     ],
 )
 def test_a_mistake_in_a_table_is_found_where_it_is(small, old, new, message):

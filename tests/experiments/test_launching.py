@@ -102,10 +102,11 @@ def test_the_error_of_a_process_is_that_of_the_launch_and_names_its_log(failing)
     assert vars(pickle.loads(pickle.dumps(raised.value))) == vars(raised.value)
 
 
-def test_a_process_that_dies_without_a_word_is_a_failure_too(failing):
-    (failing / "failing_module.py").write_text("import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(AtrlBenchError, match="exit code -9"):
+def test_a_process_that_dies_without_a_word_is_begun_again_and_is_a_failure_in_the_end(failing):
+    (failing / "failing_module.py").write_text("import os; print('begun', flush=True); os.kill(os.getpid(), 9)")
+    with pytest.raises(AtrlBenchError, match=r"was killed by signal 9 \(SIGKILL"):
         launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
+    assert (failing / "job.log").read_text() == "begun\n" * 3
 
 
 @pytest.mark.parametrize("name", ["fsdp2", "ddp", "cpu"])

@@ -9,6 +9,7 @@ import pytest
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.devices import Devices, Machine
+from atrl_bench.engines.local import DeadWorkerError
 from atrl_bench.engines.placement import Demand
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
@@ -164,9 +165,22 @@ def test_what_two_tables_share_is_planned_once(tmp_path):
     assert max(map(len, lines[1:-1])) <= 80
 
 
-def test_a_failure_without_a_text_is_reported_by_its_type():
-    assert run._first_line(AssertionError()) == "AssertionError"
-    assert run._first_line(ValueError("what\nwhy")) == "what"
+def test_a_row_whose_process_dies_is_reported_as_failed_with_the_reason_and_its_neighbour_is_not(tmp_path, monkeypatch):
+    def die_and_go_on(_, demands, machine, num_workers):
+        dies, goes_on = sorted((job for job, _ in demands), key=lambda job: job.recipe is None)
+        with planned.run_dir.open_store() as store:  # as far as a worker gets before it dies
+            store.add_run(dies.run_spec)
+        return [(dies, DeadWorkerError(-9)), (goes_on, None)]
+
+    monkeypatch.setattr(run, "side_by_side", die_and_go_on)
+    planned = plan_table("main_7b", smoke(tmp_path), rows=["grpo", "zero_shot"], columns=["mathvision_testmini"])
+    result = run.run_plan(planned, Machine(), quiet=True)
+    reason = "Its process was killed by signal 9 (SIGKILL: is memory short?), 3 times."
+    assert result.failures == {"grpo seed 0": reason}
+    with planned.run_dir.open_store() as store:
+        cells = {row.id: row.cells[0] for row in read_table(planned, store).rows}
+    assert (cells["grpo"].state, cells["grpo"].reason) == ("failed", reason)
+    assert cells["zero_shot"].state != "failed"
 
 
 # Tables with suites, frames, own base models

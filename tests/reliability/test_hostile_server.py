@@ -204,6 +204,134 @@ def test_a_number_of_tokens_that_cannot_be_one_is_not_believed(count) -> None:
         assert ask(address, seconds=10) == [Completion("5", "stop", 0)]
 
 
+def said(*parts: bytes) -> Answer:
+    """Write these bytes and close the connection."""
+
+    def answer(connection: socket.socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+
+    return answer
+
+
+def body(content: bytes, head: bytes = OK, *headers: bytes) -> Answer:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return said(head + lines + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+
+
+ANSWER = json.dumps({"choices": [spoken("5")]}).encode()
+LENGTH = b"Content-Length: %d\r\n\r\n" % len(ANSWER)
+CHUNK = b"%x\r\n%b\r\n" % (len(ANSWER), ANSWER)
+FAULTS = {
+    # What is no HTTP
+    "closes at once": said(),
+    "resets": lambda connection: connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"),
+    "speaks TLS": said(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)),
+    "greets by mail": said(b"220 mail.example.com ESMTP\r\n"),
+    "null bytes": said(bytes(1000)),
+    "an old reply without a status": said(ANSWER),
+    "HTTP/2 without asking": said(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "a status that is a word": said(b"HTTP/1.1 OK\r\n" + LENGTH + ANSWER),
+    "a status of two digits": said(b"HTTP/1.1 20 OK\r\n" + LENGTH + ANSWER),
+    "a status of four digits": said(b"HTTP/1.1 2000 OK\r\n" + LENGTH + ANSWER),
+    # What is no header
+    "a header without a colon": said(OK + b"no colon\r\n" + LENGTH + ANSWER),
+    "a header with a null byte": said(OK + b"X: \0\r\n" + LENGTH + ANSWER),
+    "a name with a space": said(OK + b"X Y: z\r\n" + LENGTH + ANSWER),
+    "a header of a megabyte": said(OK + b"X: " + b"y" * (1 << 20) + b"\r\n" + LENGTH + ANSWER),
+    "a hundred thousand headers": said(OK + b"X: y\r\n" * 100_000 + LENGTH + ANSWER),
+    "two lengths": said(OK + b"Content-Length: 5\r\n" + LENGTH + ANSWER),
+    "a negative length": said(OK + b"Content-Length: -5\r\n\r\n" + ANSWER),
+    "a length in words": said(OK + b"Content-Length: many\r\n\r\n" + ANSWER),
+    "an endless length": said(OK + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n" + ANSWER),
+    "an unknown transfer": said(OK + b"Transfer-Encoding: pigeon\r\n\r\n" + ANSWER),
+    "two transfers": said(OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n" + CHUNK + b"0\r\n\r\n"),
+    # What is cut off, or no chunk
+    "cut in the status": said(b"HTTP/1.1 2"),
+    "cut in a header": said(OK + b"Content-Le"),
+    "cut before the body": said(OK + LENGTH),
+    "cut in the body": said(OK + LENGTH + ANSWER[:-5]),
+    "cut in a chunk": said(CHUNKED + CHUNK[:-9]),
+    "cut before the last chunk": said(CHUNKED + CHUNK),
+    "a chunk of no size": said(CHUNKED + b"\r\n" + CHUNK),
+    "a chunk of a negative size": said(CHUNKED + b"-5\r\n" + ANSWER),
+    "a chunk of 2**70 bytes": said(CHUNKED + b"fffffffffffffffff\r\n" + ANSWER),
+    "a chunk that is longer than it says": said(CHUNKED + b"5\r\n" + ANSWER + b"\r\n0\r\n\r\n"),
+    # What is no JSON of a completion
+    "no body": body(b""),
+    "a web page": body(b"<html>502</html>", OK, b"Content-Type: text/html"),
+    "half a JSON": body(ANSWER[:-5]),
+    "two JSONs": body(ANSWER + ANSWER),
+    "events": body(b"data: " + ANSWER + b"\n\ndata: [DONE]\n\n", OK, b"Content-Type: text/event-stream"),
+    "UTF-16": body(ANSWER.decode().encode("utf-16")),
+    "broken UTF-8": body(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+    "half a pair of surrogates": body(b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
+    "a hundred thousand brackets": body(b"[" * 100_000),
+    "NaN": body(b"NaN"),
+    "a list": body(b"[" + ANSWER + b"]"),
+    "choices that are a word": body(b'{"choices": "5"}'),
+    "no choices": body(b'{"choices": []}'),
+    "an error with status 200": body(b'{"error": {"message": "overloaded"}}'),
+    "an error beside a choice of nothing": body(b'{"error": {}, "choices": [null]}'),
+    # What says that it is busy
+    **{f"status {status}": body(b"{}", b"HTTP/1.1 %d X\r\n" % status) for status in (408, 409, 425, 429)},
+    **{f"status {status}": body(ANSWER, b"HTTP/1.1 %d X\r\n" % status) for status in (500, 502, 503, 504, 529, 599)},
+    "a wait of a century": body(b"{}", b"HTTP/1.1 429 X\r\n", b"Retry-After: 3153600000"),
+    "a wait of nonsense": body(b"{}", b"HTTP/1.1 429 X\r\n", b"Retry-After: soon"),
+}
+REFUSALS = {
+    **{
+        f"status {status}": body(ANSWER, b"HTTP/1.1 %d X\r\n" % status)
+        for status in (201, 202, 206, 300, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405, 413, 422, 451)
+    },
+    "no content": said(b"HTTP/1.1 204 No Content\r\n\r\n"),
+    "a way elsewhere": body(ANSWER, b"HTTP/1.1 302 Found\r\n", b"Location: http://127.0.0.1:9/v1"),
+    "a way into a file": body(ANSWER, b"HTTP/1.1 307 X\r\n", b"Location: file:///etc/passwd"),
+    "a way round in a circle": body(ANSWER, b"HTTP/1.1 308 X\r\n", b"Location: /v1/chat/completions"),
+}
+ODD_ANSWERS = {
+    "HTTP/9.9": body(ANSWER, b"HTTP/9.9 200 OK\r\n"),
+    "HTTP/1.0": body(ANSWER, b"HTTP/1.0 200 OK\r\n"),
+    "until the end": said(OK + b"\r\n" + ANSWER),
+    "no reason": body(ANSWER, b"HTTP/1.1 200\r\n"),
+    "a reason in another alphabet": body(ANSWER, "HTTP/1.1 200 é\r\n".encode("latin-1")),
+    "another type": body(ANSWER, OK, b"Content-Type: image/png"),
+    "another alphabet": body(ANSWER, OK, b"Content-Type: application/json; charset=ebcdic"),
+    "headers twice": body(ANSWER, OK, b"Content-Type: a/b", b"Content-Type: application/json"),
+    "the same length twice": said(OK + b"Content-Length: %d\r\n" % len(ANSWER) + LENGTH + ANSWER),
+    "many interim replies": said(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK + LENGTH + ANSWER),
+    "in many chunks": said(CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in ANSWER) + b"0\r\n\r\n"),
+    "chunks with extensions and trailers": said(
+        CHUNKED + b"%x;a=b\r\n%b\r\n" % (len(ANSWER), ANSWER) + b"0\r\nX: y\r\n\r\n"
+    ),
+    "more than it says": said(OK + LENGTH + ANSWER + b"HTTP/1.1 200 OK\r\n\r\n"),
+    "spaces around it": body(b" \n\t" + ANSWER + b"\n" * 1000),
+    "fields that nobody knows": body(ANSWER[:-1] + b', "x": {"y": [null, 1e999]}, "system_fingerprint": 5}'),
+    "a field twice": body(b'{"choices": [], ' + ANSWER[1:]),
+}
+
+
+@pytest.mark.parametrize("answer", FAULTS.values(), ids=FAULTS.keys())
+def test_a_reply_that_is_none_is_worth_another_try_and_no_answer(answer) -> None:
+    started = time.monotonic()
+    with raw_server(answer) as address, pytest.raises(NoReplyError):
+        ask(address, seconds=10)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_refusal_is_an_error_at_once_and_leads_nowhere(answer) -> None:
+    with raw_server(answer) as address, pytest.raises(EndpointError, match=r"refuses the request with status \d{3}"):
+        ask(address, seconds=10)
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS.values(), ids=ODD_ANSWERS.keys())
+def test_an_answer_that_is_sent_oddly_is_one(answer) -> None:
+    with raw_server(answer) as address:
+        assert ask(address, seconds=10) == [Completion("5", "stop", 0)]
+
+
 def test_a_refusal_that_only_speaks_of_a_content_policy_is_an_error_and_no_answer() -> None:
     def answer(connection: socket.socket) -> None:
         content = b'{"error": {"message": "unknown field; see our content_policy page"}}'
@@ -213,20 +341,47 @@ def test_a_refusal_that_only_speaks_of_a_content_policy_is_an_error_and_no_answe
         ask(address, seconds=10)
 
 
-def test_a_key_that_a_server_repeats_is_shown_nowhere(monkeypatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    content = b"wrong key: sk-very-secret"
-    for status, error in ((401, EndpointError), (503, EndpointError)):
-        head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(content))
+KEY = "sk-very-secret-0123456789"
+ECHOES = {
+    "in a refusal": body(b"wrong key: " + KEY.encode(), b"HTTP/1.1 401 X\r\n"),
+    "where its words are cut off": body(b"x" * 290 + KEY.encode(), b"HTTP/1.1 401 X\r\n"),
+    "as the reason": body(b"{}", b"HTTP/1.1 401 " + KEY.encode() + b"\r\n"),
+    "in an outage": body(KEY.encode(), b"HTTP/1.1 503 X\r\n"),
+    "as no JSON": body(KEY.encode() * 3),
+    "as half a JSON": body(b'{"choices": "' + b"x" * 40 + KEY.encode()),
+    "as a header that is none": said(OK + KEY.encode() + b"\r\n\r\n"),
+    "as a packing": body(ANSWER, OK, b"Content-Encoding: " + KEY.encode()),
+    "as the length of a chunk": said(CHUNKED + KEY.encode() + b"\r\n"),
+    "as a model that it serves": body(json.dumps({"data": [{"id": KEY}]}).encode(), b"HTTP/1.1 404 X\r\n"),
+    "as a reason to stop": body(json.dumps({"choices": [spoken(None, KEY)]}).encode()),
+}
 
-        def answer(connection: socket.socket, head: bytes = head) -> None:
-            connection.sendall(head + content)
 
-        with raw_server(answer) as address:
-            client = ChatClient(EndpointConfig(address, "mini", seconds=5, num_attempts=1))
-            with client, pytest.raises(error) as caught:
-                client.retried(lambda client=client: client.complete([], temperature=0, max_tokens=8))
-        assert "sk-very-secret" not in str(caught.value)
+@pytest.mark.parametrize("answer", ECHOES.values(), ids=ECHOES.keys())
+def test_a_key_that_a_server_repeats_is_shown_nowhere(monkeypatch, capfd, answer) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with raw_server(answer) as address:
+        client = ChatClient(EndpointConfig(address, "mini", seconds=5, num_attempts=1))
+        with client, pytest.raises((EndpointError, NoReplyError)) as caught:
+            client.retried(lambda: client.complete([], temperature=0, max_tokens=8))
+    shown = "".join((str(caught.value), *capfd.readouterr()))
+    assert KEY not in shown
+    assert KEY[:10] not in shown, "half a key is a secret, too"
+
+
+@pytest.mark.parametrize("spelt", [KEY, KEY.replace("s", "\\u0073")], ids=["plain", "escaped"])
+def test_a_key_that_a_model_repeats_is_not_stored_with_its_answer(monkeypatch, spelt) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with raw_server(
+        body(b'{"choices": [{"message": {"content": "I was asked with %b"}}]}' % spelt.encode())
+    ) as address:
+        assert [one.text for one in ask(address, seconds=10)] == ["I was asked with $OPENAI_API_KEY"]
+
+
+def test_a_key_that_is_no_secret_changes_no_answer(monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
+    with raw_server(reply(spoken("EMPTY set"))) as address:
+        assert ask(address, seconds=10)[0].text == "EMPTY set"
 
 
 @pytest.mark.parametrize("config", [EndpointConfig, JudgeConfig])

@@ -14,13 +14,14 @@ from atrl_bench.analysis.contamination import likeness
 from atrl_bench.analysis.contamination.likeness import read_picture, read_text
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.data import load_rows
+from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.hooks import open_image
 from atrl_bench.evaluation.source import data_digest as task_digest
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
+from atrl_bench.results.records import Problem
 from atrl_bench.training.data import stream_problems
 from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.sets import TRAINING_SETS, folder_of
@@ -165,14 +166,16 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
 
 def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    def read(row: Any) -> tuple[Item, int]:
-        task = info.code
+    rows, problems, _ = read_problems(info, load_rows(info, run_dir.data_dir(info.folder)))
+
+    def read(row_and_problem: tuple[Any, Problem]) -> tuple[Item, int]:
+        row, problem = row_and_problem
         # Frames of a video are not compared; its question is, as one that shows something else.
         is_video = info.media == "video"
-        openers = [] if is_video else [lambda: task.images(row)]
-        return _item(task.problem_id(row), task.group(row), task.question(row), openers, is_video=is_video)
+        openers = [] if is_video else [lambda: info.code.images(row)]
+        return _item(problem.problem_id, problem.group, problem.question, openers, is_video=is_video)
 
-    return _in_threads(read, iter(load_rows(info, run_dir.data_dir(info.folder))))
+    return _in_threads(read, zip(rows, problems, strict=True))
 
 
 def _item(

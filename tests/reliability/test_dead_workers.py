@@ -1,0 +1,54 @@
+"""A worker that the kernel or a user kills costs nobody a verdict: what it did is done again by another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pebble.pool.process import WORKERS_NAME
+from worker_functions import decode_at_last, die_until
+
+from atrl_bench.grading.grade import GradingPool
+from atrl_bench.grading.pool import Failure, WorkerPool
+from atrl_bench.mini.videos import encode
+from atrl_bench.models import video
+from atrl_bench.results.records import Gold
+
+ANSWER = (r"\boxed{x+1}", Gold("1+x"))
+
+
+def workers() -> list[multiprocessing.process.BaseProcess]:
+    return [child for child in multiprocessing.active_children() if child.name == WORKERS_NAME]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "unnoticed"])
+def test_a_grader_that_is_killed_between_two_answers_is_replaced(is_noticed) -> None:
+    others = workers()
+    with GradingPool() as pool:
+        assert pool.grade_many([ANSWER])[0].state == "correct"
+        [worker] = (worker for worker in workers() if worker not in others)
+        os.kill(worker.pid, signal.SIGKILL)
+        while is_noticed and pool._workers.active:
+            worker.join(0.05)
+        assert pool.grade_many([ANSWER])[0].state == "correct"
+
+
+def test_a_call_whose_worker_is_killed_is_made_again_and_its_neighbours_have_their_results(tmp_path) -> None:
+    with WorkerPool() as pool:
+        dying, never, neighbour = pool.call_each(
+            [(die_until, (str(tmp_path / "twice"), 2)), (die_until, (str(tmp_path / "ever"), 99)), (abs, (-5,))]
+        )
+    assert (dying, neighbour) == (2, 5)
+    assert never == Failure("timed out", "the worker ended with code -9")
+
+
+def test_a_decoder_that_is_killed_at_its_work_says_nothing_about_the_video(tmp_path, monkeypatch) -> None:
+    film = tmp_path / "film.mp4"
+    film.write_bytes(encode(np.zeros((8, 56, 56, 3), np.uint8), 8))
+    monkeypatch.setattr(video, "_decode_within", decode_at_last)
+    assert len(video.read_video(film, 4).frames) == 4
+    assert Path(f"{film}.deaths").read_text() == "begun\n" * 2

@@ -1,0 +1,69 @@
+"""Whatever happens to a command at any moment, the same command ends with the same pages, answers and weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks with torch loaded, mounts disks and reads /proc"),
+]
+TASK = "mathvision_testmini"
+ROWS = ["--rows", "zero_shot,grpo", "--columns", TASK, "--jobs", "1"]
+AT = ["--profile", "smoke", "--out", "FOLDER"]
+
+
+def survive(root: Path, judge_url: str, counts: Sequence[int], **order: int) -> dict:
+    """Return what happened to these commands, each given again after so many faults at most."""
+    commands = [
+        ["train", "grpo", *AT],
+        ["evaluate", "mini", "--tasks", TASK, *AT],
+        ["run-table", "main_7b", *ROWS, *AT],
+        ["judge", judge_url, "--model", "qwen", *AT],
+        ["evaluate", "mini", "--tasks", TASK, *AT],
+        ["run-table", "main_7b", *ROWS, *AT],
+        ["report", "main_7b", "--rows", "zero_shot,grpo", "--columns", TASK, *AT],
+    ]
+    old = Path(__file__).parents[1] / "results" / "stores" / "version_2.sqlite"
+    fields = {"root": str(root), "commands": list(zip(counts, commands, strict=True)), "old_store": str(old), **order}
+    (root / "order.json").write_text(json.dumps(fields))
+    program = Path(__file__).with_name("faulty_runs.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, program, root / "order.json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"JUDGE_API_KEY": "no-secret"},
+        )
+    finally:  # a disk that a failure has left
+        subprocess.run(["umount", "-l", root / "folder"], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def judge(serve, fit):
+    return serve(answer=fit(lambda messages: "Incorrect")).url
+
+
+def test_faults_of_every_kind_at_random_moments_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
+    counts = (5, 4, 1, 1, 3, 1, 3)
+    report = survive(tmp_path, judge, counts, num_faults=10, num_migrations=20, seed=0)
+    assert sum(report["faults"].values()) >= 20, report
+    assert len(report["faults"]) >= 5, report
+
+
+@pytest.mark.large
+def test_two_hundred_faults_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
+    counts = (12, 10, 2, 5, 8, 1, 12)
+    report = survive(tmp_path, judge, counts, num_faults=200, num_migrations=100, seed=3)
+    print(json.dumps(report))
+    assert sum(report["faults"].values()) >= 200, report

@@ -1,0 +1,275 @@
+"""Datasets that are not as their publishers describe: a bad row is skipped, counted and named, a bad table says so."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import time
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
+from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.models import local
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.records import Response
+from atrl_bench.results.store import Store
+from atrl_bench.training.data import load_training_data, stream_problems
+
+SMOKE = load_profile("smoke")
+NUM_ROWS = 101  # of which one may be bad: just less than one in a hundred
+
+
+class AnswersAtOnce:
+    """A model whose every answer is 0."""
+
+    def generate(self, prompts, repeats, sampling):
+        return [
+            [Response(p.problem_id, n, "hash", r"\boxed{0}", 3, 0.0, False) for n in numbers]
+            for p, numbers in zip(prompts, repeats, strict=True)
+        ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _answers_at_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "load", lambda *_, **__: AnswersAtOnce())
+        yield
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+def encoded(kind: str, size: tuple[int, int] = (56, 56), **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", size, 255).save(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
+def png(width: int, height: int, *chunks: tuple[bytes, bytes], data: bytes = b"") -> bytes:
+    """A PNG file that claims a size and has these chunks."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
+    packed = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+WHOLE = encoded("PNG")
+IMAGES = {
+    "no cell": None,
+    "nothing in the cell": {"bytes": None, "path": None},
+    "no bytes": {"bytes": b"", "path": None},
+    "no bytes but a name": {"bytes": b"", "path": "figure.png"},
+    "a name of no file": {"bytes": None, "path": "figure.png"},
+    "a name of a folder": {"bytes": None, "path": "."},
+    "a name outside": {"bytes": None, "path": "/etc/hostname"},
+    "a name that climbs out": {"bytes": None, "path": "../../etc/hostname"},
+    "a name with a null": {"bytes": None, "path": "figure\0.png"},
+    "a name without end": {"bytes": None, "path": "x" * 100_000},
+    "one byte": {"bytes": b"\x89", "path": None},
+    "text": {"bytes": b"no image at all", "path": None},
+    "a drawing in XML": {"bytes": b"<svg xmlns='http://www.w3.org/2000/svg'/>", "path": None},
+    "a web page": {"bytes": b"<html><body>404 Not Found</body></html>", "path": None},
+    "a pointer of Git LFS": {"bytes": b"version https://git-lfs.github.com/spec/v1\n", "path": None},
+    "half a PNG": {"bytes": WHOLE[: len(WHOLE) // 2], "path": None},
+    "half a JPEG": {"bytes": encoded("JPEG", (500, 500))[:700], "path": None},
+    "half a GIF": {"bytes": encoded("GIF")[:40], "path": None},
+    "half a TIFF": {"bytes": encoded("TIFF")[:60], "path": None},
+    "half a WebP": {"bytes": encoded("WEBP")[:30], "path": None},
+    "half a BMP": {"bytes": encoded("BMP")[:100], "path": None},
+    "a wrong checksum": {"bytes": WHOLE[:40] + b"\xff" + WHOLE[41:], "path": None},
+    "a bomb": {"bytes": png(20_000, 20_000), "path": None},
+    "a smaller bomb": {"bytes": png(12_000, 12_000), "path": None},
+    "a bomb of text": {"bytes": png(9, 9, (b"zTXt", b"a\0\0" + zlib.compress(b"x" * (80 << 20), 9))), "path": None},
+    "a side of nothing": {"bytes": png(0, 9), "path": None},
+    "a side of two thousand million": {"bytes": png(2**31 - 1, 1), "path": None},
+    "a PNG of no lines": {"bytes": png(9, 9), "path": None},
+}
+
+
+PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def table(num_rows: int = NUM_ROWS, **columns: list) -> pa.Table:
+    whole = {
+        "question": [f"Question {number}" for number in range(num_rows)],
+        "ground_truth": ["0"] * num_rows,
+        "image": pa.array([{"bytes": WHOLE, "path": None}] * num_rows, PICTURE),
+    }
+    return pa.table(whole | columns)
+
+
+def write(folder: Path, rows: pa.Table | bytes, name: str = "test.parquet") -> Path:
+    (folder / "geoqa").mkdir(parents=True, exist_ok=True)
+    if isinstance(rows, bytes):
+        (folder / "geoqa" / name).write_bytes(rows)
+    else:
+        pq.write_table(rows, folder / "geoqa" / name)
+    return folder
+
+
+def evaluated(store: Store, data: Path) -> str:
+    return evaluate("mini", "geoqa_test", store=store, profile=SMOKE, data_dir=data)
+
+
+ROWS = {
+    **{name: {"image": cell} for name, cell in IMAGES.items()},
+    "a question of nothing": {"question": None},
+    "an answer of nothing": {"ground_truth": None},
+}
+
+
+@pytest.fixture(scope="module")
+def skipped(tmp_path_factory):
+    """What became of a table with all of these rows, each among a hundred whole ones: the reasons by row."""
+    folder, num_rows = tmp_path_factory.mktemp("rows"), NUM_ROWS * len(ROWS)
+    columns = {name: column.to_pylist() for name, column in zip(*_parts(table(num_rows)), strict=True)}
+    for index, row in enumerate(ROWS.values()):
+        for name, value in row.items():
+            columns[name][index * NUM_ROWS] = value
+    columns["image"] = pa.array(columns["image"], PICTURE)
+    with Store.open(folder / "store.sqlite") as store:
+        key = evaluated(store, write(folder / "data", pa.table(columns)))
+        cell = store.cell(key)
+        assert cell.state == "done"
+        assert cell.expected == (num_rows - len(ROWS)) * SMOKE.evaluation.num_repeats == cell.num_responses
+        return store.skipped(key), str(folder)
+
+
+def _parts(rows: pa.Table) -> tuple[list[str], list[pa.ChunkedArray]]:
+    return rows.column_names, rows.columns
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_that_cannot_be_read_or_shown_is_skipped_counted_and_named(skipped, name) -> None:
+    reasons, folder = skipped
+    reason = reasons[str(list(ROWS).index(name) * NUM_ROWS)]
+    assert reason == reason.strip() != ""
+    assert not re.search(r"0x[0-9a-f]{6}", reason), "an address would differ in the next run"
+    assert folder not in reason, "a folder would differ on the next machine"
+
+
+def test_only_rows_that_are_bad_are_skipped(skipped) -> None:
+    reasons, _ = skipped
+    assert set(reasons) == {str(index * NUM_ROWS) for index in range(len(ROWS))}
+
+
+SCHEMA = pa.schema([("question", pa.string()), ("ground_truth", pa.string()), ("image", pa.binary())])
+DESCRIBED = table().replace_schema_metadata({"huggingface": "{"})
+TABLES = {
+    "empty": (b"", "cannot be read"),
+    "text": (b"404: Not Found", "cannot be read"),
+    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "cannot be read"),
+    "only its magic": (b"PAR1PAR1", "cannot be read"),
+    "an absurd footer": (b"PAR1" + b"\xff" * 12 + b"\xff\xff\xff\x7fPAR1", "cannot be read"),
+    "without rows": (SCHEMA.empty_table(), "has no rows"),
+    "without columns": (pa.table({}), "has no"),
+    "without the answers": (table().drop_columns("ground_truth"), "no column 'ground_truth'"),
+    "a damaged description": (DESCRIBED, "cannot be read"),
+    "answers that are lists": (table(ground_truth=[["0"]] * NUM_ROWS), "rows cannot be read or shown"),
+    "answers that are numbers": (table(ground_truth=[0] * NUM_ROWS), "rows cannot be read or shown"),
+    "answers that are nothing": (table(ground_truth=pa.nulls(NUM_ROWS)), "rows cannot be read or shown"),
+    "questions that are numbers": (table(question=list(range(NUM_ROWS))), "rows cannot be read or shown"),
+    "questions that are bytes": (table(question=[b"\xff\xfe"] * NUM_ROWS), "rows cannot be read or shown"),
+    "images that are numbers": (table(image=[5] * NUM_ROWS), "rows cannot be read or shown"),
+    "images that are names": (table(image=["a.png"] * NUM_ROWS), "rows cannot be read or shown"),
+}
+
+
+@pytest.mark.parametrize(("rows", "words"), TABLES.values(), ids=TABLES.keys())
+def test_a_table_that_is_none_of_the_benchmark_fails_its_cell_with_a_reason(store, tmp_path, rows, words) -> None:
+    data = write(tmp_path / "data", rows)
+    with pytest.raises(AtrlBenchError, match=words) as raised:
+        evaluated(store, data)
+    assert raised.value.next_step
+    assert {cell.state for cell in store.cells()} <= {"failed"}
+    assert not any(cell.num_responses for cell in store.cells())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_table_that_was_cut_off_is_named(store, tmp_path, share) -> None:
+    file = write(tmp_path / "data", table()) / "geoqa" / "test.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(InvalidFileError, match=r"test\.parquet cannot be read"):
+        evaluated(store, tmp_path / "data")
+
+
+def test_parts_of_a_table_with_other_columns_are_an_error_and_no_traceback(store, tmp_path) -> None:
+    write(tmp_path / "data", table(), "test-00000-of-00002.parquet")
+    other = table(ground_truth=[0] * NUM_ROWS).rename_columns(["question", "ground_truth", "picture"])
+    data = write(tmp_path / "data", other, "test-00001-of-00002.parquet")
+    with pytest.raises(AtrlBenchError):
+        evaluated(store, data)
+
+
+def test_ten_thousand_columns_more_are_refused_at_once(store, tmp_path) -> None:
+    rows = table()
+    wide = dict.fromkeys(map(str, range(10000)), rows["ground_truth"])
+    data = write(tmp_path / "data", pa.table(dict(zip(rows.column_names, rows.columns, strict=True)) | wide))
+    started = time.monotonic()
+    with pytest.raises(InvalidFileError, match="has 10003 columns"):
+        evaluated(store, data)
+    assert time.monotonic() - started < 10
+
+
+# Training sets ----------------------------------------------------------------------------------------------------
+
+PROBLEM = {"problem": "How long is AB?", "answer": "5", "images": [{"bytes": WHOLE, "path": None}]}
+PROBLEMS = {
+    "no question": {"problem": None},
+    "no answer": {"answer": None},
+    "no images": {"images": None},
+    **{f"an image that is {name}": {"images": [cell]} for name, cell in IMAGES.items() if cell},
+}
+TYPES = pa.schema([("problem", pa.string()), ("answer", pa.string()), ("images", pa.list_(PICTURE))])
+
+
+def write_set(folder: Path, rows: list[dict]) -> Path:
+    (folder / "geometry3k").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema=TYPES), folder / "geometry3k" / "train-0.parquet")
+    return folder
+
+
+def test_bad_rows_of_a_training_set_are_left_out_and_counted(tmp_path) -> None:
+    rows = [row for change in PROBLEMS.values() for row in [PROBLEM | change, *[PROBLEM] * 150]]
+    data = load_training_data("geometry3k", write_set(tmp_path, rows))
+    # Without a question there is still something to look at and an answer: such sets exist.
+    assert len(data.problems) == 150 * len(PROBLEMS) + 1
+    assert sum(data.left_out.values()) == len(PROBLEMS) - 1
+    assert len(list(stream_problems("geometry3k", tmp_path))) == len(rows)
+
+
+def test_rows_of_another_kind_end_a_training_with_their_number_and_a_reason(tmp_path) -> None:
+    (tmp_path / "geometry3k").mkdir()
+    rows = pa.table({"problem": ["?"] * 3, "answer": ["5"] * 3, "images": [5, 6, 7]})
+    pq.write_table(rows, tmp_path / "geometry3k" / "train-0.parquet")
+    with pytest.raises(MissingDataError, match=r"3 of 3 rows of geometry3k cannot be used(.|\n)*3 undecodable image"):
+        load_training_data("geometry3k", tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"404: Not Found"])
+def test_a_training_set_that_cannot_be_read_is_named(tmp_path, content) -> None:
+    (tmp_path / "geometry3k").mkdir()
+    (tmp_path / "geometry3k" / "train-0.parquet").write_bytes(content)
+    with pytest.raises(InvalidFileError, match=r"train-0\.parquet cannot be read"):
+        load_training_data("geometry3k", tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b'{"problem": 1}\n{"problem": "a"}\n', b"\xff\xfe"])
+def test_a_training_set_that_is_no_json_is_named(tmp_path, content) -> None:
+    (tmp_path / "r1_vl").mkdir()
+    (tmp_path / "r1_vl" / "train.jsonl").write_bytes(content)
+    with pytest.raises(AtrlBenchError):
+        load_training_data("r1_vl", tmp_path)
