@@ -112,8 +112,13 @@ class Checkout:
 
     def python(self, *arguments: str) -> str:
         """Return what a Python command prints that imports the copy; it must succeed."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {"PYTHONPATH": str(self.root), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
             env=environment | {"OMP_NUM_THREADS": "1"},
@@ -122,8 +127,12 @@ class Checkout:
             check=False,
             timeout=600,
         )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        return done.stdout
+
+    def error(self, *arguments: str) -> str:
+        """Return what a command of atrl-bench says when it refuses."""
+        done = self._run("-m", "atrl_bench", *arguments)
+        assert done.returncode != 0, done.stdout
+        return " ".join(done.stderr.split())
 
     def run(self, *arguments: str) -> str:
         """Return what a command of atrl-bench prints."""

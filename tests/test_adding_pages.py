@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,21 +33,66 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
 
 
 @pytest.mark.slow
-def test_a_credit_rule_is_one_function_that_is_tested_trained_and_a_row_of_a_table(checkout):
+def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table(checkout):
     function, by_hand = blocks("adding_a_credit_rule.md", "python")
-    (change,), (table,) = blocks("adding_a_credit_rule.md", "diff"), blocks("adding_a_credit_rule.md", "yaml")
-    rules = "atrl_bench/credit/rules.py"
-    checkout.patch(rules, change)
-    checkout.write(rules, checkout.read(rules).replace("\nRULES:", f"\n{function}\n\nRULES:", 1))
-    checkout.write("reports/tables/sharper.yaml", table)
-    tests = CREDIT_TESTS.read_text(encoding="utf-8") + f"\n\n{by_hand}"
-    (checkout.folder / "test_rules.py").write_text(tests, encoding="utf-8")
-    passed = checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_rules.py", "-k", "squared_attention")
-    assert "squared_attention" in checkout.run("list", "credit")
-    assert "passed" in passed
-    assert "squared_attention" in checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
+    (project,), (table,) = blocks("adding_a_credit_rule.md", "toml"), blocks("adding_a_credit_rule.md", "yaml")
+    files = {"sharper/rules.py": function, "sharper/tables/sharper.yaml": table}
+    install(checkout, project, {"sharper/__init__.py": "", "sharper/tables/__init__.py": "", **files})
+    (checkout.folder / "test_sharper.py").write_text(by_hand, encoding="utf-8")
+    assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sharper.py")
+    assert re.search(r"squared_attention +package sharper: Returns credit in proportion", checkout.run("list", "rules"))
+    dry_run = checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
+    assert re.search(r"rule: squared_attention", dry_run)
     made = checkout.run("run-table", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared")
     assert re.search(r"Squared attention", made), made
+    # Another rule is another training; a comment is none.
+    first = trainings(checkout)
+    checkout.write("sharper/rules.py", function.replace("    connectivity_T =", "    # as ever\n    connectivity_T ="))
+    assert trainings(checkout) == first
+    checkout.write("sharper/rules.py", function.replace("**2", "**3"))
+    assert trainings(checkout) != first
+
+
+def install(checkout, project: str, files: dict[str, str]) -> None:
+    """Lay a package beside ours as pip does: its files, and the entry points of its pyproject.toml."""
+    settings = tomllib.loads(project)["project"]
+    name, version = settings["name"], settings["version"]
+    groups = settings["entry-points"].items()
+    lines = [line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))]
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    info = f"{name}-{version}.dist-info"
+    for path, text in {**files, f"{info}/METADATA": metadata, f"{info}/entry_points.txt": "\n".join(lines)}.items():
+        (checkout.root / path).parent.mkdir(parents=True, exist_ok=True)
+        checkout.write(path, text)
+
+
+def trainings(checkout) -> set[str]:
+    """Return the keys of the trainings that the row with the package's rule needs."""
+    plan = checkout.run("plan", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared", "--json")
+    return {cell["checkpoint"] for cell in json.loads(plan)["cells"]}
+
+
+BROKEN = """
+[project]
+name = "nearly"
+version = "0.1"
+[project.entry-points."atrl_bench.rules"]
+nearly = "nearly.rules:nearly"
+"""
+
+
+def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(checkout):
+    install(checkout, BROKEN, {"nearly/__init__.py": "", "nearly/rules.py": "import a_package_that_is_nowhere"})
+    listed = checkout.run("list", "rules")
+    assert "Package nearly is installed" in listed
+    assert re.search(r"atrl +Returns the anchor-token credit", listed)
+    message = checkout.error("train", "grpo", "--credit", "nearly", "--dry-run")
+    assert "Package nearly is installed, and its entry point nearly = nearly.rules:nearly" in message
+    assert "No module named 'a_package_that_is_nowhere'" in message
+    assert "pip uninstall nearly" in message
+    taken = BROKEN.replace('nearly = "nearly.rules:nearly"', 'atrl = "nearly.rules:nearly"')
+    install(checkout, taken, {})
+    assert "calls something 'atrl', which atrl-bench has itself" in checkout.error("list", "rules")
 
 
 @pytest.mark.slow

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
@@ -104,10 +105,21 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
     return dict(sorted(entries.items()))
 
 
-def _credit_rules() -> dict[str, Entry]:
-    from atrl_bench.credit.rules import RULES
+def _rules() -> dict[str, Entry]:
+    from atrl_bench.credit.rules import rule_names
 
-    return {name: (rule.__doc__ or "").strip().splitlines()[0] for name, rule in RULES.items()}
+    return {name: _first_line(name) for name in rule_names()}
+
+
+def _first_line(rule: str) -> str:
+    from atrl_bench.credit.rules import credit_rule
+
+    try:
+        function = credit_rule(rule)
+    except PluginError as error:  # the others can be listed all the same
+        return f"{error.what} {error.why}"
+    of_package = f"package {package_of(plugins('rules')[rule])}: " if rule in plugins("rules") else ""
+    return of_package + (function.__doc__ or "no description").strip().splitlines()[0]
 
 
 def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
@@ -122,7 +134,7 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
         "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
         "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},
         "tasks": lambda: _tasks(data_dir),
-        "credit": _credit_rules,
+        "rules": _rules,
         "profiles": lambda: {name: load_profile(name).title for name in list_profiles()},
     }
     if kind is not None and kind not in readers:
