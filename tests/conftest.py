@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -133,6 +134,18 @@ class Checkout:
         done = self._run("-m", "atrl_bench", *arguments)
         assert done.returncode != 0, done.stdout
         return " ".join(done.stderr.split())
+
+    def install(self, project: str, files: Mapping[str, str]) -> None:
+        """Lay a package beside ours as pip does: its files, and the entry points of its pyproject.toml."""
+        settings = tomllib.loads(project)["project"]
+        groups = settings["entry-points"].items()
+        lines = [line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))]
+        metadata = f"Metadata-Version: 2.1\nName: {settings['name']}\nVersion: {settings['version']}\n"
+        info = f"{settings['name'].replace('-', '_')}-{settings['version']}.dist-info"
+        installed = {f"{info}/METADATA": metadata, f"{info}/entry_points.txt": "\n".join(lines)}
+        for path, text in {**files, **installed}.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            self.write(path, text)
 
     def run(self, *arguments: str) -> str:
         """Return what a command of atrl-bench prints."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table
     function, by_hand = blocks("adding_a_credit_rule.md", "python")
     (project,), (table,) = blocks("adding_a_credit_rule.md", "toml"), blocks("adding_a_credit_rule.md", "yaml")
     files = {"sharper/rules.py": function, "sharper/tables/sharper.yaml": table}
-    install(checkout, project, {"sharper/__init__.py": "", "sharper/tables/__init__.py": "", **files})
+    checkout.install(project, {"sharper/__init__.py": "", "sharper/tables/__init__.py": "", **files})
     (checkout.folder / "test_sharper.py").write_text(by_hand, encoding="utf-8")
     assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sharper.py")
     assert re.search(r"squared_attention +package sharper: Returns credit in proportion", checkout.run("list", "rules"))
@@ -51,19 +50,6 @@ def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table
     assert trainings(checkout) == first
     checkout.write("sharper/rules.py", function.replace("**2", "**3"))
     assert trainings(checkout) != first
-
-
-def install(checkout, project: str, files: dict[str, str]) -> None:
-    """Lay a package beside ours as pip does: its files, and the entry points of its pyproject.toml."""
-    settings = tomllib.loads(project)["project"]
-    name, version = settings["name"], settings["version"]
-    groups = settings["entry-points"].items()
-    lines = [line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))]
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    info = f"{name}-{version}.dist-info"
-    for path, text in {**files, f"{info}/METADATA": metadata, f"{info}/entry_points.txt": "\n".join(lines)}.items():
-        (checkout.root / path).parent.mkdir(parents=True, exist_ok=True)
-        checkout.write(path, text)
 
 
 def trainings(checkout) -> set[str]:
@@ -82,7 +68,7 @@ nearly = "nearly.rules:nearly"
 
 
 def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(checkout):
-    install(checkout, BROKEN, {"nearly/__init__.py": "", "nearly/rules.py": "import a_package_that_is_nowhere"})
+    checkout.install(BROKEN, {"nearly/__init__.py": "", "nearly/rules.py": "import a_package_that_is_nowhere"})
     listed = checkout.run("list", "rules")
     assert "Package nearly is installed" in listed
     assert re.search(r"atrl +Returns the anchor-token credit", listed)
@@ -91,7 +77,7 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(chec
     assert "No module named 'a_package_that_is_nowhere'" in message
     assert "pip uninstall nearly" in message
     taken = BROKEN.replace('nearly = "nearly.rules:nearly"', 'atrl = "nearly.rules:nearly"')
-    install(checkout, taken, {})
+    checkout.install(taken, {})
     assert "calls something 'atrl', which atrl-bench has itself" in checkout.error("list", "rules")
 
 

@@ -201,7 +201,10 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
 
 def _read(path: Path) -> dict[str, Any]:
     config = yaml.load(path.read_text(encoding="utf-8"), _TaskLoader)
-    return {**_read(path.parent / config.pop("include")), **config} if "include" in config else config
+    if "include" not in config:
+        return dict(config)
+    beside = path.parent / config.pop("include")
+    return {**_read(beside if beside.is_file() else folder("tasks") / beside.name), **config}
 
 
 def _hooks(config: Mapping[str, Any]) -> list[str]:

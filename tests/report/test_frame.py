@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +25,7 @@ from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+EXAMPLE = PAGE.parents[1] / "examples" / "results_as_a_frame.py"
 RIGHT = {"zero_shot": 1, "grpo": 2}  # of four problems, and one more for the second training seed
 
 
@@ -58,6 +61,13 @@ def _fill(store: Store, key: str, num_right: int) -> None:
     states = ["correct" if i < num_right else "wrong" for i in range(4)]
     store.add_verdicts(key, {(n, 0): Verdict(s, "3", "fast", "") for n, s in zip(ids, states, strict=True)})
     store.finish_cell(key, expected=4)
+
+
+def test_the_example_prints_the_frame(run_dir, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["results_as_a_frame.py", str(run_dir.root)])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    # 50 with one seed and 75 with the other.
+    assert re.search(r"grpo +uniform +62.5", capsys.readouterr().out)
 
 
 def test_every_row_seed_and_task_has_a_line_with_its_score_and_standard_error(run_dir):
