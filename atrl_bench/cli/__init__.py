@@ -43,6 +43,7 @@ VERBS = {
     "doctor": machine.doctor,
     "overhead": machine.overhead,
     "export": reports.export,
+    "push": reports.push,
     "verify": reports.verify,
     "list": machine.list_,
 }

@@ -22,7 +22,6 @@ from typing import Any, Self
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import checksum_of, connect, explained, transaction
-from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 _VERDICT = "state, extracted, grader, why, score, details"
@@ -322,54 +321,6 @@ class Store:
         """Return the latest heartbeat of every cell and run, the most recent first."""
         return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
 
-    # Exports
-
-    def export_jsonl(self, key: str | None, path: Path) -> int:
-        """Write the samples of one cell (None: of all) as JSON lines and return how many."""
-        lines = [json.dumps(record, ensure_ascii=True, sort_keys=True) for record in self._records(key)]
-        with explained(path, "export to"):
-            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
-        return len(lines)
-
-    def export_parquet(self, key: str | None, path: Path) -> int:
-        """Write the samples of one cell (None: of all) as a Parquet file and return how many."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        text, number = pa.string(), pa.int64()
-        columns = {"cell": text, "spec": text, "problem_id": text, "group": text, "question": text, "gold": text}
-        columns |= {
-            "choices": text,
-            "meta": text,
-            "repeat": number,
-            "prompt_hash": text,
-            "text": text,
-            "num_tokens": number,
-        }
-        columns |= {
-            "seconds": pa.float64(),
-            "truncated": pa.bool_(),
-            "extracted": text,
-            "state": text,
-            "grader": text,
-            "why": text,
-            "score": pa.float64(),
-            "details": text,
-        }
-        as_json = ("spec", "choices", "meta", "details")
-        records = [r | {name: canonical_json(r[name]) for name in as_json} for r in self._records(key)]
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
-        with explained(path, "export to"):
-            write_atomically(path, sink.getvalue().to_pybytes())
-        return len(records)
-
-    def _records(self, key: str | None) -> Iterator[dict[str, Any]]:
-        for cell in self.cells():
-            if key in (None, cell.key):
-                for sample in self.samples(cell.key):
-                    yield {"cell": cell.key, "spec": cell.spec, **_record(sample)}
-
     # One place each for reading and for writing
 
     def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -451,15 +402,6 @@ def _problem(row: Sequence[Any]) -> Problem:
     meta = json.loads(meta)
     gold = Gold(answer, json.loads(choices), **meta.pop("gold", {}))
     return Problem(problem_id, group, question, gold, meta)
-
-
-def _record(sample: Sample) -> dict[str, Any]:
-    """Return a sample in one level, as other programs get it."""
-    problem, verdict = sample.problem, sample.verdict
-    gold, choices, meta = _gold_columns(problem)
-    record = {"problem_id": problem.problem_id, "group": problem.group, "question": problem.question, "gold": gold}
-    record |= {"choices": json.loads(choices), "meta": json.loads(meta), **asdict(sample.response)}
-    return record | (verdict._asdict() if verdict else dict.fromkeys(Verdict._fields)) | {"score": sample.score}
 
 
 def _response(row: Sequence[Any]) -> Response:
