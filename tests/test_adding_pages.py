@@ -26,7 +26,7 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
     (checkout.folder / "DATA" / "plates").mkdir(parents=True)
     checkout.python("-c", dataset)
     listed = checkout.run("list", "tasks", "--data-dir", "DATA")
-    assert re.search(r"plates_test +test +2 +yes", listed)
+    assert re.search(r"plates_test +test +2 +real", listed)
     scores = checkout.run("evaluate", "mini", "--tasks", "plates_test", "--data-dir", "DATA", "--profile", "smoke")
     assert "2 problems x 2" in scores
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
@@ -64,17 +64,18 @@ class Catalogue(Record):
         for number, (kind, entries) in enumerate(self.kinds.items()):
             yield from ("", kind) if number else (kind,)
             if kind == "tasks":
-                head = ("", "split", "rows", "here", "scored by; needs")
+                head = ("", "split", "rows", "runs", "scored by; needs")
                 yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
-                yield Rows([("All run on a generated twin of the same form with --profile mini.",)])
+                yield "runs: real = its rows are on this machine; mini = on generated rows of the same form, with the"
+                yield "profiles mini and smoke; no = its rows have to come from --data-dir or `atrl-bench fetch`."
             else:
                 yield Rows([_row(name, entry) for name, entry in entries.items()], cut=True)
 
 
 def _row(name: str, entry: Entry) -> tuple[str, ...]:
     if isinstance(entry, TaskEntry):
-        here = "yes" if entry.here else "no"
-        return name, entry.split, str(entry.rows), here, "; ".join([entry.metric, *entry.needs])
+        runs = "real" if entry.here else "mini" if entry.twin else "no"
+        return name, entry.split, str(entry.rows), runs, "; ".join([entry.metric, *entry.needs])
     if isinstance(entry, SuiteEntry):
         return name, f"the mean of {', '.join(part.removeprefix(f'{name}_') for part in entry.mean_of)}"
     return name, entry
@@ -103,6 +104,18 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
     }
     entries |= {suite.name: SuiteEntry(suite.title, list(suite.tasks)) for suite in list_suites()}
     return dict(sorted(entries.items()))
+
+
+def read_rows(table: str) -> Catalogue:
+    """Return the rows of a table, each with how its model is made."""
+    return Catalogue({f"rows of {table}": {row.id: _row_line(row) for row in load_table(table).rows}})
+
+
+def _row_line(row: RowDefinition) -> str:
+    if row.recipe is None:
+        served = f"served as {row.served}" if row.served else "the base model, untrained"
+        return f"{row.label}: {row.not_measured or served}"
+    return f"{row.label}: recipe {row.recipe}, credit {row.credit.rule}"
 
 
 def _rules() -> dict[str, Entry]:

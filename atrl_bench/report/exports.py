@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Format = Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
-_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
+_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "lock")
 
 
 @dataclass(frozen=True)

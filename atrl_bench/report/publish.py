@@ -12,7 +12,7 @@ from atrl_bench.experiments.row_models import names_a_row, row_model
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.hub.upload import upload_model
 from atrl_bench.models.local import find_model
-from atrl_bench.printable import Block, Record
+from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.exports import eval_results
 from atrl_bench.report.model_card import CARD, card_of
 from atrl_bench.results.store import Run, Store
@@ -28,7 +28,7 @@ class PushedModel(Record):
 
     def blocks(self) -> Iterable[Block]:
         """Yield where it is."""
-        yield f"Sent {len(self.files)} files to {self.url} ({'private' if self.private else 'public'})."
+        yield f"Sent {counted(len(self.files), 'file')} to {self.url} ({'private' if self.private else 'public'})."
 
 
 def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> PushedModel:

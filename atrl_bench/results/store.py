@@ -17,12 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import checksum_of, connect, explained, transaction
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.working import hold
 
 _VERDICT = "state, extracted, grader, why, score, details"
 
@@ -94,6 +95,7 @@ class Store:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
+        self._working: BinaryIO | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
@@ -104,6 +106,8 @@ class Store:
         """Close the file; the last one out folds the write-ahead log back into it."""
         with self._lock:
             self._connection.close()
+            if self._working is not None:
+                self._working.close()
 
     def __enter__(self) -> Self:
         return self
@@ -305,10 +309,13 @@ class Store:
     def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
         """Record how far the cell or run ("cell", "run") is, for `status` and its ETA.
 
+        From the first one on this process is known to work on the store, until it closes it or ends in any way.
         Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process
         took over, and the time in between was not spent working.
         """
         now = time.time()
+        if self._working is None:
+            self._working = hold(self.path)
         self._write(
             """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5) ON CONFLICT DO UPDATE SET
             started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
