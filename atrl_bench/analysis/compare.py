@@ -118,9 +118,9 @@ def compare_models(
             differences += _compare_cells(store, *pair, metrics)
         for suite in (suite for suite in list_suites() if suite.name in tasks):
             differences.append(_compare_suite(store, suite, pairs))
-        names = {key: models[name].name for key, name in (("a", a), ("b", b)) if name in models}
+        name_a, name_b = (models[name].name if name in models else "" for name in (a, b))
         named = [
-            replace(one, **({"a": _name_of(one.a, store), "b": _name_of(one.b, store)} | names)) for one in differences
+            replace(one, a=name_a or _name_of(one.a, store), b=name_b or _name_of(one.b, store)) for one in differences
         ]
     return ModelComparison(tuple(with_q_values(named)))
 

@@ -23,7 +23,8 @@ def rows(context: typer.Context, incomplete: str) -> list[str]:
     """Return the rows of the table that the line names; of several, separated by commas, the last is completed."""
     from atrl_bench.experiments.definition import list_tables, load_table
 
-    names = [str(value) for value in context.params.values() if value in list_tables()]
+    # An option that waits for its value leaves the line unparsed: its words are then all among the arguments.
+    names = [str(value) for value in (*context.params.values(), *context.args) if value in list_tables()]
     return _matching(incomplete, [row.id for name in names[:1] for row in load_table(name).rows])
 
 
@@ -31,7 +32,7 @@ def tasks(incomplete: str) -> list[str]:
     """Return the tasks and suites that begin so; of several, separated by commas, the last is completed."""
     from atrl_bench.evaluation.tasks import list_suites, list_tasks
 
-    return _matching(incomplete, [item.name for item in (*list_tasks(), *list_suites())])
+    return _matching(incomplete, [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())])
 
 
 def recipes(incomplete: str) -> list[str]:

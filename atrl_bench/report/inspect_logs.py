@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from atrl_bench import __version__
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
@@ -76,7 +76,7 @@ def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
                 "max_tokens": spec["decoding"]["max_new_tokens"],
             },
             "config": {"epochs": repeats, "limit": spec.get("limit")},
-            "packages": {"atrl-bench": __version__},
+            "packages": {"atrl-bench": version("atrl-bench")},
             "metadata": spec,
         },
         "plan": {"steps": [{"solver": "generate", "params": {}}]},

@@ -6,12 +6,12 @@ The card is the README.md of a model's repository on the hub. Everything in it c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from atrl_bench import __version__
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
@@ -52,12 +52,12 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
     cells = [cell for cell in store.cells(kind="evaluation", state="done") if cell.spec["model_digest"] == run.digest]
     recipe, name = run.spec["recipe"], short_label("run", run.spec)
     generated = run_dir.profile.generated_data
-    about = f"`{run_dir.profile.model}`, trained by {name} with [atrl-bench](https://arxiv.org/abs/2602.11455) "
+    about = f"`{run_dir.profile.model}`, trained by {name} with atrl-bench {version('atrl-bench')}"
     lines = [
         _front_matter(run_dir, generated=generated),
         f"# {name}, seed {run.spec['seed']}",
         "",
-        about + f"{__version__} under its profile `{run_dir.profile.name}`.",
+        f"{about} under its profile `{run_dir.profile.name}`: an implementation of AT-RL (arXiv 2602.11455).",
     ]
     if generated:
         lines += [

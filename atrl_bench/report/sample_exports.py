@@ -53,7 +53,7 @@ def lines_by_cell(run_dir: RunDir, store: Store) -> Iterator[list[dict[str, Any]
 
 def _record(sample: Sample) -> dict[str, Any]:
     problem, verdict = sample.problem, sample.verdict
-    record = {"problem_id": problem.problem_id, "group": problem.group, "question": problem.question}
+    record: dict[str, Any] = {"problem_id": problem.problem_id, "group": problem.group, "question": problem.question}
     record |= {"gold": problem.gold.answer, "choices": list(problem.gold.choices), "meta": dict(problem.meta)}
     record |= asdict(sample.response) | (verdict._asdict() if verdict else dict.fromkeys(Verdict._fields))
     return record | {"details": dict(record["details"] or {}), "score": sample.score}

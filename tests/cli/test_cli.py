@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -166,7 +165,7 @@ def test_list_as_json_names_everything_that_can_be_run():
     assert "main_7b" in known["tables"]
     assert "hard_truncation" in known["ablations"]
     assert {"grpo", "dapo", "gspo", "sapo", "ft_rl"} <= set(known["recipes"])
-    assert {"atrl", "uniform"} <= set(known["credit"])
+    assert {"atrl", "uniform"} <= set(known["rules"])
 
 
 def test_the_papers_run_is_resolved_without_gpu_network_or_model(tmp_path):
@@ -218,16 +217,15 @@ def test_rows_of_a_table_are_listed_and_each_verb_has_a_short_help(tmp_path):
 
 def test_a_shell_completes_tables_rows_tasks_and_profiles():
     assert "main_7b" in completion.tables("main_7")
-    of_table = SimpleNamespace(params={"profile": None, "table": "main_7b"})
-    assert "zero_shot,grpo_atrl" in completion.rows(of_table, "zero_shot,grpo_a")
+    assert "main_7b:grpo_atrl" in completion.row_models("main_7b:grpo_a")
     assert "geoqa_test,mathvision_testmini" in completion.tasks("geoqa_test,mathvision_t")
     assert completion.profiles("sm") == ["smoke"]
-    environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
-    environment["COMP_WORDS"] = "atrl-bench compare main_7b:grpo main_7b:grpo_a"
+    environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
+    environment["COMP_WORDS"] = "atrl-bench run-table main_7b --rows zero_shot,grpo_a"
     program = "from atrl_bench.cli import app; app(prog_name='atrl-bench')"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert "main_7b:grpo_atrl" in done.stdout.split(), done.stderr
+    assert "zero_shot,grpo_atrl" in done.stdout.split(), done.stderr
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):

@@ -129,7 +129,7 @@ def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
 
 
 def test_two_rows_are_compared_by_their_names(run_dir):
-    (record,) = compare_models("main_7b:zero_shot", "main_7b:grpo:1", ["geoqa_test"], run_dir).differences
+    record, *_ = compare_models("main_7b:zero_shot", "main_7b:grpo:1", ["geoqa_test"], run_dir).differences
     assert (record.a, record.b) == ("main_7b:zero_shot", "main_7b:grpo, seed 1")
     # 1 of 4 against 3 of 4.
     assert record.difference.mean == pytest.approx(-0.5)
