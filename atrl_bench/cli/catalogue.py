@@ -46,6 +46,10 @@ class SuiteEntry:
     mean_of: list[str]
 
 
+RUNS = (
+    "runs: mini = here and now, on generated rows of the same form (profiles mini and smoke); real = on its own rows, "
+    "which are on this machine, too; no = its rows have to come from --data-dir or `atrl-bench fetch`"
+)
 Entry = str | TaskEntry | SuiteEntry
 
 
@@ -66,8 +70,7 @@ class Catalogue(Record):
             if kind == "tasks":
                 head = ("", "split", "rows", "runs", "scored by; needs")
                 yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
-                yield "runs: real = its rows are on this machine; mini = on generated rows of the same form, with the"
-                yield "profiles mini and smoke; no = its rows have to come from --data-dir or `atrl-bench fetch`."
+                yield RUNS
             else:
                 yield Rows([_row(name, entry) for name, entry in entries.items()], cut=True)
 

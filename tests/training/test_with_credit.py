@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from accelerate.utils import set_seed
@@ -65,6 +67,25 @@ def test_the_credit_equals_that_of_our_trainer(make_trainer, schedule, rule, set
     for name, value in theirs.model.named_parameters():
         torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=0)
     assert max(logged(theirs, "credit/top15_share")) > 0.2, "uniform credit has 0.15: this one is none"
+
+
+def test_with_vllm_the_credit_comes_from_the_pass_that_corrects_for_it(make_trainer):
+    ours = make_trainer("grpo", schedule="strict", credit="atrl")
+    theirs = plain_trl(ours, with_credit(SeededTRL))
+    assert not theirs._scores_old_policy(), "one update a rollout: without vLLM there is no such pass"
+    theirs.use_vllm = True  # what it sampled comes from `plain_trl`, as for every trainer here
+    sampled = theirs._generate_single_turn
+
+    def with_logprobs(*arguments, **options):
+        ids, _ = sampled(*arguments, **options)
+        # A token that vLLM could not score has no correction, so the loss has to be that of our trainer.
+        return ids, [[math.nan] * len(of_response) for of_response in ids]
+
+    theirs._generate_single_turn = with_logprobs
+    ours.train()
+    theirs.train()
+    assert logged(theirs, "loss") == pytest.approx(logged(ours, "loss"), abs=1e-6)
+    assert max(logged(theirs, "credit/top15_share")) > 0.2
 
 
 def test_a_credit_of_one_is_plain_trl_bit_for_bit(make_trainer):
