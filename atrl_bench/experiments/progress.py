@@ -216,20 +216,18 @@ class Watch:
     def _left(self, beats: Sequence[Progress]) -> str:
         """Return how long the rest takes, once something says how long a row does.
 
-        A finished row says it best. Before there is one it is a training's own speed, and what came before its first
-        step, which each row has: its process starts, and loads its model.
+        That is what finished rows took, but no less than a training by its own speed and what came before its first
+        step: the row that is done first may be one that trains nothing.
         """
         now, trainings = time.time(), [beat for beat in beats if beat.kind == "run" and beat.done]
-        elapsed, num_running = now - self._started, min(self.num_workers, self.num_jobs - self.num_done)
-        shares = [beat.done / beat.total for beat in trainings]
-        if self.num_done:
-            seconds = elapsed * self.num_workers / (self.num_done + sum(shares))
-        elif trainings:
-            seconds = fmean(_training_seconds(beat, self._started, now) for beat in trainings)
-        else:
+        done = self.num_done + sum(beat.done / beat.total for beat in trainings)
+        if not done:
             return ""
-        left = (self.num_jobs - self.num_done - sum(shares)) * seconds / max(1, num_running)
-        return _left(left)
+        seconds = [_training_seconds(beat, self._started, now) for beat in trainings]
+        by_rows = (now - self._started) * self.num_workers / done if self.num_done else 0.0
+        of_a_row = max(by_rows, fmean(seconds) if seconds else 0.0)
+        num_running = max(1, min(self.num_workers, self.num_jobs - self.num_done))
+        return _left((self.num_jobs - done) * of_a_row / num_running)
 
 
 def _training_seconds(beat: Progress, started: float, now: float) -> float:
