@@ -38,6 +38,7 @@ VERBS = {
     "train": training.train,
     "sweep": training.sweep,
     "key-steps": training.key_steps,
+    "signal": training.signal,
     "evaluate": evaluation.evaluate,
     "grade": evaluation.grade,
     "compare": evaluation.compare,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atrl_bench.cli.consent import require_consent
-from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.options import Options, names_of, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
 
 if TYPE_CHECKING:
@@ -118,3 +118,32 @@ def key_steps(
     endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     result = asdict(train_command.key_steps(data, endpoint, options.run_dir(), limit=limit, quiet=options.as_json))
     show_text(result, "\n".join(f"{name}: {value}" for name, value in result.items()), options.as_json)
+
+
+@shared("profile", "seed", "out", "data_dir", "as_json")
+def signal(
+    options: Options,
+    model: Annotated[str | None, typer.Argument(help="mini, a folder or a hub id; default: the profile's")] = None,
+    recipe: Annotated[str, typer.Option("--recipe", help="whose training set and loss; without its KL term")] = "grpo",
+    rules: Annotated[str | None, typer.Option("--rules", help="credit rules, separated by commas")] = None,
+    prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
+    held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
+) -> None:
+    """Measure what each credit rule does to the gradient of a checkpoint, without training it.
+
+    By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
+    with itself. Read the first two together.
+    """
+    from atrl_bench.analysis.signal import command
+
+    record = command.signal(
+        options.run_dir(),
+        model,
+        recipe=recipe,
+        rules=names_of(rules),
+        prompts=prompts,
+        held_out=held_out,
+        seed=options.seed,
+        quiet=options.as_json,
+    )
+    show(record, options.as_json)

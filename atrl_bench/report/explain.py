@@ -117,7 +117,7 @@ class Explanation(Record):
             return "every problem scored the same: one-sided interval from the number of groups"
         return (
             f"mean over problems of the mean over repeats; standard error {_percent(estimate.stderr)} clustered by "
-            f"problem group, Student's t with {estimate.degrees:.0f} degrees of freedom"
+            f"problem group, Wilson's interval with Student's t at {estimate.degrees:.0f} degrees of freedom"
         )
 
     def _difference(self) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
 
 
 def table_from_json(text: str) -> Table:
-    """Return the table that `render_json` wrote; every estimate comes back as one with Student's interval."""
+    """Return the table that `render_json` wrote."""
     table = _typed(Table, json.loads(text))
     assert isinstance(table, Table)
     return table

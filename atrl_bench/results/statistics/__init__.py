@@ -4,7 +4,7 @@
 errors, and `metrics` puts them together: a metric's name and a cell's samples in, an estimate out.
 """
 
-from atrl_bench.results.statistics.bootstrap import Resampled, bootstrap
+from atrl_bench.results.statistics.bootstrap import bootstrap
 from atrl_bench.results.statistics.composite import Maker, Statistic, mean_by, plain_mean
 from atrl_bench.results.statistics.means import (
     Difference,
@@ -34,7 +34,6 @@ __all__ = [
     "Difference",
     "Estimate",
     "Maker",
-    "Resampled",
     "ScoredSamples",
     "SeedSpread",
     "Statistic",

@@ -2,13 +2,15 @@
 
 The unit is the problem, not the sample: a score is the mean over problems of the mean over a problem's repeats.
 Problems of one group (five versions of a figure, the steps of a composite, a scene) rise and fall together, so standard
-errors are clustered by group, after Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), equation 4:
+errors are clustered by group, as in Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), equation 4, with the
+correction for few and unequal groups of Bell and McCaffrey (2002), CR2. With n_g of the n problems in group g,
 
-    SE^2 = G / (G - 1) * sum_groups ( sum_{i in group} (s_i - mean) )^2 / n^2
+    SE^2 = sum_g ( sum_{i in g} (s_i - mean) )^2 / (1 - n_g / n) / n^2
 
-G/(G - 1) is the usual correction for few groups (CR1); where every group has one problem the formula is the ordinary
-standard error. Intervals use Student's t with G - 1 degrees of freedom, not the normal: mini benchmarks have few
-groups. They take the trained model as given; what another training seed would have given is `seed_spread`'s question.
+For groups of equal size the factor is the usual G / (G - 1); where every group has one problem the formula is the
+ordinary standard error. Intervals use Student's t with Satterthwaite's degrees of freedom: G - 1 for equal groups, few
+where one group dominates. `benchmarks/interval_coverage.py` measures how often such intervals hold the truth. They take
+the trained model as given; what another training seed would have given is `seed_spread`'s question.
 """
 
 from __future__ import annotations
@@ -17,75 +19,74 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
 
 import numpy as np
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Sample
 
+# What an estimate is, which decides its interval and test: a "mean" of anything, a mean of "scores" between 0 and 1, a
+# score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group and not 0 ("constant").
+Kind = Literal["mean", "scores", "unanimous", "constant"]
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its standard error; `stderr` and what follows from it are NaN when there is only one group."""
+    """A mean with its standard error; `stderr` and what follows from it are NaN when there is only one group.
+
+    *Scores* have Wilson's interval for a share, with as many problems as would have had this standard error if they
+    were independent: all p with |mean - p| <= t sqrt(p (1 - p) / n'), n' = mean (1 - mean) / SE^2. Near 0 and 1 it
+    leans inwards, where mean -+ t SE would hold the truth too seldom.
+
+    Where nothing varies (*unanimous*, *constant*) the next group may well differ. If a share p of all groups did,
+    G groups without one would have had the chance (1 - p)^G; the interval reaches to the p at which that is 1 - level,
+    nearly 3/G. A group that differs from a constant difference does so by 1 + |mean| at most.
+    """
 
     mean: float
     stderr: float
     degrees: float
     num_problems: int
     num_groups: int
+    kind: Kind = "mean"
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the ends of the two-sided interval, mean -+ t * stderr."""
-        half = self.half_width(level)
+        """Return the ends of the two-sided interval; one-sided for "unanimous"."""
+        if self.kind == "unanimous":
+            unseen = _unseen(self.num_groups, level)
+            return (0.0, unseen) if self.mean == 0 else (1 - unseen, 1.0)
+        if self.kind == "scores" and 0 < self.mean < 1 and self.stderr > 0:
+            variance = self.mean * (1 - self.mean)
+            x = self._student(level) ** 2 / variance  # t^2 / n'
+            centre, reach = (self.mean + x / 2) / (1 + x), math.sqrt(x * variance + x**2 / 4) / (1 + x)
+            return max(0.0, centre - reach), min(1.0, centre + reach)
+        half = (
+            (1 + abs(self.mean)) * _unseen(self.num_groups, level) if self.kind == "constant" else self._student(level)
+        )
         return self.mean - half, self.mean + half
 
     def half_width(self, level: float = 0.95) -> float:
-        """Return t * stderr, with Student's t at `degrees` degrees of freedom."""
-        from scipy.special import stdtrit
-
-        return 0.0 if self.stderr == 0 else float(stdtrit(self.degrees, (1 + level) / 2)) * self.stderr
+        """Return half of the interval's length; all of it where it is one-sided."""
+        low, high = self.interval(level)
+        return high - low if self.kind == "unanimous" else (high - low) / 2
 
     def p_value(self) -> float:
-        """Return the two-sided p-value of "the mean is zero" by Student's t."""
+        """Return the two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
+        if self.kind == "constant":
+            return min(1.0, 2 * 0.5**self.num_groups)
         from scipy.special import stdtr
 
         if self.stderr == 0:
             return 0.0 if self.mean else 1.0
         return float(2 * stdtr(self.degrees, -abs(self.mean) / self.stderr))
 
+    def _student(self, level: float) -> float:
+        from scipy.special import stdtrit
 
-class Unanimous(Estimate):
-    """A score of 0 or 1 on every problem: no spread is left, but the next group may well be another.
-
-    If a share p of all groups differed, G groups without one would have had the chance (1 - p)^G. The half width is the
-    p at which that is 1 - level: 3/G, nearly.
-    """
-
-    def half_width(self, level: float = 0.95) -> float:
-        """Return 1 - (1 - level)^(1/G)."""
-        return _unseen(self.num_groups, level)
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the one-sided interval between the score and its half width."""
-        half = self.half_width(level)
-        return (0.0, half) if self.mean == 0 else (1 - half, 1.0)
-
-
-class Constant(Estimate):
-    """A difference that is the same in every group, and not zero: as with `Unanimous`, the next group may differ.
-
-    Its p-value is that of the sign test over groups. A group that differs does so by 1 + |mean| at most, so the half
-    width is that times the share of groups that may.
-    """
-
-    def half_width(self, level: float = 0.95) -> float:
-        """Return (1 + |mean|) (1 - (1 - level)^(1/G))."""
-        return (1 + abs(self.mean)) * _unseen(self.num_groups, level)
-
-    def p_value(self) -> float:
-        """Return 2 / 2^G: how often G fair coins agree."""
-        return min(1.0, 2 * 0.5**self.num_groups)
+        return 0.0 if self.stderr == 0 else float(stdtrit(self.degrees, (1 + level) / 2)) * self.stderr
 
 
 def _unseen(num_groups: int, level: float) -> float:
@@ -137,62 +138,77 @@ def problem_scores(samples: Iterable[Sample], metric: str) -> dict[str, float]:
 
 def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
     """Return the mean of the values by problem with its standard error clustered by the problems' groups."""
-    if not values:
-        return Estimate(math.nan, math.nan, math.nan, 0, 0)
-    labels = [groups[problem] for problem in values]
-    codes = np.unique(labels, return_inverse=True)[1]
-    scores = np.fromiter(values.values(), dtype=np.float64)
-    mean, num_groups = float(scores.mean()), int(codes.max()) + 1
-    if num_groups == 1:
-        return Estimate(mean, math.nan, math.nan, len(scores), 1)
-    residual_of_group = np.bincount(codes, weights=scores - mean)
-    variance = num_groups / (num_groups - 1) * float(residual_of_group @ residual_of_group) / len(scores) ** 2
-    # Exactly equal scores leave rounding noise of 1e-18 that a division would blow up.
-    stderr = math.sqrt(variance) if np.ptp(scores) > 0 else 0.0
-    return Estimate(mean, stderr, num_groups - 1, len(scores), num_groups)
+    return mean_of_parts([(values, groups)])
 
 
 def clustered_score(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
-    """Return `clustered_mean` of scores between 0 and 1, with an interval too where all are 0 or all are 1."""
-    return unanimous_or(clustered_mean(values, groups))
+    """Return `clustered_mean` of scores between 0 and 1, with an interval between them too."""
+    return score_of(clustered_mean(values, groups))
 
 
-def unanimous_or(score: Estimate) -> Estimate:
-    """Return the score, as `Unanimous` where it is 0 or 1 and nothing seems to vary."""
-    if score.num_groups and score.mean in (0.0, 1.0) and not score.stderr > 0:
-        return Unanimous(score.mean, 0.0, score.degrees, score.num_problems, score.num_groups)
-    return score
+def score_of(mean: Estimate) -> Estimate:
+    """Return the mean of scores between 0 and 1 as one of "scores", or "unanimous" where nothing seems to vary."""
+    if mean.num_groups and mean.mean in (0.0, 1.0) and not mean.stderr > 0:
+        return replace(mean, stderr=0.0, kind="unanimous")
+    return replace(mean, kind="scores")
 
 
 def constant_or(difference: Estimate) -> Estimate:
-    """Return the difference, as `Constant` where it is not zero and nothing seems to vary."""
-    if difference.num_groups and difference.mean and difference.stderr == 0:
-        return Constant(difference.mean, 0.0, difference.degrees, difference.num_problems, difference.num_groups)
-    return difference
+    """Return the difference, as "constant" where it is not zero and nothing seems to vary."""
+    is_constant = difference.num_groups and difference.mean and difference.stderr == 0
+    return replace(difference, kind="constant") if is_constant else difference
 
 
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:
     """Return the unweighted mean of the parts' means, with a standard error that knows what the parts share.
 
     A part is its values and the groups of its problems; groups of one name in two parts are one group. With n_k
-    problems in part k of K, the mean is sum_i s_i / (K n_k) over all problems, so that, as in `clustered_mean`,
+    problems in part k of K, of which n_kg are in group g,
 
-        SE^2 = G / (G - 1) * sum_groups ( sum_{k, i in group} (s_i - mean_k) / (K n_k) )^2
+        SE^2 = sum_g ( sum_k a_kg sum_{i in g of k} (s_i - mean_k) )^2,    a_kg = 1 / (K n_k sqrt(1 - n_kg / n_k))
+
+    A part of a single group says nothing about its own error; the standard error is then NaN.
     """
+    num_problems = sum(len(values) for values, _ in parts)
     if not parts or not all(values for values, _ in parts):
-        return Estimate(math.nan, math.nan, math.nan, sum(len(values) for values, _ in parts), 0)
-    residual_of_group: dict[str, float] = defaultdict(float)
+        return Estimate(math.nan, math.nan, math.nan, num_problems, 0)
     means = [math.fsum(values.values()) / len(values) for values, _ in parts]
-    for mean, (values, groups) in zip(means, parts, strict=True):
-        for problem, value in values.items():
-            residual_of_group[groups[problem]] += (value - mean) / (len(parts) * len(values))
-    num_groups, num_problems = len(residual_of_group), sum(len(values) for values, _ in parts)
     mean = math.fsum(means) / len(means)
-    if num_groups == 1:
-        return Estimate(mean, math.nan, math.nan, num_problems, 1)
-    has_spread = any(len(set(values.values())) > 1 for values, _ in parts)
-    variance = num_groups / (num_groups - 1) * math.fsum(r * r for r in residual_of_group.values())
-    return Estimate(mean, math.sqrt(variance) if has_spread else 0.0, num_groups - 1, num_problems, num_groups)
+    codes, num_groups = codes_of_groups([[groups[problem] for problem in values] for values, groups in parts])
+    sizes_KG = np.array([np.bincount(of_part, minlength=num_groups) for of_part in codes])
+    num_K1 = sizes_KG.sum(1, keepdims=True)
+    if (sizes_KG == num_K1).any():
+        return Estimate(mean, math.nan, math.nan, num_problems, num_groups)
+    weights_KG = 1 / (len(parts) * num_K1 * np.sqrt(1 - sizes_KG / num_K1))
+    residual_G = np.zeros(num_groups)
+    for part_mean, (values, _), of_part, weights_G in zip(means, parts, codes, weights_KG, strict=True):
+        residuals = np.fromiter(values.values(), dtype=np.float64) - part_mean
+        residual_G += weights_G * np.bincount(of_part, residuals, minlength=num_groups)
+    stderr = math.sqrt(float(residual_G @ residual_G))
+    stderr = stderr if stderr > 1e-12 else 0.0  # equal scores leave rounding noise that a division would blow up
+    return Estimate(mean, stderr, satterthwaite(weights_KG, sizes_KG)[1], num_problems, num_groups)
+
+
+def codes_of_groups(labels_of_parts: Sequence[Sequence[str]]) -> tuple[list[np.ndarray], int]:
+    """Return the number of each problem's group, part by part, and how many groups there are."""
+    code_of = {label: code for code, label in enumerate(dict.fromkeys(chain.from_iterable(labels_of_parts)))}
+    return [np.array([code_of[label] for label in labels], dtype=np.intp) for labels in labels_of_parts], len(code_of)
+
+
+def satterthwaite(weights_KG: np.ndarray, sizes_KG: np.ndarray) -> tuple[float, float]:
+    """Return mean and degrees of freedom of sum_g (sum_k a_kg r_kg)^2 were all problems independent of variance one.
+
+    The covariance of the groups' weighted residuals is M = sum_k diag(a_k^2 n_k) - v_k v_k' / n_k with v_k = a_k n_k;
+    the two are tr(M) and tr(M)^2 / tr(M M). M is never written out, for a benchmark may have thousands of groups.
+    """
+    num_K = sizes_KG.sum(1)
+    products_KG = weights_KG * sizes_KG
+    diagonal_G = (weights_KG * products_KG).sum(0)
+    trace = diagonal_G.sum() - ((products_KG**2).sum(1) / num_K).sum()
+    gram_KK = products_KG @ products_KG.T
+    of_diagonal = ((diagonal_G * products_KG**2).sum(1) / num_K).sum()
+    squares = diagonal_G @ diagonal_G - 2 * of_diagonal + (gram_KK**2 / np.outer(num_K, num_K)).sum()
+    return float(trace), float(trace**2 / squares)
 
 
 def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Mapping[str, str]) -> Difference:

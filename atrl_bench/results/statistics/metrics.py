@@ -30,7 +30,7 @@ from atrl_bench.results.statistics.means import (
     mean_of_parts,
     paired_difference,
     problem_scores,
-    unanimous_or,
+    score_of,
 )
 
 
@@ -116,7 +116,7 @@ def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: i
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     if answers.maker is None:
         return clustered_score(answers.scores, answers.groups)
-    return unanimous_or(bootstrap([_part(answers)], num_resamples, seed))
+    return score_of(bootstrap([_part(answers)], num_resamples, seed))
 
 
 def difference(
@@ -143,8 +143,8 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     if len(parts) == 1:
         return score(parts[0], num_resamples=num_resamples, seed=seed)
     if all(part.maker is None for part in parts):
-        return unanimous_or(mean_of_parts([(part.scores, part.groups) for part in parts]))
-    return unanimous_or(bootstrap([_part(part) for part in parts], num_resamples, seed))
+        return score_of(mean_of_parts([(part.scores, part.groups) for part in parts]))
+    return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 
 def suite_difference(

@@ -1,0 +1,189 @@
+"""The gradient of one prompt's responses under each of several credit rules, as training would take it.
+
+A prompt's responses are sampled, graded and given their group-relative advantages by the trainer. Its loss is then
+asked for once a rule, with the advantages times that rule's credit, without the KL term, which no credit changes.
+
+Shapes: B responses to one prompt, T tokens, R rules, D measured parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
+from atrl_bench.credit.capture import install_row_capture
+from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.rules import token_credit
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.profiles import Profile
+from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.rollouts import build
+from atrl_bench.training.run import load_inputs
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import CreditTrainer
+
+ORACLE = "oracle_perception"
+"""Half uniform, half on the tokens that are known to have been read from the image."""
+
+TOP_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class PromptGradients:
+    """What one prompt's responses give. Where all fail or all succeed there is no gradient."""
+
+    gradient_RD: Tensor | None
+    success: float
+    top_share_R: list[float]
+    """The share of a rule's weight on the 15 % of tokens that have the most of it."""
+    repeated_R: list[float]
+    """The correlation of a rule's credit with itself under another seed; NaN where it is the same for all tokens."""
+    anchor_auc_R: list[float]
+    """The chance that a token read from the image has more credit than another one; NaN where none is known."""
+
+
+class GradientMeter:
+    """Takes gradients at a checkpoint, prompt by prompt."""
+
+    def __init__(self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig) -> None:
+        self.trainer, self.rules, self.config = trainer, list(rules), config
+        trainer.model.train()
+        trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+        self._capture = install_row_capture(trainer.model, config.num_layers)
+        self._parameters = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+
+    def of_prompt(self, row: int) -> PromptGradients:
+        """Return the gradients of problem `row` of the training set."""
+        trainer = self.trainer
+        batch = trainer._generate_and_score_completions([{"row": row}] * trainer.num_generations)
+        success = trainer._metrics["train"]["accuracy"].pop()
+        advantage_B1 = batch["advantages"].unsqueeze(1)
+        if not advantage_B1.any():
+            nothing = [math.nan] * len(self.rules)
+            return PromptGradients(None, success, nothing, nothing, nothing)
+        mask_BT = batch["completion_mask"].bool()
+        attention_B, anchors_B = self._attention(batch), self._anchors(batch, row)
+        credits_R, repeated_R = [], []
+        for rule in self.rules:
+            first, second = (self._credit(rule, attention_B, anchors_B, mask_BT, seed) for seed in (0, 1))
+            credits_R.append(first)
+            repeated_R.append(_mean(map(_correlation, _rows(first, mask_BT), _rows(second, mask_BT))))
+        return PromptGradients(
+            torch.stack([self._gradient(batch, advantage_B1 * credit_BT) for credit_BT in credits_R]),
+            success,
+            [_mean(map(_top_share, _rows(credit_BT, mask_BT))) for credit_BT in credits_R],
+            repeated_R,
+            [_mean(map(anchor_auc, _rows(credit_BT, mask_BT), anchors_B)) for credit_BT in credits_R],
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters are measured."""
+        return sum(weight.numel() for weight in self._parameters)
+
+    def success(self, rows: Sequence[int], step_D: Tensor | None = None) -> float:
+        """Return the share of right responses to these problems, after a step against this gradient if one is given.
+
+        The step is as long as the profile's learning rate. The random numbers are the same for every step; afterwards
+        the weights are as before.
+        """
+        before = [] if step_D is None else [weight.detach().clone() for weight in self._parameters]
+        try:
+            if step_D is not None:
+                parts = step_D.split([weight.numel() for weight in self._parameters])
+                with torch.no_grad():
+                    for weight, part in zip(self._parameters, parts, strict=True):
+                        weight -= self.trainer.args.learning_rate * part.view_as(weight).to(weight)
+            groups = self.trainer._generate_together(rows, "held out")
+            return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
+        finally:
+            with torch.no_grad():
+                for weight, value in zip(self._parameters, before, strict=False):
+                    weight.copy_(value)
+
+    def _attention(self, batch: Mapping[str, Any]) -> list[AttentionRows]:
+        num_tokens = batch["completion_ids"].shape[1]
+        with self._capture.record(num_tokens) as recording:
+            self.trainer.score(batch, "old policy", trim=False)
+        ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        return split_attention_rows(
+            recording.rows(self.config.reading),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            visual_columns(self.trainer.model.config, ids_BS),
+            batch["completion_mask"],
+        )
+
+    def _anchors(self, batch: Mapping[str, Any], row: int) -> list[Tensor]:
+        """Return which tokens of each response were read from the image, none where nothing is known of it."""
+        transcription = self.trainer.data.problems[row].transcription or ""
+        texts_B = [
+            [self.trainer._tokenizer.decode([token]) for token in _rows(ids_T[None], mask_T[None].bool())[0].tolist()]
+            for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        ]
+        return [transcribed_tokens(texts, transcription) for texts in texts_B]
+
+    def _credit(
+        self, rule: str, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], mask_BT: Tensor, seed: int
+    ) -> Tensor:
+        credit_BT = torch.ones(mask_BT.shape)
+        for b, (attention, is_anchor_T) in enumerate(zip(attention_B, anchors_B, strict=True)):
+            if rule == ORACLE:
+                share = is_anchor_T.double().mean()
+                credit_T = 0.5 + 0.5 * is_anchor_T / share if share else torch.ones(len(is_anchor_T))
+            else:
+                credit_T = token_credit(attention, rule, self.config, 2 * b + seed).credit_T
+            credit_BT[b, mask_BT[b].cpu()] = credit_T.float()
+        return credit_BT.to(mask_BT.device)
+
+    def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
+        self.trainer.model.zero_grad()
+        self.trainer._compute_loss(self.trainer.model, {**batch, "advantages": advantages_BT}).backward()
+        return torch.cat([weight.grad.flatten().float().cpu() for weight in self._parameters])
+
+
+@contextmanager
+def gradient_meter(
+    run_dir: Path, model: str, data_dir: Path | None, profile: Profile, recipe: str, rules: Sequence[str], seed: int
+) -> Iterator[GradientMeter]:
+    """Yield the meter of a checkpoint on a recipe's training set, one prompt at a time."""
+    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict")
+    if not isinstance(loaded, RolloutRecipe):
+        raise InvalidFileError(
+            f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
+        )
+    group_size = profile.training.group_size
+    one_prompt = {"prompts_per_rollout": 1, "completions_per_device": group_size, "num_rollouts": 1}
+    profile = profile.model_copy(update={"training": profile.training.model_copy(update=one_prompt)})
+    with build(load_inputs(run_dir, loaded, profile, model, data_dir, seed)) as trainer:
+        yield GradientMeter(trainer, rules, CreditConfig())
+
+
+def _rows(values_BT: Tensor, mask_BT: Tensor) -> list[Tensor]:
+    return [values_T[mask_T].cpu() for values_T, mask_T in zip(values_BT, mask_BT, strict=True)]
+
+
+def _top_share(credit_T: Tensor) -> float:
+    num_top = math.ceil(TOP_SHARE * len(credit_T))
+    return float(credit_T.sort(descending=True).values[:num_top].sum() / credit_T.sum())
+
+
+def _correlation(one_T: Tensor, other_T: Tensor) -> float:
+    if len(one_T) < 2 or not one_T.std() or not other_T.std():
+        return math.nan
+    return float(torch.corrcoef(torch.stack([one_T, other_T]))[0, 1])
+
+
+def _mean(values: Iterator[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.fmean(known) if known else math.nan

@@ -1,0 +1,251 @@
+"""`atrl-bench signal`: what each credit rule is worth at a checkpoint, from one batch of rollouts and without training.
+
+Two numbers stand together, since either alone misleads. The *worth* says by how much a rule multiplies the batch, in
+the space of the parameters: noise that it takes away may lie where it does no harm. The *one-step gain* says what a
+step along each rule's gradient does to the success on other problems, at the step size that is best for it.
+
+Shapes: K blocks of prompts, R rules, D measured parameters, N directions, E step sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients
+from atrl_bench.analysis.signal.worth import Moments, Worth, worths
+from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.results.statistics import Estimate, clustered_mean
+
+NUM_BLOCKS = 16
+NUM_DIRECTIONS = 4
+STEP_SIZES = (1.0, 3.0, 10.0, 30.0)  # in learning rates of the profile
+
+
+@dataclass(frozen=True)
+class StepGain:
+    """What one step does to the success on problems that it was not made from, in points."""
+
+    step_size: float
+    """In learning rates of the profile: the one of the grid that is best for the rule on average."""
+    gain: Estimate
+    """Over directions, each from prompts of its own."""
+    over_uniform: Estimate
+    """The same minus uniform credit's at *its* best step size."""
+
+
+@dataclass(frozen=True)
+class RuleSignal:
+    """What one rule does."""
+
+    rule: str
+    worth: Worth
+    worth_scaled: Worth
+    """Of gradients divided by the root of their second moments, as Adam divides them."""
+    top_share: float
+    repeated: float
+    anchor_auc: float
+    step: StepGain | None
+
+    @property
+    def credit_figures(self) -> tuple[float, float, float]:
+        """What the credit is like, whatever it does to the gradient."""
+        return self.top_share, self.repeated, self.anchor_auc
+
+
+@dataclass(frozen=True)
+class Signal(Record):
+    """What all rules do at one checkpoint."""
+
+    model: str
+    data: str
+    prompts: int
+    responses: int
+    parameters: int
+    success: float
+    rules: list[RuleSignal]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what was measured, a row a rule, what a step gains, and what the columns mean."""
+        yield (
+            f"{self.model} on {self.data}: {self.responses} responses to {self.prompts} problems, {self.success:.0%} "
+            f"right; gradients of {self.parameters:,} parameters."
+        )
+        yield ""
+        rows = [
+            (one.rule, _worth(one.worth), _worth(one.worth_scaled), *map(_number, one.credit_figures))
+            for one in self.rules
+        ]
+        yield Rows(rows, ("rule", "worth", "with Adam", "top", "again", "AUC"), right=range(1, 6), indent=0)
+        steps = [
+            (one.rule, _points(one.step.gain), _points(one.step.over_uniform), f"{one.step.step_size:g}")
+            for one in self.rules
+            if one.step is not None
+        ]
+        if steps:
+            yield ""
+            yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
+        yield ""
+        meanings = [
+            ("worth", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
+            ("top", "share of the weight on the 15 % of tokens with the most"),
+            ("again", "correlation of the credit with itself under another seed"),
+            ("AUC", "chance that a token read from the image has more credit than another"),
+        ]
+        if steps:
+            meanings.append(("gain", "points on other problems, at the rule's best step size"))
+        yield Rows(meanings, indent=0)
+
+
+def measure(
+    meter: GradientMeter,
+    rows: Sequence[int],
+    *,
+    held_out: Sequence[int] = (),
+    model: str = "",
+    on_prompt: Callable[[int, int], None] | None = None,
+) -> Signal:
+    """Return what the rules of the meter, the first of them uniform credit, do at its checkpoint.
+
+    A third of the problems `rows` give the second moments that scale the gradients of the rest. One step is tried on
+    the problems `held_out`, if there are any.
+    """
+    num_rules, done = len(meter.rules), 0
+    first, rest = rows[: len(rows) // 3], rows[len(rows) // 3 :]
+
+    def gradients(of_rows: Iterable[int]) -> Iterator[PromptGradients]:
+        nonlocal done
+        for row in of_rows:
+            yield meter.of_prompt(row)
+            done += 1
+            if on_prompt is not None:
+                on_prompt(done, len(rows))
+
+    second_RD, seen = torch.zeros(num_rules, meter.num_parameters), []
+    for prompt in gradients(first):
+        seen.append(prompt)
+        if prompt.gradient_RD is not None:
+            second_RD += prompt.gradient_RD**2 / len(first)
+    # A parameter that no response of these has moved has no scale of its own.
+    scale_RD = (second_RD + 1e-3 * second_RD.mean(dim=1, keepdim=True)).rsqrt()
+
+    sums = BlockSums(scale_RD)
+    for block in np.array_split(np.array(rest), min(NUM_BLOCKS, len(rest))):
+        of_block = list(gradients(block.tolist()))
+        seen += of_block
+        sums.add([prompt.gradient_RD for prompt in of_block])
+    steps: Sequence[StepGain | None] = step_gains(meter, sums, held_out) if held_out else [None] * num_rules
+    plain, scaled = (worths(sums.moments(scaled=of_adam)) for of_adam in (False, True))
+    rules = []
+    for r, rule in enumerate(meter.rules):
+        top_share, repeated, auc = (
+            _mean(getattr(prompt, name)[r] for prompt in seen) for name in ("top_share_R", "repeated_R", "anchor_auc_R")
+        )
+        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r]))
+    return Signal(
+        model=model,
+        data=meter.trainer.data.name,
+        prompts=len(rows),
+        responses=len(rows) * meter.trainer.num_generations,
+        parameters=meter.num_parameters,
+        success=statistics.fmean(prompt.success for prompt in seen),
+        rules=rules,
+    )
+
+
+class BlockSums:
+    """The gradients of blocks of prompts, summed, and the products that a prompt's have with themselves."""
+
+    def __init__(self, scale_RD: Tensor) -> None:
+        self.scale_RD = scale_RD
+        self.sums_KRD: list[Tensor] = []
+        self.prompts_K: list[int] = []
+        self._own_K: list[dict[bool, np.ndarray]] = []  # (with uniform, with itself) x R, by whether scaled
+
+    def add(self, gradients: Sequence[Tensor | None]) -> None:
+        """Take in the gradients of one block's prompts; None for a prompt without one."""
+        sum_RD = torch.zeros_like(self.scale_RD)
+        own = {scaled: np.zeros((2, len(sum_RD))) for scaled in (False, True)}
+        for gradient_RD in gradients:
+            if gradient_RD is None:
+                continue
+            sum_RD += gradient_RD
+            for scaled, total in own.items():
+                stepped_RD = self._stepped(gradient_RD, scaled)
+                total += np.stack([(stepped_RD @ gradient_RD[0]).numpy(), stepped_RD.square().sum(1).numpy()])
+        self.sums_KRD.append(sum_RD)
+        self.prompts_K.append(len(gradients))
+        self._own_K.append(own)
+
+    def moments(self, *, scaled: bool) -> Moments:
+        """Return what worths are made of: of the gradients, or of the steps that Adam makes of them."""
+        uniform_KD = torch.stack([sum_RD[0] for sum_RD in self.sums_KRD])
+        with_uniform, with_itself = [], []
+        for r in range(len(self.scale_RD)):
+            stepped_KD = torch.stack([self._stepped(sum_RD, scaled)[r] for sum_RD in self.sums_KRD])
+            with_uniform.append((stepped_KD @ uniform_KD.T).double().numpy())
+            with_itself.append((stepped_KD @ stepped_KD.T).double().numpy())
+        own_K2R = np.stack([own[scaled] for own in self._own_K])
+        return Moments(
+            np.array(self.prompts_K, dtype=float),
+            np.stack(with_uniform, axis=-1),
+            np.stack(with_itself, axis=-1),
+            own_K2R[:, 0],
+            own_K2R[:, 1],
+        )
+
+    def directions(self, count: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield how many prompts a direction is made of, and the step that Adam makes of their mean, for each rule."""
+        for part in np.array_split(np.arange(len(self.sums_KRD)), count):
+            num_prompts = sum(self.prompts_K[k] for k in part)
+            mean_RD = sum(self.sums_KRD[k] for k in part) / num_prompts
+            # The second moment of a mean of n is that of one over n, where noise rules.
+            yield num_prompts, mean_RD * self.scale_RD * math.sqrt(num_prompts)
+
+    def _stepped(self, gradient_RD: Tensor, scaled: bool) -> Tensor:
+        return gradient_RD * self.scale_RD if scaled else gradient_RD
+
+
+def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -> list[StepGain]:
+    """Return what one step along each rule's gradient gains on these problems, at the best of the step sizes."""
+    before = meter.success(held_out)
+    gains_NRE = np.array(
+        [
+            [[100 * (meter.success(held_out, size * step_D) - before) for size in STEP_SIZES] for step_D in step_RD]
+            for _, step_RD in sums.directions(NUM_DIRECTIONS)
+        ]
+    )
+    best_R = gains_NRE.mean(axis=0).argmax(axis=1)
+    gains_RN = np.array([gains_NRE[:, r, best] for r, best in enumerate(best_R)])
+    return [
+        StepGain(STEP_SIZES[best], _over_directions(gains_N), _over_directions(gains_N - gains_RN[0]))
+        for best, gains_N in zip(best_R, gains_RN, strict=True)
+    ]
+
+
+def _over_directions(values_N: np.ndarray) -> Estimate:
+    names = {str(n): float(value) for n, value in enumerate(values_N)}
+    return clustered_mean(names, {name: name for name in names})
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.fmean(known) if known else math.nan
+
+
+def _worth(worth: Worth) -> str:
+    return "1" if worth.low == worth.high == 1 else f"{worth.factor:.2f} [{worth.low:.2f}, {worth.high:.2f}]"
+
+
+def _points(estimate: Estimate) -> str:
+    return f"{estimate.mean:+.1f} ±{estimate.half_width():.1f}"
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
