@@ -9,15 +9,18 @@ Several processes may write at once, and readers never wait for them.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
+from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
@@ -95,7 +98,7 @@ class Store:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
-        self._working: BinaryIO | None = None
+        self._working: finalize[[int], Self] | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
@@ -107,7 +110,7 @@ class Store:
         with self._lock:
             self._connection.close()
             if self._working is not None:
-                self._working.close()
+                self._working()
 
     def __enter__(self) -> Self:
         return self
@@ -315,7 +318,8 @@ class Store:
         """
         now = time.time()
         if self._working is None:
-            self._working = hold(self.path)
+            with suppress(OSError):  # a disk without locks: work goes on, and `status` knows less
+                self._working = finalize(self, os.close, hold(self.path))
         self._write(
             """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5) ON CONFLICT DO UPDATE SET
             started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
-from typing import BinaryIO
 
 SUFFIX = "-working"
 
 
-def hold(store: Path) -> BinaryIO:
-    """Return an open file that says, until it is closed or this process ends, that the store is worked on."""
-    file = store.with_name(store.name + SUFFIX).open("ab")
+def hold(store: Path) -> int:
+    """Return the number of an open file that says, until it is closed or this process ends, that work goes on."""
+    file = os.open(store.with_name(store.name + SUFFIX), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o644)
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
@@ -24,6 +24,6 @@ def is_worked_on(store: Path) -> bool:
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # held by another process, or a disk without locks: then only silence tells
             return True
     return False
