@@ -98,7 +98,7 @@ class Store:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
-        self._working: finalize[[int], Self] | None = None
+        self._working: finalize[[int], Store] | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
