@@ -34,6 +34,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Return the page with each link relative to the site, and those to other files of the repository rewritten."""
     source = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    markdown = (
+        re.sub(r"(?<!\[)`index\.html`", "[index.html](index.html)", markdown) if "example" in source else markdown
+    )
     known = set(files.src_uris)
     moved = {elsewhere: name for name, elsewhere in ELSEWHERE.items()}
 
