@@ -8,6 +8,7 @@ AtrlBenchError            base: says what happened, why, and the next command to
 │   └── NotFetchedError   one that the hub has, or should have: fetch it
 ├── MachineTooSmallError  a training that does not fit devices, memory or disk: take more, or train less
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
+├── PluginError           another installed package adds something that cannot be used: mend or remove it
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
 """
 
@@ -80,6 +81,10 @@ class MachineTooSmallError(AtrlBenchError):
 
 class StoreError(AtrlBenchError):
     """The result store cannot be opened, read or written."""
+
+
+class PluginError(AtrlBenchError):
+    """Something that another installed package adds and that cannot be used; the message names the package."""
 
 
 class EndpointError(AtrlBenchError):

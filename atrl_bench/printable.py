@@ -33,6 +33,11 @@ class Command:
     is_next: bool = True
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: "1 cell", "2 cells"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 Block = str | Rows | Command  # a text is a paragraph; an empty one is an empty line
 
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -112,8 +113,13 @@ class Checkout:
 
     def python(self, *arguments: str) -> str:
         """Return what a Python command prints that imports the copy; it must succeed."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {"PYTHONPATH": str(self.root), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
             env=environment | {"OMP_NUM_THREADS": "1"},
@@ -122,8 +128,24 @@ class Checkout:
             check=False,
             timeout=600,
         )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        return done.stdout
+
+    def error(self, *arguments: str) -> str:
+        """Return what a command of atrl-bench says when it refuses."""
+        done = self._run("-m", "atrl_bench", *arguments)
+        assert done.returncode != 0, done.stdout
+        return " ".join(done.stderr.split())
+
+    def install(self, project: str, files: Mapping[str, str]) -> None:
+        """Lay a package beside ours as pip does: its files, and the entry points of its pyproject.toml."""
+        settings = tomllib.loads(project)["project"]
+        groups = settings["entry-points"].items()
+        lines = [line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))]
+        metadata = f"Metadata-Version: 2.1\nName: {settings['name']}\nVersion: {settings['version']}\n"
+        info = f"{settings['name'].replace('-', '_')}-{settings['version']}.dist-info"
+        installed = {f"{info}/METADATA": metadata, f"{info}/entry_points.txt": "\n".join(lines)}
+        for path, text in {**files, **installed}.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            self.write(path, text)
 
     def run(self, *arguments: str) -> str:
         """Return what a command of atrl-bench prints."""

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class HubRepository:
     commits: dict[str, dict[str, bytes]]
     branches: dict[str, str] = field(default_factory=lambda: {"main": FIRST})
     gated: bool = False
+    is_private: bool = False
     cut: dict[str, int] = field(default_factory=dict)  # after so many bytes of this file the connection breaks, once
     altered: dict[str, bytes] = field(default_factory=dict)  # what is sent in place of the file that was listed
 
@@ -135,6 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        written = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", urlsplit(self.path).path)
+        if written or self.path in ("/api/repos/create", "/api/validate-yaml"):
+            self.server.requests.append(f"POST {self.path}")
+            self._write(written[1] if written else "", self.path.split("/")[-2], body)
+            return
         fields = json.loads(body) if body.startswith(b"{") else parse_qs(body.decode())
         self._answer(fields.get("paths", []))
 
@@ -178,6 +185,23 @@ class _Handler(BaseHTTPRequestHandler):
             ]
             return self._json({"branches": branches, "tags": [], "converts": []})
         return self._reply(404, b"Not Found")
+
+    def _write(self, name: str, action: str, body: bytes) -> None:
+        """Take a new repository or a commit into one; every file comes inside its commit, none apart from it."""
+        lines = [json.loads(line) for line in body.splitlines()]
+        if self.path == "/api/validate-yaml":
+            return self._json({"errors": [], "warnings": []})
+        if self.path == "/api/repos/create":
+            name = f"{lines[0]['organization']}/{lines[0]['name']}"
+            self.server.add("model", name, {}, is_private=lines[0].get("visibility") == "private")
+            return self._json({"url": f"{self.server.url}/{name}", "name": name})
+        if action == "preupload":
+            files = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in lines[0]["files"]]
+            return self._json({"files": files})
+        files = [line["value"] for line in lines if line["key"] == "file"]
+        self.server.repositories["model", name].move({file["path"]: b64decode(file["content"]) for file in files})
+        url = f"{self.server.url}/{name}/commit/{SECOND}"
+        return self._json({"success": True, "commitOid": SECOND, "commitUrl": url, "hookOutput": ""})
 
     def _send(self, repository: HubRepository, commit: str, path: str) -> None:
         if repository.gated:

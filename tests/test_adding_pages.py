@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,27 +26,59 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
     (checkout.folder / "DATA" / "plates").mkdir(parents=True)
     checkout.python("-c", dataset)
     listed = checkout.run("list", "tasks", "--data-dir", "DATA")
-    assert re.search(r"plates_test +test +2 +yes", listed)
+    assert re.search(r"plates_test +test +2 +real", listed)
     scores = checkout.run("evaluate", "mini", "--tasks", "plates_test", "--data-dir", "DATA", "--profile", "smoke")
     assert "2 problems x 2" in scores
 
 
 @pytest.mark.slow
-def test_a_credit_rule_is_one_function_that_is_tested_trained_and_a_row_of_a_table(checkout):
+def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table(checkout):
     function, by_hand = blocks("adding_a_credit_rule.md", "python")
-    (change,), (table,) = blocks("adding_a_credit_rule.md", "diff"), blocks("adding_a_credit_rule.md", "yaml")
-    rules = "atrl_bench/credit/rules.py"
-    checkout.patch(rules, change)
-    checkout.write(rules, checkout.read(rules).replace("\nRULES:", f"\n{function}\n\nRULES:", 1))
-    checkout.write("reports/tables/sharper.yaml", table)
-    tests = CREDIT_TESTS.read_text(encoding="utf-8") + f"\n\n{by_hand}"
-    (checkout.folder / "test_rules.py").write_text(tests, encoding="utf-8")
-    passed = checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_rules.py", "-k", "squared_attention")
-    assert "squared_attention" in checkout.run("list", "credit")
-    assert "passed" in passed
-    assert "squared_attention" in checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
+    (project,), (table,) = blocks("adding_a_credit_rule.md", "toml"), blocks("adding_a_credit_rule.md", "yaml")
+    files = {"sharper/rules.py": function, "sharper/tables/sharper.yaml": table}
+    checkout.install(project, {"sharper/__init__.py": "", "sharper/tables/__init__.py": "", **files})
+    (checkout.folder / "test_sharper.py").write_text(by_hand, encoding="utf-8")
+    assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sharper.py")
+    assert re.search(r"squared_attention +package sharper: Returns credit in proportion", checkout.run("list", "rules"))
+    dry_run = checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
+    assert re.search(r"rule: squared_attention", dry_run)
     made = checkout.run("run-table", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared")
     assert re.search(r"Squared attention", made), made
+    # Another rule is another training; a comment is none.
+    first = trainings(checkout)
+    checkout.write("sharper/rules.py", function.replace("    connectivity_T =", "    # as ever\n    connectivity_T ="))
+    assert trainings(checkout) == first
+    checkout.write("sharper/rules.py", function.replace("**2", "**3"))
+    assert trainings(checkout) != first
+
+
+def trainings(checkout) -> set[str]:
+    """Return the keys of the trainings that the row with the package's rule needs."""
+    plan = checkout.run("plan", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared", "--json")
+    return {cell["checkpoint"] for cell in json.loads(plan)["cells"]}
+
+
+BROKEN = """
+[project]
+name = "nearly"
+version = "0.1"
+[project.entry-points."atrl_bench.rules"]
+nearly = "nearly.rules:nearly"
+"""
+
+
+def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(checkout):
+    checkout.install(BROKEN, {"nearly/__init__.py": "", "nearly/rules.py": "import a_package_that_is_nowhere"})
+    listed = checkout.run("list", "rules")
+    assert "Package nearly is installed" in listed
+    assert re.search(r"atrl +Returns the anchor-token credit", listed)
+    message = checkout.error("train", "grpo", "--credit", "nearly", "--dry-run")
+    assert "Package nearly is installed, and its entry point nearly = nearly.rules:nearly" in message
+    assert "No module named 'a_package_that_is_nowhere'" in message
+    assert "pip uninstall nearly" in message
+    taken = BROKEN.replace('nearly = "nearly.rules:nearly"', 'atrl = "nearly.rules:nearly"')
+    checkout.install(taken, {})
+    assert "calls something 'atrl', which atrl-bench has itself" in checkout.error("list", "rules")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import atrl_bench
 
 PACKAGE = Path(atrl_bench.__file__).parent
-LEAVES = {"errors", "resources", "profiles", "digests", "fingerprint", "escape", "flatten", "printable"}
+LEAVES = {"errors", "resources", "profiles", "digests", "fingerprint", "escape", "flatten", "printable", "plugins"}
 # Each room with the rooms it may use, the deepest first. The objective never sees how credit is computed: a recipe
 # names a rule, and the trainer multiplies its result.
 ROOMS = {
@@ -50,7 +50,13 @@ HEAVY = {
     *("torch", "transformers", "trl", "lmms_eval", "matplotlib", "datasets", "peft", "accelerate", "huggingface_hub"),
     "httpx",
 }
-LEAF_IMPORTS = {"profiles": {"errors", "resources"}, "digests": set(), "errors": set(), "resources": set()}
+LEAF_IMPORTS = {
+    "profiles": {"errors", "resources"},
+    "plugins": {"errors", "fingerprint"},
+    "digests": set(),
+    "errors": set(),
+    "resources": set(),
+}
 
 
 def module_name(path: Path) -> str:

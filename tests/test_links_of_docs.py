@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "docs" / "example_report"
-TEXTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXTS = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+TEXTS += [page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))]
 TEXTS = [path for path in TEXTS if not path.is_relative_to(EXAMPLE)]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the documentation is not beside these tests")

@@ -69,3 +69,10 @@ def test_trainings_run_side_by_side_where_there_is_room():
 
     # On 8 GPUs: 8 for 5 hours; then two of 4 beside each other, 10 and 6 hours, and 3 hours after the shorter one.
     assert makespan([needs(4, 3), needs(4, 10), needs(8, 5), needs(4, 6)], 8) == pytest.approx(15)
+
+
+def test_the_readme_tells_the_price_of_the_papers_main_table():
+    readme = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    [said] = re.findall(r"about ([\d,]+) GPU-hours of an A100 for `main_7b`", readme)
+    [computed] = re.findall(r"\| `main_7b` \| \d+ \| ([\d,]+) \|", TEXT)
+    assert int(said.replace(",", "")) == round(int(computed.replace(",", "")), -2)

@@ -15,6 +15,9 @@ from typing import Any, Literal
 from atrl_bench.analysis.task_scores import scored, statistics_of
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Suite, expand, list_suites
+from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.progress import short_label
+from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.flatten import flat
 from atrl_bench.models.local import model_ref
@@ -25,6 +28,8 @@ from atrl_bench.results.store import Cell, Store
 
 # What two cells of one task may differ in without a warning: which model, and how it is called.
 MODEL_FIELDS = ("model_digest", "model_name")
+DIGEST = "digest:"  # before the digest of a row's model
+MAIN_TABLE = "main_7b"
 
 
 @dataclass(frozen=True)
@@ -95,21 +100,29 @@ class ModelComparison(Record):
 
 
 def compare_models(
-    a: str, b: str, tasks: Sequence[str], run_dir: RunDir, *, metrics: Sequence[str] | None = None
+    a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir, *, metrics: Sequence[str] | None = None
 ) -> ModelComparison:
     """Return both scores and the paired difference for each task, metric and suite.
 
-    `a` and `b` are models as `evaluate` takes them, names of models that were evaluated, or keys of cells. `metrics`
-    defaults to all that the two cells can be scored by.
+    `a` and `b` are rows of tables (`main_7b:grpo`), models as `evaluate` takes them, names of models that were
+    evaluated, or keys of cells. `tasks` defaults to those of a row's table, `metrics` to all that the two cells can be
+    scored by.
     """
     differences: list[ModelDifference] = []
     with run_dir.open_store(read_only=True) as store:
-        pairs = {info.name: _find_pair(store, a, b, info.name, run_dir) for info in expand(tasks)}
+        tasks = tasks or _tasks_of_rows(a, b, run_dir)
+        models = {name: row_model(name, run_dir, store) for name in (a, b) if names_a_row(name)}
+        ours, theirs = (f"{DIGEST}{models[name].digest}" if name in models else name for name in (a, b))
+        pairs = {info.name: _find_pair(store, ours, theirs, info.name, run_dir) for info in expand(tasks)}
         for pair in pairs.values():
             differences += _compare_cells(store, *pair, metrics)
         for suite in (suite for suite in list_suites() if suite.name in tasks):
             differences.append(_compare_suite(store, suite, pairs))
-    return ModelComparison(tuple(with_q_values(differences)))
+        name_a, name_b = (models[name].name if name in models else "" for name in (a, b))
+        named = [
+            replace(one, a=name_a or _name_of(one.a, store), b=name_b or _name_of(one.b, store)) for one in differences
+        ]
+    return ModelComparison(tuple(with_q_values(named)))
 
 
 def compare(store: Store, cell_a: str, cell_b: str, metrics: Sequence[str] | None = None) -> ModelComparison:
@@ -215,16 +228,29 @@ def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tupl
     ours, theirs = _cells_of(store, a, task), _cells_of(store, b, task)
     missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
     if missing:
-        commands = [f"atrl-bench evaluate {model} --tasks {task} {run_dir.options}" for model in missing]
+        first = missing[0]
+        if first.startswith(DIGEST):
+            raise MissingDataError(
+                f"A row has no finished evaluation on {task} in {run_dir.root}.",
+                why="Its model is there, its answers are not.",
+                next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
+            )
+        command = f"atrl-bench evaluate {first} --tasks {task}"
+        if _tables_with(first):  # it is no model, and no command evaluates it
+            command = f"atrl-bench compare {_row_name(a)} {_row_name(b)}"
         raise MissingDataError(
-            f"{' and '.join(dict.fromkeys(missing))} has no finished evaluation on {task} in {run_dir.root}.",
-            next_step=" && ".join(dict.fromkeys(commands)),
+            f"{first} has no finished evaluation on {task} in {run_dir.root}.",
+            why=_likely_row(first),
+            next_step=f"{command} {run_dir.options}",
         )
     newest_first = product(reversed(ours), reversed(theirs))
     return min(newest_first, key=lambda pair: len(differences_beside_model(*pair)))
 
 
 def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
+    if model.startswith(DIGEST):
+        digest = model.removeprefix(DIGEST)
+        return [cell for cell in store.cells(task=task, state="done") if cell.spec["model_digest"] == digest]
     named = store.cell(model)
     if named is not None:
         return [named] if named.spec["task"] == task and named.state == "done" else []
@@ -235,6 +261,37 @@ def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
         # Behind an endpoint, or deleted since: what it was called when it was evaluated is all there is.
         return [cell for cell in done if cell.spec["model_name"] == model]
     return [cell for cell in done if cell.spec["model_digest"] == digest]
+
+
+def _tables_with(row: str) -> list[str]:
+    """Return the tables that have a row of this name, the main one first."""
+    tables = [name for name in list_tables() if row in {known.id for known in load_table(name).rows}]
+    return sorted(tables, key=lambda name: (name != MAIN_TABLE, name))
+
+
+def _row_name(name: str) -> str:
+    return f"{next(iter(_tables_with(name)), MAIN_TABLE)}:{name}" if ":" not in name else name
+
+
+def _likely_row(name: str) -> str:
+    tables = _tables_with(name)
+    return f"It is a row of {', '.join(tables[:3])}: its name is {tables[0]}:{name}." if tables else ""
+
+
+def _tasks_of_rows(a: str, b: str, run_dir: RunDir) -> list[str]:
+    names = [name for name in (a, b) if names_a_row(name)]
+    if not names:
+        raise MissingDataError(
+            "It is not said on which tasks to compare them.",
+            next_step=f"atrl-bench compare {a} {b} --task mathvision_testmini",
+        )
+    return list(dict.fromkeys(column.task for column in table_of(names[0], run_dir).columns))
+
+
+def _name_of(model: str, store: Store) -> str:
+    """Return what to call a model: one that was trained here by its recipe and seed, and not by its key."""
+    run = store.run(model)
+    return model if run is None else f"{short_label('run', run.spec)}, seed {run.spec['seed']} ({model[:8]})"
 
 
 def _cell(store: Store, key: str) -> Cell:

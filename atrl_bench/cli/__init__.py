@@ -14,14 +14,17 @@ import typer
 from atrl_bench.cli import data, evaluation, machine, reports, serving, tables, training
 from atrl_bench.errors import AtrlBenchError, StoreError
 
+HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="atrl-bench",
+    context_settings=HELP,
     help="Train, evaluate and tabulate token credit for multimodal reasoning RL.",
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     epilog="Start here: atrl-bench run-table main_7b",
 )
+STOPPED = 130  # what a shell gives a command that Ctrl-C ended
 # In the order of `--help`.
 VERBS = {
     "run-table": tables.run_table,
@@ -46,11 +49,12 @@ VERBS = {
     "doctor": machine.doctor,
     "overhead": machine.overhead,
     "export": reports.export,
+    "push": reports.push,
     "verify": reports.verify,
     "list": machine.list_,
 }
 for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)
+    app.command(_name, context_settings=HELP)(_verb)
 
 FULL = {errno.ENOSPC, errno.EDQUOT}  # a write to a full disk fails without the name of its file
 
@@ -77,15 +81,23 @@ def main() -> NoReturn:
         _explain(_unusable(error))
         code = StoreError.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("Stopped. What was finished is stored; the same command goes on from there.", err=True)
-        code = 130
+        code = STOPPED
     except Exception as error:
         # click's own usage errors know how to print themselves and which exit code they have.
         if not hasattr(error, "show"):
             raise
         error.show()
         code = getattr(error, "exit_code", 2)
+    if code == STOPPED:  # typer returns it for Ctrl-C
+        _say_what_is_kept()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say_what_is_kept() -> None:
+    import shlex
+
+    typer.echo("\nStopped. Every stored answer is kept, and every training up to its last saved rollout.", err=True)
+    typer.echo(f"Next, to go on: {shlex.join(['atrl-bench', *sys.argv[1:]])}", err=True)
 
 
 def _explain(error: AtrlBenchError) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
@@ -45,6 +46,10 @@ class SuiteEntry:
     mean_of: list[str]
 
 
+RUNS = (
+    "runs: mini = here and now, on generated rows of the same form (profiles mini and smoke); real = on its own rows, "
+    "which are on this machine, too; no = its rows have to come from --data-dir or `atrl-bench fetch`"
+)
 Entry = str | TaskEntry | SuiteEntry
 
 
@@ -63,17 +68,17 @@ class Catalogue(Record):
         for number, (kind, entries) in enumerate(self.kinds.items()):
             yield from ("", kind) if number else (kind,)
             if kind == "tasks":
-                head = ("", "split", "rows", "here", "scored by; needs")
+                head = ("", "split", "rows", "runs", "scored by; needs")
                 yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
-                yield Rows([("All run on a generated twin of the same form with --profile mini.",)])
+                yield RUNS
             else:
                 yield Rows([_row(name, entry) for name, entry in entries.items()], cut=True)
 
 
 def _row(name: str, entry: Entry) -> tuple[str, ...]:
     if isinstance(entry, TaskEntry):
-        here = "yes" if entry.here else "no"
-        return name, entry.split, str(entry.rows), here, "; ".join([entry.metric, *entry.needs])
+        runs = "real" if entry.here else "mini" if entry.twin else "no"
+        return name, entry.split, str(entry.rows), runs, "; ".join([entry.metric, *entry.needs])
     if isinstance(entry, SuiteEntry):
         return name, f"the mean of {', '.join(part.removeprefix(f'{name}_') for part in entry.mean_of)}"
     return name, entry
@@ -104,10 +109,33 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
     return dict(sorted(entries.items()))
 
 
-def _credit_rules() -> dict[str, Entry]:
-    from atrl_bench.credit.rules import RULES
+def read_rows(table: str) -> Catalogue:
+    """Return the rows of a table, each with how its model is made."""
+    return Catalogue({f"rows of {table}": {row.id: _row_line(row) for row in load_table(table).rows}})
 
-    return {name: (rule.__doc__ or "").strip().splitlines()[0] for name, rule in RULES.items()}
+
+def _row_line(row: RowDefinition) -> str:
+    if row.recipe is None:
+        served = f"served as {row.served}" if row.served else "the base model, untrained"
+        return f"{row.label}: {row.not_measured or served}"
+    return f"{row.label}: recipe {row.recipe}, credit {row.credit.rule}"
+
+
+def _rules() -> dict[str, Entry]:
+    from atrl_bench.credit.rules import rule_names
+
+    return {name: _first_line(name) for name in rule_names()}
+
+
+def _first_line(rule: str) -> str:
+    from atrl_bench.credit.rules import credit_rule
+
+    try:
+        function = credit_rule(rule)
+    except PluginError as error:  # the others can be listed all the same
+        return f"{error.what} {error.why}"
+    of_package = f"package {package_of(plugins('rules')[rule])}: " if rule in plugins("rules") else ""
+    return of_package + (function.__doc__ or "no description").strip().splitlines()[0]
 
 
 def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
@@ -122,7 +150,7 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
         "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
         "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},
         "tasks": lambda: _tasks(data_dir),
-        "credit": _credit_rules,
+        "rules": _rules,
         "profiles": lambda: {name: load_profile(name).title for name in list_profiles()},
     }
     if kind is not None and kind not in readers:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import PAPERS_JUDGE, AllowCode, JudgeModel, Options, allow_code, names_of, shared
 from atrl_bench.cli.printing import show
@@ -68,7 +69,12 @@ def judge(
 def evaluate(
     options: Options,
     model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
-    tasks: Annotated[str, typer.Option("--tasks", help="tasks of `atrl-bench list tasks`, separated by commas")],
+    tasks: Annotated[
+        str,
+        typer.Option(
+            "--tasks", help="tasks of `atrl-bench list tasks`, separated by commas", autocompletion=completion.tasks
+        ),
+    ],
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="N of Mean@N; default: the profile's")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems of each task")] = None,
     frames: Annotated[
@@ -146,9 +152,22 @@ def grade(
 @shared("profile", "out", "data_dir", "as_json")
 def compare(
     options: Options,
-    a: Annotated[str, typer.Argument(help="a model, as `evaluate` takes it, or the key of a cell")],
-    b: Annotated[str, typer.Argument(help="the model it is compared with")],
-    task: Annotated[str, typer.Option("--task", help="tasks both were evaluated on, separated by commas")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="TABLE:ROW or TABLE:ROW:SEED, a model as `evaluate` takes it, or the key of a cell",
+            autocompletion=completion.row_models,
+        ),
+    ],
+    b: Annotated[str, typer.Argument(help="what it is compared with", autocompletion=completion.row_models)],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help="tasks both were evaluated on, separated by commas; of rows, those of their table",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
     metric: Annotated[str | None, typer.Option("--metric", help="such as acc@1,mean@8; default: all stored")] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
@@ -157,7 +176,7 @@ def compare(
     """
     from atrl_bench.analysis.compare import compare_models
 
-    tasks, metrics = names_of(task) or [], names_of(metric)
+    tasks, metrics = names_of(task), names_of(metric)
     show(compare_models(a, b, tasks, options.run_dir(), metrics=metrics), options.as_json)
 
 

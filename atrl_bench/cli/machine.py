@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, shared
 from atrl_bench.cli.printing import show, show_text
 
@@ -103,10 +104,21 @@ def overhead(
 def list_(
     options: Options,
     kind: Annotated[
-        str | None, typer.Argument(help="tables, ablations, figures, recipes, sweeps, tasks, credit or profiles")
+        str | None,
+        typer.Argument(help="tables, ablations, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Argument(help="with rows: of which table", autocompletion=completion.tables)
     ] = None,
 ) -> None:
-    """List what there is: tables, figures, recipes, tasks and more."""
-    from atrl_bench.cli.catalogue import read
+    """List what there is: tables, rows, figures, recipes, tasks, rules and more."""
+    from atrl_bench.cli.catalogue import read, read_rows
 
-    show(read(kind, options.data_dir), options.as_json)
+    if kind == "rows":
+        if table is None:
+            raise typer.BadParameter("say of which table: atrl-bench list rows main_7b")
+        show(read_rows(table), options.as_json)
+    elif table is not None:
+        raise typer.BadParameter("a second name belongs to rows: atrl-bench list rows main_7b")
+    else:
+        show(read(kind, options.data_dir), options.as_json)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from atrl_bench.cli import completion
+
 if TYPE_CHECKING:
     from atrl_bench.engines.devices import Machine
     from atrl_bench.experiments.plan import Plan
@@ -34,7 +36,16 @@ class Options:
     """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
 
     profile: Annotated[
-        str | None, typer.Option("--profile", help="mini (the default), smoke, paper, or your own: PATH.yaml")
+        str | None,
+        typer.Option(
+            "--profile",
+            help="mini (the default), smoke, paper, or your own: PATH.yaml",
+            autocompletion=completion.profiles,
+        ),
+    ] = None
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", help="only these rows, separated by commas", autocompletion=completion.rows),
     ] = None
     rollouts: Annotated[
         str | None,
@@ -42,7 +53,6 @@ class Options:
             "--rollouts", help="what samples in training: local, vllm, its URL; default: as here before, or local"
         ),
     ] = None
-    rows: Annotated[str | None, typer.Option("--rows", help="only these rows, separated by commas")] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="training seeds, separated by commas; default: the table's own, or 0")

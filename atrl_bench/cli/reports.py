@@ -60,12 +60,12 @@ def audit(
     show_text(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", options.as_json)
 
 
-@shared("profile", "out", "as_json")
+@shared("profile", "out", "data_dir", "as_json")
 def export(
     options: Options,
     form: Annotated[
-        Literal["parquet", "jsonl", "scores", "eval-results", "manifest"],
-        typer.Argument(help="samples as parquet or jsonl, scores as tables or .eval_results YAML, file digests"),
+        Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"],
+        typer.Argument(help="answers, scores, model cards or file digests; see docs/results.md"),
     ],
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
     check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
@@ -77,12 +77,28 @@ def export(
     if check:
         if form != "manifest":
             raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
-        manifest = exports.check_manifest(run_dir.root)
+        manifest = exports.check_manifest(run_dir.root, to)
         show(manifest, options.as_json)
         if manifest.differences:
             raise typer.Exit(1)
         return
     show(exports.export(run_dir, form, out=to), options.as_json)
+
+
+@shared("profile", "out", "data_dir", "as_json")
+def push(
+    options: Options,
+    model: Annotated[str, typer.Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the key of a finished training")],
+    repository: Annotated[str, typer.Argument(help="a model repository on the hub: OWNER/NAME")],
+    public: Annotated[bool, typer.Option("--public/--private", help="whether everybody may read a new one")] = False,
+) -> None:
+    """Send a checkpoint to the hub.
+
+    With it goes a model card: its scores with their intervals, its recipe, and how to redo them.
+    """
+    from atrl_bench.report.publish import push as publish
+
+    show(publish(model, repository, options.run_dir(quiet=True), private=not public), options.as_json)
 
 
 @shared("profile", "out", "data_dir", "as_json")

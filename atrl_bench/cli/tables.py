@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
 from atrl_bench.cli.printing import show, show_text
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "serve", "report_to", "allow_code", "dry_run", "yes")
-TableArgument = Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`, or all")]
+TableArgument = Annotated[
+    str, typer.Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
+]
 
 
 @shared(*RUN)

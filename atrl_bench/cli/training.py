@@ -25,7 +25,7 @@ TRAINING = (
 def train(
     options: Options,
     recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
-    credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list credit`")] = None,
+    credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list rules`")] = None,
     schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
     model: Annotated[

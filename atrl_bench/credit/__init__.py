@@ -19,6 +19,13 @@ Credit of one response:
     CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
     RULES: name -> rule(attention, config, seed)
 
+A rule of your own is such a function; anything that takes a rule takes its name or the function itself:
+
+    connectivity_density(attention, config) -> C_i of each token
+    credit_of_weights(weight_T, connectivity_T, config, **diagnostics) -> Credit
+
+In a TRL trainer of your own: `atrl_bench.credit.trl.with_credit(GRPOTrainer, rule="atrl")`.
+
 Is it on the right tokens:
 
     transcribed_tokens(token_texts, transcription) -> BoolTensor
@@ -33,7 +40,15 @@ if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
     from atrl_bench.credit.config import PRESETS, CreditConfig
-    from atrl_bench.credit.rules import RULES, Credit, CreditRule, token_credit
+    from atrl_bench.credit.rules import (
+        RULES,
+        Credit,
+        CreditRule,
+        connectivity_density,
+        credit_of_weights,
+        credit_rule,
+        token_credit,
+    )
 
 # Looked up on first use: the settings need no torch, and a finished table is rendered without it.
 _HOMES = {
@@ -41,7 +56,15 @@ _HOMES = {
     "capture": ("Recording", "RowCapture", "install_row_capture"),
     "config": ("PRESETS", "CreditConfig"),
     "attention_rows": ("AttentionRows", "split_attention_rows", "visual_columns"),
-    "rules": ("RULES", "Credit", "CreditRule", "token_credit"),
+    "rules": (
+        "RULES",
+        "Credit",
+        "CreditRule",
+        "connectivity_density",
+        "credit_of_weights",
+        "credit_rule",
+        "token_credit",
+    ),
 }
 
 __all__ = [
@@ -54,6 +77,9 @@ __all__ = [
     "Recording",
     "RowCapture",
     "anchor_auc",
+    "connectivity_density",
+    "credit_of_weights",
+    "credit_rule",
     "install_row_capture",
     "split_attention_rows",
     "token_credit",

@@ -70,11 +70,14 @@ def split_attention_rows(
     return attention_B
 
 
-def visual_columns(config: object, input_ids_BS: Tensor) -> BoolTensor:
-    """Returns which positions hold an image or video token, by the placeholder ids that a model's config names.
+def visual_columns(config: object, input_ids_BS: Tensor, kinds_BS: Tensor | None = None) -> BoolTensor:
+    """Returns which positions hold an image or video token.
 
-    The tokens that mark where an image starts and ends are text.
+    Where the processor tells the kind of each token, as Qwen's does in `mm_token_type_ids`, those kinds say it; else
+    the placeholder ids that the model's config names. The tokens that mark where an image starts and ends are text.
     """
+    if kinds_BS is not None:
+        return kinds_BS != 0  # type: ignore[return-value]
     names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
     ids = {value for name in names if isinstance(value := getattr(config, name, None), int)}
     if not ids:

@@ -2,6 +2,9 @@
 
     rule(attention, config, seed) -> Credit
 
+A rule of somebody else's is any function of this form, or one that an installed package names in the entry points
+`atrl_bench.rules`. `connectivity_density` and `credit_of_weights` are what most of them need.
+
 Every ablation of the paper is the full rule with a field or two of its config changed, so it says so and nothing more.
 
 Shapes: T response tokens, S columns, K clusters.
@@ -14,7 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -27,6 +30,8 @@ from atrl_bench.credit.connectivity import bias_curve, connectivity
 from atrl_bench.credit.diagnostics import placement
 from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition, random_cut
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
+from atrl_bench.errors import PluginError, UnknownNameError
+from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +60,37 @@ class CreditRule(Protocol):
         ...
 
 
+def credit_rule(rule: str | CreditRule) -> CreditRule:
+    """Returns the rule of this name, ours or of another installed package; a function is returned as it is."""
+    if callable(rule):
+        return rule
+    if rule in RULES:
+        return RULES[rule]
+    if rule in plugins("rules"):
+        loaded = load_plugin("rules", rule)
+        if not callable(loaded):
+            raise PluginError(
+                f"Credit rule {rule!r} of package {package_of(plugins('rules')[rule])} is no function.",
+                why=f"It is a {type(loaded).__name__}.",
+                next_step="see docs/adding_a_credit_rule.md",
+            )
+        return cast(CreditRule, loaded)
+    raise UnknownNameError("credit rule", rule, rule_names(), next_step="atrl-bench list rules")
+
+
+def rule_names() -> list[str]:
+    """Returns the names of all rules, ours first; none of another package is imported."""
+    check_names("rules", RULES)
+    return [*RULES, *plugins("rules")]
+
+
+def needs_entropy(rule: CreditRule) -> bool:
+    """Returns whether a rule reads `AttentionRows.entropy_T`; yours says so by `rule.needs_entropy = True`."""
+    return rule is high_entropy or bool(getattr(rule, "needs_entropy", False))
+
+
 def token_credit(
-    attention: AttentionRows, rule: str = "atrl", config: CreditConfig | None = None, seed: int = 0
+    attention: AttentionRows, rule: str | CreditRule = "atrl", config: CreditConfig | None = None, seed: int = 0
 ) -> Credit:
     """Returns the credit c_t of each token of one response, A_AT^(i,t) = c_t A^(i) (section 4.3).
 
@@ -68,20 +102,22 @@ def token_credit(
     tell the tokens apart: each gets the same, the mean that the rule gives a response of this length. That is 1.0 with
     `mean_one`; with `as_written` it keeps such a response in proportion to the others of its batch.
     """
-    if rule not in RULES:
-        raise ValueError(f"Unknown credit rule {rule!r}; it should be one of {', '.join(RULES)}.")
+    function = credit_rule(rule)
     config = CreditConfig() if config is None else config
     if len(attention.rows_TS) < 2:
         return uniform(attention, config, seed)
-    if _connectivity(attention, config).sum() <= 0:
-        return _without_attention(attention, RULES[rule], config, seed)
-    return RULES[rule](attention, config, seed)
+    if connectivity_density(attention, config).sum() <= 0:
+        return _without_attention(attention, function, config, seed)
+    credit = function(attention, config, seed)
+    if not is_own(function):
+        _check(credit, len(attention.rows_TS), function)
+    return credit
 
 
 def uniform(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns exactly 1.0 for every token: the sequence-level credit of GRPO and its relatives."""
-    connectivity_T = _connectivity(attention, config)
-    return _credit(np.ones(len(connectivity_T)), connectivity_T, config)
+    connectivity_T = connectivity_density(attention, config)
+    return credit_of_weights(np.ones(len(connectivity_T)), connectivity_T, config)
 
 
 def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -90,7 +126,7 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     The equation of section 4.3 has the connectivity C where we have phi; then refinement and propagation, which
     change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
     """
-    connectivity_T = _connectivity(attention, config)
+    connectivity_T = connectivity_density(attention, config)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
     started = time.perf_counter()
     graph = cosine_graph(rows, config)
@@ -113,7 +149,7 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     if not mass_T.any():  # every token was an outlier, and outliers count nothing
         return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
     weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
-    credit = _credit(
+    credit = credit_of_weights(
         weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
     )
     return replace(credit, graph_seconds=graph_seconds)
@@ -121,8 +157,8 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
 def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit in proportion to each token's own connectivity ("w/o Grouping")."""
-    connectivity_T = _connectivity(attention, config)
-    return _credit(connectivity_T / connectivity_T.sum(), connectivity_T, config)
+    connectivity_T = connectivity_density(attention, config)
+    return credit_of_weights(connectivity_T / connectivity_T.sum(), connectivity_T, config)
 
 
 def grouping_only(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -151,13 +187,13 @@ def hard_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -
     The paper does not say what such a loss is divided by. `mean_one` divides by the kept tokens; `as_written` gives
     plain ones and zeros, hence divides by all.
     """
-    connectivity_T = _connectivity(attention, config)
+    connectivity_T = connectivity_density(attention, config)
     return _kept(connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
 def bottom_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the mirror image of hard_truncation: credit for the `kept_fraction` with the lowest connectivity."""
-    connectivity_T = _connectivity(attention, config)
+    connectivity_T = connectivity_density(attention, config)
     return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
@@ -166,7 +202,7 @@ def high_entropy(attention: AttentionRows, config: CreditConfig, seed: int) -> C
     if attention.entropy_T is None:
         raise ValueError("The high_entropy rule needs AttentionRows.entropy_T, the entropy each token was drawn with.")
     entropy_T = attention.entropy_T.double().numpy()
-    return _kept(entropy_T, config.entropy_fraction, _connectivity(attention, config), config)
+    return _kept(entropy_T, config.entropy_fraction, connectivity_density(attention, config), config)
 
 
 def random(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -205,9 +241,25 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
 )
 
 
-def _connectivity(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
+def is_own(rule: CreditRule) -> bool:
+    """Returns whether a rule is one of these, and not somebody else's."""
+    return any(rule is own for own in RULES.values())
+
+
+def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
+    """Returns C_i of each token: the attention that goes to the image, divided by the bias curve (section 4.1)."""
     bias_S = bias_curve(attention.rows_TS.shape[1], config)
     return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
+
+
+def _check(credit: Credit, num_tokens: int, rule: CreditRule) -> None:
+    """Raise if what a rule of somebody else's returned cannot multiply the advantages of a response."""
+    name, weights = getattr(rule, "__name__", type(rule).__name__), getattr(credit, "credit_T", None)
+    if not isinstance(weights, Tensor) or weights.shape != (num_tokens,):
+        given = tuple(weights.shape) if isinstance(weights, Tensor) else type(credit).__name__
+        raise ValueError(f"Credit rule {name} should return a Credit with {num_tokens} weights, not {given}.")
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise ValueError(f"Credit rule {name} returned weights that are negative or not finite.")
 
 
 def _without_attention(attention: AttentionRows, rule: CreditRule, config: CreditConfig, seed: int) -> Credit:
@@ -226,7 +278,7 @@ def _kept(
     num_kept = math.ceil(fraction * len(score_T))
     weight_T = np.zeros(len(score_T))
     weight_T[np.argsort(-score_T, kind="stable")[:num_kept]] = 1.0
-    return _credit(weight_T, connectivity_T, config)
+    return credit_of_weights(weight_T, connectivity_T, config)
 
 
 def _rearranged(base: Credit, source_T: NDArray[np.int64]) -> Credit:
@@ -235,7 +287,7 @@ def _rearranged(base: Credit, source_T: NDArray[np.int64]) -> Credit:
     return replace(base, credit_T=credit_T, diagnostics=diagnostics)
 
 
-def _credit(
+def credit_of_weights(
     weight_T: NDArray[np.float64],
     connectivity_T: NDArray[np.float64],
     config: CreditConfig,
@@ -244,6 +296,10 @@ def _credit(
     cluster_T: NDArray[np.int64] | None = None,
     **diagnostics: float,
 ) -> Credit:
+    """Returns the credit that these weights are: scaled to mean one if `config` says so, with what reports show of it.
+
+    Every further `name=value` is one more diagnostic, logged in training as `credit/name`.
+    """
     if config.scale == "mean_one" and len(weight_T):
         weight_T = weight_T / weight_T.mean()
     if importance_T is None:

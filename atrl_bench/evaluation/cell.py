@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atrl_bench.engines.processes import launched
-from atrl_bench.errors import EndpointError, InvalidFileError, reason_of
+from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
 from atrl_bench.evaluation.book import Book
 from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows, read_problems

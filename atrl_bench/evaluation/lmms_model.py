@@ -1,13 +1,12 @@
 """Our sampler as a model class of lmms-eval, for whoever runs a task there: all repeats of a request from one prefill.
 
-lmms_eval.evaluator.simple_evaluate(model=RepeatSampler("mini", batch_size=8, ...), tasks=[...])
+lmms-eval --include_path tasks --tasks atrl_mathvision_testmini --model atrl --model_args pretrained=mini
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
@@ -16,6 +15,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.loop import plan_batches
 from atrl_bench.evaluation.prompts_for import UnreadableRow, read_prompt
+from atrl_bench.evaluation.tasks import Task, list_tasks
 from atrl_bench.models import local
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.video import read_video
@@ -24,8 +24,8 @@ from atrl_bench.models.video import read_video
 class RepeatSampler(lmms):
     """A model of this process: `pretrained` is `mini`, a folder or a hub id.
 
-    The random numbers of a problem's answers follow from the run seed and what `problem_id` says of its row, by default
-    its number in the task.
+    The random numbers of a problem's answers follow from the run seed and the name that our task gives the problem; in
+    a task that is not ours, from its number. So the answers are those of `atrl-bench evaluate` at the same sizes.
     """
 
     is_simple = False  # requests come as chat messages
@@ -42,12 +42,12 @@ class RepeatSampler(lmms):
         video_max_pixels: int = 256 * 28 * 28,
         dtype: str = "float32",
         run_seed: int = 0,
-        problem_id: Callable[[Row], str] | None = None,
+        **_options: object,  # the device, which lmms-eval always names: it is the one that transformers takes
     ) -> None:
         super().__init__()
         ref = local.find_model(pretrained)
         self.model = local.load(ref, min_pixels=min_pixels, max_pixels=max_pixels, dtype=dtype)
-        self.batch_size, self.max_pixels, self.run_seed, self.problem_id = batch_size, max_pixels, run_seed, problem_id
+        self.batch_size, self.max_pixels, self.run_seed = int(batch_size), max_pixels, run_seed
         self.read_frames = partial(read_video, num_frames=num_frames, max_pixels=video_max_pixels)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -75,7 +75,8 @@ class RepeatSampler(lmms):
 
     def _prompt(self, request: Instance) -> Prompt:
         row, make_messages = self._row(request), request.args[1]
-        problem_id = self.problem_id(row) if self.problem_id else str(request.doc_id)
+        task = _own_tasks().get(request.task_name)
+        problem_id = task.code.problem_id(row) if task else str(request.doc_id)
         prompt = read_prompt(problem_id, lambda: make_messages(row), self.read_frames)
         if isinstance(prompt, UnreadableRow):
             raise InvalidFileError(f"Row {request.doc_id} of {request.task_name} cannot be shown.", why=prompt.reason)
@@ -101,3 +102,8 @@ class RepeatSampler(lmms):
 
     def clean(self) -> None:
         """Keep the model for the next task; `models.local.release` lets it go."""
+
+
+@cache
+def _own_tasks() -> dict[str, Task]:
+    return {task.lmms_eval_name: task for task in list_tasks()}

@@ -23,6 +23,7 @@ from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.fingerprint import code_fingerprint
 from atrl_bench.models.prompt import Messages
+from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
 
@@ -133,15 +134,15 @@ _TaskLoader.add_constructor("!function", lambda loader, node: FUNCTION + node.va
 
 @cache
 def list_tasks() -> tuple[Task, ...]:
-    """Return every benchmark in `tasks/`, by name."""
-    configs = ((path, _read(path)) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+    """Return every benchmark in `tasks/` and in other packages, by name."""
+    configs = ((path, _read(path)) for path in _task_files().values())
     return tuple(_task(path, config) for path, config in configs if "group" not in config)
 
 
 @cache
 def list_suites() -> tuple[Suite, ...]:
-    """Return every group of tasks in `tasks/`, by name."""
-    configs = (_read(path) for path in sorted(folder("tasks").glob("[a-z]*.yaml")))
+    """Return every group of tasks in `tasks/` and in other packages, by name."""
+    configs = (_read(path) for path in _task_files().values())
     return tuple(
         Suite(
             config["group"].removeprefix(LMMS_EVAL_PREFIX),
@@ -151,6 +152,10 @@ def list_suites() -> tuple[Suite, ...]:
         for config in configs
         if "group" in config
     )
+
+
+def _task_files() -> dict[str, Path]:
+    return files_of("tasks", folder("tasks"), "[a-z]*.yaml")
 
 
 def expand(names: Sequence[str]) -> list[Task]:
@@ -196,7 +201,10 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
 
 def _read(path: Path) -> dict[str, Any]:
     config = yaml.load(path.read_text(encoding="utf-8"), _TaskLoader)
-    return {**_read(path.parent / config.pop("include")), **config} if "include" in config else config
+    if "include" not in config:
+        return dict(config)
+    beside = path.parent / config.pop("include")
+    return {**_read(beside if beside.is_file() else folder("tasks") / beside.name), **config}
 
 
 def _hooks(config: Mapping[str, Any]) -> list[str]:

@@ -112,13 +112,12 @@ def _text(value: Setting) -> str:
 
 def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
     """Return the row that differs from the ablation's point in these fields."""
-    from atrl_bench.credit.rules import RULES
+    from atrl_bench.credit.rules import credit_rule
 
     start = definition.row(definition.point or "")
     implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
     choice = {"rule": changes.get("rule", implied), "preset": changes.get("preset", start.credit.preset)}
-    if choice["rule"] not in RULES:
-        raise UnknownNameError("credit rule", str(choice["rule"]), RULES, next_step="atrl-bench list credit")
+    credit_rule(str(choice["rule"]))  # an unknown name says so now
     fields = {name: value for name, value in changes.items() if name not in CHOICE}
     try:
         credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})

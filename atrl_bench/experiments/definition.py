@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.plugins import files_of
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice, load_recipe
@@ -198,7 +199,11 @@ ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 def list_tables() -> list[str]:
     """Return the names of the known tables, ablations among them."""
-    return sorted(path.stem for path in (folder("reports") / "tables").glob("*.yaml"))
+    return sorted(_table_files())
+
+
+def _table_files() -> dict[str, Path]:
+    return files_of("tables", folder("reports") / "tables")
 
 
 def list_ablations() -> list[str]:
@@ -209,10 +214,10 @@ def list_ablations() -> list[str]:
 @cache
 def load_table(table: str) -> TableDefinition:
     """Return the table called `table`."""
-    path = folder("reports") / "tables" / f"{table}.yaml"
-    if table not in list_tables():
-        raise UnknownNameError("table", table, list_tables())
-    return read_settings(path, TableDefinition, id=table)
+    files = _table_files()
+    if table not in files:
+        raise UnknownNameError("table", table, files)
+    return read_settings(files[table], TableDefinition, id=table)
 
 
 def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:

@@ -17,7 +17,7 @@ from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
@@ -76,8 +76,8 @@ class TaskScores(Record):
         yield from (interval.row(f"  {name}", self.headline) for name, interval in self.variants.items())
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         yield (
-            f"  {self.problems} problems x {self.repeats}: {states}; {self.truncated} truncated; "
-            f"{len(self.skipped)} rows skipped",
+            f"  {counted(self.problems, 'problem')} x {self.repeats}: {states}; {self.truncated} truncated; "
+            f"{counted(len(self.skipped), 'row')} skipped",
         )
         if self.judge:
             yield (f"  {self.judge.line}",)

@@ -14,7 +14,7 @@ from typing import Any
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.launch import LaunchError
-from atrl_bench.errors import AtrlBenchError, EndpointError, reason_of
+from atrl_bench.errors import EndpointError, reason_of
 from atrl_bench.evaluation.cell import evaluate, is_finished
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.tasks import find_task

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.store import Progress, Store
+from atrl_bench.results.working import is_worked_on
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -45,32 +47,46 @@ class FolderStatus(Record):
 
     def blocks(self) -> Iterable[Block]:
         """Yield how many items are in which state, then what runs and what failed by name."""
-        counts = Counter(f"{item.kind}s {item.state}" for item in self.items)
-        yield f"{self.folder}: {', '.join(f'{n} {state}' for state, n in sorted(counts.items())) or 'empty'}"
+        counts = Counter((item.kind, item.state) for item in self.items)
+        words = [f"{counted(n, NOUNS[kind])} {state}" for (kind, state), n in sorted(counts.items())]
+        yield f"{self.folder}: {', '.join(words) or 'empty'}"
         rows = []
         for item in self.items:
-            if item.state in ("running", "silent"):
+            if item.state in ("running", "silent", "stopped"):
                 rows.append((item.state, f"{item.name}: {item.done} of {item.total}{_left(item.seconds_left)}"))
             elif item.state == "failed":
                 rows.append((item.state, f"{item.name}: {item.reason}"))
         yield Rows(rows)
+        if any(item.state == "stopped" for item in self.items):
+            yield "Nothing works here now. The command that began it goes on where it stopped."
+
+
+NOUNS = {"run": "training", "cell": "evaluation"}
 
 
 def read_status(run_dir: RunDir) -> FolderStatus:
     """Return every training run and every cell of the folder with its state, how far it is and the time left."""
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
-        items = [_item("run", run.key, run.spec, run.state, run.reason, beats) for run in store.runs()]
-        items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats) for cell in store.cells()]
+        alive = is_worked_on(store.path)
+        items = [_item("run", run.key, run.spec, run.state, run.reason, beats, alive) for run in store.runs()]
+        items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats, alive) for cell in store.cells()]
     return FolderStatus(str(run_dir.root), tuple(items))
 
 
 def _item(
-    kind: str, key: str, spec: dict[str, Any], state: str, reason: str, beats: dict[tuple[str, str], Progress]
+    kind: str,
+    key: str,
+    spec: dict[str, Any],
+    state: str,
+    reason: str,
+    beats: dict[tuple[str, str], Progress],
+    alive: bool,
 ) -> ItemStatus:
     beat = beats.get((kind, key))
     if state == "pending" and beat is not None:
-        state = "running" if time.time() - beat.updated < SILENT_AFTER else "silent"
+        is_recent = time.time() - beat.updated < SILENT_AFTER
+        state = ("running" if is_recent else "silent") if alive else "stopped"
     done, total = (beat.done, beat.total) if beat else (None, None)
     seconds_left = beat.seconds_left if beat and state == "running" else None
     return ItemStatus(kind, key, label(kind, spec), state, reason, done, total, seconds_left)
@@ -198,8 +214,26 @@ class Watch:
         return [(short_label(beat.kind, specs[beat.key]), beat) for beat in latest if beat.key in specs]
 
     def _left(self, beats: Sequence[Progress]) -> str:
-        # A row's time is its training's; evaluating it adds little.
-        finished = self.num_done + sum(beat.done / beat.total for beat in beats if beat.kind == "run")
-        if not finished:
+        """Return how long the rest takes, once something says how long a row does.
+
+        That is what finished rows took, but no less than a training by its own speed and what came before its first
+        step: the row that is done first may be one that trains nothing.
+        """
+        now, trainings = time.time(), [beat for beat in beats if beat.kind == "run" and beat.done]
+        done = self.num_done + sum(beat.done / beat.total for beat in trainings)
+        if not done:
             return ""
-        return _left((time.time() - self._started) / finished * (self.num_jobs - finished))
+        seconds = [_training_seconds(beat, self._started, now) for beat in trainings]
+        by_rows = (now - self._started) * self.num_workers / done if self.num_done else 0.0
+        of_a_row = max(by_rows, fmean(seconds) if seconds else 0.0)
+        num_running = max(1, min(self.num_workers, self.num_jobs - self.num_done))
+        return _left((self.num_jobs - done) * of_a_row / num_running)
+
+
+def _training_seconds(beat: Progress, started: float, now: float) -> float:
+    """Return how long a row takes whose training has come so far."""
+    steps = beat.done - beat.start_done
+    if not steps or beat.updated <= beat.started:  # one heartbeat: all that is known is when everything began
+        return (now - started) * beat.total / beat.done
+    begun = max(0.0, beat.started - started)
+    return begun + (beat.updated - beat.started) / steps * beat.total

@@ -12,7 +12,7 @@ import yaml
 
 from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
 from atrl_bench.engines.processes import launched
-from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.jobs import train_into
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
@@ -75,10 +75,9 @@ def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: S
             raise InvalidFileError(f"--set {assignment!r} has no '='.", next_step="write --set field=value")
         fields[name.strip()] = yaml.safe_load(value)
     if credit is not None:
-        from atrl_bench.credit.rules import RULES
+        from atrl_bench.credit.rules import credit_rule
 
-        if credit not in RULES:
-            raise UnknownNameError("credit rule", credit, RULES, next_step="atrl-bench list credit")
+        credit_rule(credit)  # an unknown name says so now
         fields["credit"] = credit
     if schedule is not None:
         fields["schedule"] = schedule

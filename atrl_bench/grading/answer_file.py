@@ -14,7 +14,7 @@ from typing import Any
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000
@@ -59,7 +59,7 @@ class GradedFile(Record):
         )
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.summary.states.items()))
         mean = "" if self.summary.mean is None else f", mean {100 * self.summary.mean:.2f} %"
-        yield f"{self.summary.lines} answers: {states}{mean}"
+        yield f"{counted(self.summary.lines, 'answer')}: {states}{mean}"
 
 
 def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:

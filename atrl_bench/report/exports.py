@@ -1,8 +1,8 @@
 """`atrl-bench export FORM`: what a run folder measured, in the forms other tools read.
 
-Samples as Parquet or JSON lines, one row an answer with its problem, verdict and the setting of its cell; scores as
-CSV, Parquet and JSON, one row a number, or as the hub's `.eval_results/*.yaml`, one file a model; and a manifest that
-names every file by its digest.
+Samples as Parquet or JSON lines, one row an answer, as logs of Inspect or as lmms-eval's sample files; scores as CSV,
+Parquet and JSON, one row a number, or as the hub's `.eval_results/*.yaml`, one file a model; a card for each trained
+model; and a manifest that names every file by its digest.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Record
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.frame import frame
+from atrl_bench.report.inspect_logs import write_inspect_logs
+from atrl_bench.report.lmms_samples import write_lmms_samples
+from atrl_bench.report.model_card import write_cards
+from atrl_bench.report.sample_exports import write_samples
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Store
@@ -34,10 +38,10 @@ from atrl_bench.results.store import Cell, Store
 if TYPE_CHECKING:
     from atrl_bench.grading.judge.judge import JudgeConfig
 
-Format = Literal["parquet", "jsonl", "scores", "eval-results", "manifest"]
+Format = Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
-_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "lock")
+_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "lock")
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ class ManifestCheck(Record):
 def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> ExportedFiles:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
-    `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `eval-results`:
-    `.eval_results/<model>.yaml`, to be laid into that model's repository. `manifest`: `manifest.json` beside the store.
+    `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `inspect` and
+    `lmms-eval`: a folder of that name. `eval-results`: `.eval_results/<model>.yaml`, to be laid into that model's
+    repository. `card`: `cards/<checkpoint>/README.md`. `manifest`: `manifest.json`, by default beside the store.
     """
     if not run_dir.store_path.is_file():
         raise MissingDataError(
@@ -84,21 +89,25 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> Exporte
             why="Only a run folder can be exported.",
             next_step=f"atrl-bench run-table main_7b {run_dir.options}",
         )
-    return ExportedFiles(tuple(_export(run_dir, form, out or run_dir.root / "exports")))
+    usual = run_dir.root if form == "manifest" else run_dir.root / "exports"
+    return ExportedFiles(tuple(_export(run_dir, form, out or usual)))
 
 
 def _export(run_dir: RunDir, form: Format, target: Path) -> list[Path]:
     if form == "manifest":
-        return [write_manifest(run_dir.root)]
+        return [write_manifest(run_dir.root, target)]
     if form == "scores":
         return _write_scores(run_dir, target)
     with run_dir.open_store(read_only=True) as store:
         if form == "eval-results":
             return _write_eval_results(store, target, run_dir.judge)
-        path = target / f"samples.{form}"
-        write = store.export_parquet if form == "parquet" else store.export_jsonl
-        write(None, path)
-        return [path]
+        if form == "inspect":
+            return write_inspect_logs(store, target)
+        if form == "lmms-eval":
+            return write_lmms_samples(store, target)
+        if form == "card":
+            return write_cards(run_dir, store, target)
+        return write_samples(run_dir, store, form, target)
 
 
 def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
@@ -177,9 +186,9 @@ def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -
 # The manifest ---------------------------------------------------------------------------------------------------------
 
 
-def write_manifest(run_dir: Path) -> Path:
-    """Write `manifest.json` into the run folder and return its path."""
-    path = run_dir / MANIFEST
+def write_manifest(run_dir: Path, target: Path | None = None) -> Path:
+    """Write `manifest.json` of a run folder, into it or into `target`, and return its path."""
+    path = (target or run_dir) / MANIFEST
     content = json.dumps({"files": manifest(run_dir)}, indent=2, sort_keys=True) + "\n"
     _write(path, content.encode())
     return path
@@ -200,9 +209,10 @@ def _size_and_digest(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def check_manifest(run_dir: Path) -> ManifestCheck:
-    """Return what differs from the run folder's manifest."""
-    path, command = run_dir / MANIFEST, f"atrl-bench export manifest --out {run_dir}"
+def check_manifest(run_dir: Path, target: Path | None = None) -> ManifestCheck:
+    """Return what differs from the run folder's manifest, which is in it or in `target`."""
+    to = f" --to {target}" if target else ""
+    path, command = (target or run_dir) / MANIFEST, f"atrl-bench export manifest --out {run_dir}{to}"
     if not path.is_file():
         raise MissingDataError(f"There is no {path}.", next_step=command)
     try:

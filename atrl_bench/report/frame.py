@@ -6,13 +6,14 @@ It is made here and not beside the store: which row of which table an answer cou
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.experiments.ablation import with_saved_points
-from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.plan import cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -38,9 +39,35 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
 
     folder = run_dir if isinstance(run_dir, RunDir) else _run_dir(Path(run_dir))
     with folder.open_store(read_only=True) as store:
-        names = [name for name in rendered_tables(folder.reports) if name in list_tables()]
-        lines = [line for name in names for line in _lines(with_saved_points(load_table(name), folder), folder, store)]
+        lines = [place.fields | _measured(store, place.cell, place.metric) for place in places_of_cells(folder, store)]
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64"})
+
+
+@dataclass(frozen=True)
+class CellPlace:
+    """A finished cell where a table shows it: `fields` are table, row, label, recipe, credit and seed, by name."""
+
+    fields: dict[str, Any]
+    metric: str
+    cell: Cell
+
+
+def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
+    """Yield each finished cell of each table that was rendered in a run folder."""
+    names = [name for name in rendered_tables(run_dir.reports) if name in list_tables()]
+    seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
+    seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
+    for definition in (with_saved_points(load_table(name), run_dir) for name in names):
+        keys = cell_keys(plan_definition(definition, run_dir, seeds or None), store)
+        for row in definition.rows:
+            has_credit = row.recipe and "credit" in definition.recipe_fields(row)
+            fields = {"table": definition.id, "row": row.id, "label": row.label, "recipe": row.recipe}
+            fields["credit"] = credit_name(row) if has_credit else None
+            for column in definition.columns:
+                for cell in (store.cell(key) for key in keys.get((row.id, column.id), ())):
+                    if cell is not None and cell.state == "done":
+                        seed = seed_of_model.get(cell.spec["model_digest"]) if row.recipe else None
+                        yield CellPlace(fields | {"seed": seed}, column.metric, cell)
 
 
 def _run_dir(root: Path) -> RunDir:
@@ -57,22 +84,6 @@ def _run_dir(root: Path) -> RunDir:
             next_step="name the profile: frame(RunDir.at(path, load_profile(name)))",
         )
     return RunDir.at(root, load_profile(profiles.pop()))
-
-
-def _lines(definition: TableDefinition, run_dir: RunDir, store: Store) -> Iterator[dict[str, Any]]:
-    seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
-    seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
-    keys = cell_keys(plan_definition(definition, run_dir, seeds or None), store)
-    for row in definition.rows:
-        has_credit = row.recipe and "credit" in definition.recipe_fields(row)
-        of_row = {"table": definition.id, "row": row.id, "label": row.label, "recipe": row.recipe}
-        of_row["credit"] = credit_name(row) if has_credit else None
-        for column in definition.columns:
-            cells = [store.cell(key) for key in keys.get((row.id, column.id), ())]
-            for cell in cells:
-                if cell is not None and cell.state == "done":
-                    seed = seed_of_model.get(cell.spec["model_digest"]) if row.recipe else None
-                    yield of_row | {"seed": seed} | _measured(store, cell, column.metric)
 
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:

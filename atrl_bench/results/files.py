@@ -7,17 +7,25 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from atrl_bench.errors import StoreError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, flushed to disk under another name first."""
+    with replaced(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write; `path` is replaced by it at the end, or stays what it was if anything fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)  # mkstemp makes files that only their owner can read

@@ -9,21 +9,24 @@ Several processes may write at once, and readers never wait for them.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
+from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import checksum_of, connect, explained, transaction
-from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.working import hold
 
 _VERDICT = "state, extracted, grader, why, score, details"
 
@@ -95,6 +98,7 @@ class Store:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
+        self._working: finalize[[int], Store] | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
@@ -105,6 +109,8 @@ class Store:
         """Close the file; the last one out folds the write-ahead log back into it."""
         with self._lock:
             self._connection.close()
+            if self._working is not None:
+                self._working()
 
     def __enter__(self) -> Self:
         return self
@@ -306,10 +312,14 @@ class Store:
     def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
         """Record how far the cell or run ("cell", "run") is, for `status` and its ETA.
 
+        From the first one on this process is known to work on the store, until it closes it or ends in any way.
         Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process
         took over, and the time in between was not spent working.
         """
         now = time.time()
+        if self._working is None:
+            with suppress(OSError):  # a disk without locks: work goes on, and `status` knows less
+                self._working = finalize(self, os.close, hold(self.path))
         self._write(
             """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5) ON CONFLICT DO UPDATE SET
             started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
@@ -321,54 +331,6 @@ class Store:
     def progress(self) -> list[Progress]:
         """Return the latest heartbeat of every cell and run, the most recent first."""
         return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
-
-    # Exports
-
-    def export_jsonl(self, key: str | None, path: Path) -> int:
-        """Write the samples of one cell (None: of all) as JSON lines and return how many."""
-        lines = [json.dumps(record, ensure_ascii=True, sort_keys=True) for record in self._records(key)]
-        with explained(path, "export to"):
-            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
-        return len(lines)
-
-    def export_parquet(self, key: str | None, path: Path) -> int:
-        """Write the samples of one cell (None: of all) as a Parquet file and return how many."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        text, number = pa.string(), pa.int64()
-        columns = {"cell": text, "spec": text, "problem_id": text, "group": text, "question": text, "gold": text}
-        columns |= {
-            "choices": text,
-            "meta": text,
-            "repeat": number,
-            "prompt_hash": text,
-            "text": text,
-            "num_tokens": number,
-        }
-        columns |= {
-            "seconds": pa.float64(),
-            "truncated": pa.bool_(),
-            "extracted": text,
-            "state": text,
-            "grader": text,
-            "why": text,
-            "score": pa.float64(),
-            "details": text,
-        }
-        as_json = ("spec", "choices", "meta", "details")
-        records = [r | {name: canonical_json(r[name]) for name in as_json} for r in self._records(key)]
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(list(columns.items()))), sink)
-        with explained(path, "export to"):
-            write_atomically(path, sink.getvalue().to_pybytes())
-        return len(records)
-
-    def _records(self, key: str | None) -> Iterator[dict[str, Any]]:
-        for cell in self.cells():
-            if key in (None, cell.key):
-                for sample in self.samples(cell.key):
-                    yield {"cell": cell.key, "spec": cell.spec, **_record(sample)}
 
     # One place each for reading and for writing
 
@@ -456,15 +418,6 @@ def _gold_columns(problem: Problem) -> tuple[str, str, str]:
     details = asdict(problem.gold)
     answer, choices = details.pop("answer"), details.pop("choices")
     return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})
-
-
-def _record(sample: Sample) -> dict[str, Any]:
-    """Return a sample in one level, as other programs get it."""
-    problem, verdict = sample.problem, sample.verdict
-    gold, choices, meta = _gold_columns(problem)
-    record = {"problem_id": problem.problem_id, "group": problem.group, "question": problem.question, "gold": gold}
-    record |= {"choices": json.loads(choices), "meta": json.loads(meta), **asdict(sample.response)}
-    return record | (verdict._asdict() if verdict else dict.fromkeys(Verdict._fields)) | {"score": sample.score}
 
 
 def _response(row: Sequence[Any]) -> Response:

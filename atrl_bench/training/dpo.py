@@ -23,11 +23,12 @@ from trl import DPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
-from atrl_bench.training.multimodal import visual_positions
+from atrl_bench.credit import visual_columns
+from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.trainer_inputs import TrainerInputs
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 
 
 class CreditDPOTrainer(Resumable, DPOTrainer):
@@ -37,7 +38,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         super().__init__(inputs, **trl)
         self.recipe = recipe = inputs.recipe
         if recipe.credit.rule != "uniform":
-            self.credit = CreditWeights(recipe.credit, self._looking_model(), self._tokenizer, self.run_seed)
+            self.credit = credit_weights(recipe.credit, self._looking_model(), self._tokenizer, self.run_seed)
 
     def _looking_model(self) -> nn.Module:
         """Return the model whose attention gives the credit; the policy at the start is the reference."""
@@ -72,7 +73,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         weights_BT = credit.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
-            visual_BS=visual_positions(inputs, self.model.config),
+            visual_BS=visual_columns(self.model.config, input_ids, inputs.get("mm_token_type_ids")),
             response_ids_BT=input_ids[:, -num_tokens:],
             response_mask_BT=mask_BS[:, -num_tokens:],
             entropy_BT=None if output.entropy is None else output.entropy[:, -num_tokens:],

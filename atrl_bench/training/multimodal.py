@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import split_pixel_values_by_grid
 
-from atrl_bench.credit import visual_columns
 from atrl_bench.models.local import Prompt, model_inputs
 
 Visual = dict[str, Tensor]
@@ -79,15 +78,6 @@ def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -
         if token_id is not None:
             types[input_ids == token_id] = kind
     return types
-
-
-def visual_positions(fields: Mapping[str, Any], config: object) -> Tensor:
-    """Return which positions hold an image or video token, (B, S), by the kinds of token if the processor tells them.
-
-    Those of LLaVA and InternVL do not; then the placeholders that the model's config names say it.
-    """
-    types_BS: Tensor | None = fields.get("mm_token_type_ids")
-    return visual_columns(config, fields["input_ids"]) if types_BS is None else types_BS != 0
 
 
 def with_visual_inputs(

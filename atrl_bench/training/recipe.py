@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
 from atrl_bench.resources import folder
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
@@ -32,7 +33,7 @@ class _Fields(BaseModel):
 class CreditChoice(_Fields):
     """Which rule turns a response into token weights, and its hyperparameters."""
 
-    rule: str = Field(description="a rule of `atrl-bench list credit`; `uniform` is the plain method")
+    rule: str = Field(description="a rule of `atrl-bench list rules`; `uniform` is the plain method")
     preset: Literal["default", "literal"] = Field("default", description="the reading of the paper to start from")
     settings: dict[str, float | int | str | bool | None] = Field({}, description="fields of CreditConfig that differ")
 
@@ -282,8 +283,12 @@ KINDS: dict[str, type[Recipe]] = {
 
 
 def list_recipes() -> list[str]:
-    """Return the names of the shipped recipes."""
-    return sorted(path.stem for path in folder("recipes").glob("*.yaml") if _is_recipe(path))
+    """Return the names of the recipes, ours and those of other packages."""
+    return sorted(name for name, path in _recipe_files().items() if _is_recipe(path))
+
+
+def _recipe_files() -> dict[str, Path]:
+    return files_of("recipes", folder("recipes"))
 
 
 def _is_recipe(path: Path) -> bool:
@@ -329,8 +334,8 @@ def _find(name: str) -> Path:
         for candidate in (path, folder("recipes") / path.name):
             if candidate.is_file():
                 return candidate
-    elif path.name == name and _is_recipe(shipped := folder("recipes") / f"{name}.yaml"):
-        return shipped
+    elif (installed := _recipe_files().get(name)) is not None and _is_recipe(installed):
+        return installed
     raise UnknownNameError("recipe", name, list_recipes(), next_step="atrl-bench list recipes")
 
 

@@ -16,12 +16,12 @@ from accelerate.utils import gather_object, is_peft_model
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
+from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.rollout_engine import engine_spec
 from atrl_bench.training.sharding import share
 from atrl_bench.training.trainer_inputs import TrainerInputs
-from atrl_bench.training.weights.credit import CreditWeights
 
 CHECKPOINT_PREFIX = "checkpoint-"
 # Metrics that count rows, of which each process has its own; those of all are their sum.

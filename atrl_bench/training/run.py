@@ -22,6 +22,7 @@ from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, prefer_flash_attention
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
+from atrl_bench.plugins import code_of
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.cost_estimate import training_needs
@@ -70,6 +71,7 @@ def run_spec(
 
     `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
     """
+    credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
@@ -81,6 +83,8 @@ def run_spec(
         "data_digest": data_digest,
         "seed": seed,
         **engine_spec(recipe, profile, recorded_vllm),
+        # Our own rules change with TRAINING_VERSION; those of another package change when they like.
+        **({} if credit_code is None else {"credit_code": credit_code}),
     }
 
 

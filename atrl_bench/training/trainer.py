@@ -41,6 +41,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 
+from atrl_bench.credit.trl import CreditedModel, credited
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import Rollouts
@@ -55,7 +56,6 @@ from atrl_bench.training.multimodal import (
     media_of,
     split_by_prompt,
     token_types,
-    visual_positions,
     with_media,
     with_visual_inputs,
 )
@@ -88,7 +88,7 @@ from atrl_bench.training.sampler_check import (
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import VLLMSampler
 from atrl_bench.training.weights import TokenWeighting
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 from atrl_bench.training.weights.dependency import DependencyWeights
 
 # Two passes over shorter rows beat one over longer ones from about here on.
@@ -121,7 +121,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             critic = Critic(recipe.critic, hidden_size, run_seed=self.run_seed, device=device)
             self.estimator = GeneralisedAdvantages(critic)
         uniform = recipe.credit.rule == "uniform"
-        self.credit = None if uniform else CreditWeights(recipe.credit, self.model, self._tokenizer, self.run_seed)
+        self.credit = None if uniform else credit_weights(recipe.credit, self.model, self._tokenizer, self.run_seed)
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
@@ -189,7 +189,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         batch["advantages"] = gather(batch["advantages"])[numbers]  # TRL's are in the order of the rollout
         batch["advantages"] = self.estimator(batch, responses, self)
         if credit_BT is not None:
-            batch["advantages"] = per_token(batch["advantages"]) * credit_BT
+            batch["advantages"] = credited(batch["advantages"], credit_BT)
             self.note_credit()
         elif self.credit is not None:  # the training pass will record the rows, and `_compute_loss` multiply
             batch["transcription"] = [response.example["transcription"] for response in responses]
@@ -471,27 +471,20 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 called = model
                 if scoring.visuals_B:
                     called = with_visual_inputs(model, [scoring.visuals_B[row] for row in rows], input_ids.device)
-                with nullcontext() if credit is None else credit.capture.record(part.num_tokens) as recording:
-                    logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
-                        called, logits_to_keep=part.num_tokens, **part.batch, **flags
-                    )
+                watched = None
+                if credit is not None:
+                    needed_b = [needed_B[row] for row in rows]
+                    transcriptions_b = [scoring.transcriptions_B[row] for row in rows]
+                    called = watched = CreditedModel(called, credit, part.num_tokens, needed_b, transcriptions_b)
+                logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
+                    called, logits_to_keep=part.num_tokens, **part.batch, **flags
+                )
                 logprobs.append(logprobs_Bt)
                 entropies.append(entropy_Bt)
-                if credit is not None and recording is not None:
-                    self.clock.add("attention_rows", recording.seconds)
-                    with self.clock.phase("credit"):
-                        credits.append(
-                            credit.weights(
-                                recording,
-                                attention_mask_BS=part.batch["attention_mask"],
-                                visual_BS=visual_positions(part.batch, self.model.config),
-                                response_ids_BT=part.batch["input_ids"][:, -part.num_tokens :],
-                                response_mask_BT=part.batch["attention_mask"][:, -part.num_tokens :],
-                                entropy_BT=entropy_Bt,
-                                needed_B=[needed_B[row] for row in rows],
-                                transcriptions=[scoring.transcriptions_B[row] for row in rows],
-                            )
-                        )
+                if watched is not None:
+                    self.clock.add("attention_rows", watched.row_seconds)
+                    self.clock.add("credit", watched.credit_seconds)
+                    credits.append(watched.credit_BT)
         scoring.logprobs_BT = joined(logprobs, parts, logits_to_keep)
         entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
         scoring.credit_BT = joined(credits, parts, logits_to_keep, fill=1.0) if credits else None
@@ -536,7 +529,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> None:
         """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
         if credit_BT is not None:
-            inputs["advantages"] = per_token(inputs["advantages"]) * credit_BT
+            inputs["advantages"] = credited(inputs["advantages"], credit_BT)
             self.note_credit()
         if "token_weights" in inputs:
             inputs["advantages"] = per_token(inputs["advantages"]) * inputs["token_weights"]

@@ -1,6 +1,8 @@
 """The command line as its user meets it: quick help, near names for wrong ones, exit codes, one error text."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -8,7 +10,7 @@ import pytest
 import typer
 
 from atrl_bench import __version__, cli
-from atrl_bench.cli import options
+from atrl_bench.cli import completion, options
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
@@ -159,11 +161,11 @@ def test_status_of_a_folder_without_a_store_says_how_to_make_one(tmp_path):
 
 def test_list_as_json_names_everything_that_can_be_run():
     known = json.loads(atrl_bench("list", "--json").stdout)
-    assert set(known) == {"tables", "ablations", "figures", "recipes", "sweeps", "tasks", "credit", "profiles"}
+    assert set(known) == {"tables", "ablations", "figures", "recipes", "sweeps", "tasks", "rules", "profiles"}
     assert "main_7b" in known["tables"]
     assert "hard_truncation" in known["ablations"]
     assert {"grpo", "dapo", "gspo", "sapo", "ft_rl"} <= set(known["recipes"])
-    assert {"atrl", "uniform"} <= set(known["credit"])
+    assert {"atrl", "uniform"} <= set(known["rules"])
 
 
 def test_the_papers_run_is_resolved_without_gpu_network_or_model(tmp_path):
@@ -203,3 +205,36 @@ def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(m
     assert not is_permitted()
     options.allow_code(True)
     assert is_permitted()
+
+
+def test_rows_of_a_table_are_listed_and_each_verb_has_a_short_help(tmp_path):
+    listed = atrl_bench("list", "rows", "main_7b", cwd=tmp_path).stdout
+    assert "grpo_atrl" in listed
+    assert "recipe grpo, credit atrl" in listed
+    assert "list rows main_7b" in " ".join(atrl_bench("list", "rows", cwd=tmp_path).stderr.split())
+    assert atrl_bench("compare", "-h").stdout == atrl_bench("compare", "--help").stdout
+
+
+def test_a_shell_completes_tables_rows_tasks_and_profiles():
+    assert "main_7b" in completion.tables("main_7")
+    assert "main_7b:grpo_atrl" in completion.row_models("main_7b:grpo_a")
+    assert "geoqa_test,mathvision_testmini" in completion.tasks("geoqa_test,mathvision_t")
+    assert completion.profiles("sm") == ["smoke"]
+    environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
+    environment["COMP_WORDS"] = "atrl-bench run-table main_7b --rows zero_shot,grpo_a"
+    program = "from atrl_bench.cli import app; app(prog_name='atrl-bench')"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert "zero_shot,grpo_atrl" in done.stdout.split(), done.stderr
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):
+    command = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke", "--rows", "grpo"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        process.stderr.readline()  # the first line of progress
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert "Stopped. Every stored answer is kept" in said
+    assert "Next, to go on: atrl-bench run-table main_7b --profile smoke --rows grpo" in said
+    assert "Traceback" not in said

@@ -11,10 +11,13 @@ from atrl_bench.credit import (
     RULES,
     AttentionRows,
     CreditConfig,
+    connectivity_density,
+    credit_of_weights,
     install_row_capture,
     split_attention_rows,
     token_credit,
 )
+from atrl_bench.errors import UnknownNameError
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
@@ -357,8 +360,41 @@ def test_wrong_shapes_are_refused_by_name():
 
 
 def test_an_unknown_rule_and_a_missing_entropy_say_what_is_needed():
-    with pytest.raises(ValueError, match="uniform, atrl, raw_attention"):
+    with pytest.raises(UnknownNameError, match="atrl-bench list rules"):
         token_credit(by_hand(), "anchor")
     without_entropy = AttentionRows(by_hand().rows_TS, by_hand().visual_S)
     with pytest.raises(ValueError, match="entropy_T"):
         token_credit(without_entropy, "high_entropy")
+
+
+# A rule of somebody else's.
+
+
+def squared(attention, config, seed):
+    connectivity_T = connectivity_density(attention, config)
+    return credit_of_weights(connectivity_T**2, connectivity_T, config, sharpness=2.0)
+
+
+def test_a_rule_may_be_a_function():
+    # C = 0.8, 0.8, 0.1, 0.1; squared 0.64, 0.64, 0.01, 0.01 with mean 0.325.
+    credit = token_credit(by_hand(), squared, FLAT)
+    torch.testing.assert_close(credit.credit_T, torch.tensor([0.64, 0.64, 0.01, 0.01]) / 0.325)
+    assert credit.diagnostics["sharpness"] == 2.0
+
+
+def test_a_function_that_returns_no_usable_weights_is_named():
+    def backwards(attention, config, seed):
+        credit = squared(attention, config, seed)
+        return dataclasses.replace(credit, credit_T=-credit.credit_T)
+
+    with pytest.raises(ValueError, match="backwards returned weights that are negative"):
+        token_credit(by_hand(), backwards)
+    with pytest.raises(ValueError, match="short should return a Credit with 4 weights, not Tensor"):
+        token_credit(by_hand(), lambda_named_short)
+
+
+def lambda_named_short(attention, config, seed):
+    return torch.ones(3)
+
+
+lambda_named_short.__name__ = "short"

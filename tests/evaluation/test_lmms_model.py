@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import yaml
@@ -22,46 +24,35 @@ SMOKE = load_profile("smoke")
 SIZES = SMOKE.evaluation.model_copy(update={"batch_size": 5, "temperature": 1.0, "max_new_tokens": 32})
 NUM_PROBLEMS, NUM_REPEATS, RUN_SEED = 8, 3, 3
 
-# In a process of its own: lmms-eval seeds the process that it runs in, and prints.
-PROGRAM = f"""
-import json, sys
-from lmms_eval import evaluator
-from lmms_eval.tasks import TaskManager
-from atrl_bench.evaluation.lmms_model import RepeatSampler
-from atrl_bench.evaluation.tasks import find_task
-
-found = {{}}
-for name in {TASKS}:
-    problem_id = find_task(name).code.problem_id
-    model = RepeatSampler("mini", 5, min_pixels={SIZES.min_pixels}, max_pixels={SIZES.max_pixels}, run_seed={RUN_SEED},
-                          problem_id=problem_id)
-    results = evaluator.simple_evaluate(
-        model=model, tasks=["my_" + name], task_manager=TaskManager(include_path=sys.argv[1], include_defaults=False),
-        gen_kwargs="temperature=1.0,do_sample=True,max_new_tokens=32", limit={NUM_PROBLEMS}, bootstrap_iters=0)
-    answers = {{problem_id(sample["doc"]): sample["resps"] for sample in results["samples"]["my_" + name]}}
-    found[name] = [results["results"]["my_" + name]["mean_at_n,all_repeats"], answers]
-print(json.dumps(found))
-"""
-
 
 @pytest.fixture(scope="module")
-def of_lmms_eval(mini_world, tmp_path_factory) -> dict:
+def of_lmms_eval(mini_world, tmp_path_factory) -> dict[str, list[dict]]:
+    """What `lmms-eval --model atrl` logs of each task, a line a problem."""
     folder = tmp_path_factory.mktemp("tasks")
     for name in TASKS:
         task = find_task(name)
-        mine = {
-            "include": str(task.yaml_path),
-            "task": f"my_{name}",
-            "dataset_path": "parquet",
-            "dataset_kwargs": {"data_files": {task.split: [str(path) for path in parquet_files(task, mini_world)]}},
-            "repeats": NUM_REPEATS,
-            "lmms_eval_specific_kwargs": {"default": {"run_seed": RUN_SEED}},
-        }
-        (folder / f"my_{name}.yaml").write_text(yaml.safe_dump(mine))
-    command = [sys.executable, "-c", PROGRAM, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+        data_files = {task.split: [str(path) for path in parquet_files(task, mini_world)]}
+        mine = {"include": str(task.yaml_path), "task": task.lmms_eval_name, "repeats": NUM_REPEATS}
+        mine |= {"dataset_path": "parquet", "dataset_kwargs": {"data_files": data_files}}
+        mine["lmms_eval_specific_kwargs"] = {"default": {"run_seed": RUN_SEED}}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(mine))
+    # The entry point of pyproject.toml, also where the package runs from a checkout without having been installed.
+    info = folder / "installed" / "atrl_bench_here-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: atrl-bench-here\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[lmms_eval.models]\natrl = atrl_bench.evaluation.lmms_manifest:manifest\n")
+    path = os.pathsep.join(filter(None, [str(info.parent), os.environ.get("PYTHONPATH")]))
+    sizes = f"min_pixels={SIZES.min_pixels},max_pixels={SIZES.max_pixels}"
+    command = [sys.executable, "-m", "lmms_eval", "--model", "atrl", "--include_path", str(folder)]
+    command += ["--model_args", f"pretrained=mini,run_seed={RUN_SEED},{sizes}", "--batch_size", "5"]
+    command += ["--tasks", ",".join(find_task(name).lmms_eval_name for name in TASKS), "--limit", str(NUM_PROBLEMS)]
+    command += ["--gen_kwargs", "temperature=1.0,do_sample=True,max_new_tokens=32"]
+    command += ["--log_samples", "--output_path", str(folder / "out")]
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    logs = {name: list((folder / "out").rglob(f"*_samples_atrl_{name}.jsonl")) for name in TASKS}
+    assert all(logs.values()), done.stdout[-1000:] + done.stderr[-3000:]
+    return {name: [json.loads(line) for line in log.read_text().splitlines()] for name, (log,) in logs.items()}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -71,13 +62,14 @@ def test_both_give_the_same_answers_and_the_same_score(name, of_lmms_eval, mini_
     with Store.open(tmp_path / "store.sqlite") as store:
         key = evaluate("mini", name, options, store=store, profile=profile, data_dir=mini_world)
         samples = store.samples(key)
-    mean, answers = of_lmms_eval[name]
     ours: dict[str, list[str]] = {}
+    points: dict[str, list[float]] = {}
     for sample in samples:
-        ours.setdefault(sample.problem.problem_id, []).append(sample.response.text)
-    # lmms-eval strips an answer and keeps its repeats in a list of one list.
-    assert {problem: [text.strip() for text in texts] for problem, texts in ours.items()} == {
-        problem: [text.strip() for text in repeats[0]] for problem, repeats in answers.items()
-    }
+        ours.setdefault(sample.problem.problem_id, []).append(sample.response.text.strip())
+        points.setdefault(sample.problem.problem_id, []).append(sample.score)
+    for number, problem_id in enumerate(ours):
+        line = next(line for line in of_lmms_eval[name] if line["doc_id"] == number)
+        # lmms-eval strips an answer, and says of a problem what its answers are worth.
+        assert [text.strip() for text in line["filtered_resps"]] == ours[problem_id]
+        assert line["mean_at_n"]["score"] == pytest.approx(fmean(points[problem_id]))
     assert len({text for texts in ours.values() for text in texts}) > NUM_PROBLEMS  # repeats differ at this temperature
-    assert mean == sum(sample.score for sample in samples) / len(samples)

@@ -130,7 +130,7 @@ def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(tmp_p
     with run_dir.open_store() as store:
         store.add_cell({"task": "a"})
     (check,) = storage.store(run_dir)
-    assert check.found.startswith("1 cells, 0 trainings")
+    assert check.found.startswith("1 evaluation, 0 trainings")
     run_dir.store_path.write_bytes(b"something else" * 100)
     (check,) = storage.store(run_dir)
     assert check.state == "missing"

@@ -1,6 +1,8 @@
 """Progress is read from the store alone, and says what a waiting person asks: what runs, how far, how long."""
 
 import io
+import subprocess
+import sys
 import time
 
 import pytest
@@ -46,9 +48,49 @@ def test_status_counts_and_names_what_runs_and_what_failed(store, tmp_path):
     store.heartbeat("run", run, 3, 16)
     store.fail_cell(cell, "no picture")
     text = " ".join(text_of(read_status(run_dir(tmp_path))).split())
-    assert "1 cells failed, 1 runs running" in text
+    assert "1 evaluation failed, 1 training running" in text
     assert "train dapo, schedule strict, seed 0: 3 of 16" in text
     assert "evaluate mini on geoqa_test: no picture" in text
+
+
+def test_status_knows_that_no_process_is_left(tmp_path):
+    with Store.open(tmp_path / "store.sqlite") as store:
+        store.heartbeat("run", store.add_run(RUN), 3, 16)
+        assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["running"]
+    status = read_status(run_dir(tmp_path))
+    assert [item.state for item in status.items] == ["stopped"]
+    assert "goes on where it stopped" in " ".join(text_of(status).split())
+
+
+def test_status_knows_a_killed_process_from_a_living_one(tmp_path):
+    program = (
+        "import sys, time; from atrl_bench.results.store import Store\n"
+        f"store = Store.open({str(tmp_path / 'store.sqlite')!r})\n"
+        f"store.heartbeat('run', store.add_run({RUN!r}), 3, 16); print('beats', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "beats\n"
+        assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["running"]
+        process.kill()
+    assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["stopped"]
+
+
+def test_the_time_left_is_told_by_the_speed_of_training_and_then_by_finished_rows(store, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    watch = Watch(store, num_jobs=6, num_workers=2, quiet=True)
+    run = store.add_run(RUN)
+    now[0] += 20.0  # a process starts and loads its model
+    store.heartbeat("run", run, 1, 16)
+    now[0] += 30.0
+    store.heartbeat("run", run, 4, 16)
+    # Three rollouts in 30 s: 160 s of training and 20 s before; 5.75 rows are left, two at a time.
+    assert watch.line().startswith("0/6 rows, about 8 min 38 s left")
+    now[0] += 150.0
+    store.heartbeat("run", run, 16, 16)
+    watch.num_done = 2
+    # Two rows in 200 s, so two more every 200 s.
+    assert watch.line().startswith("2/6 rows, about 6 min 40 s left")
 
 
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(tmp_path):
@@ -62,8 +104,8 @@ def test_a_progress_line_names_the_running_work_and_the_time_left(store):
     assert watch.line() == "0/4 rows | starting"
     watch._started -= 60
     store.heartbeat("run", run, 8, 16)
-    # Half a row took one minute, three and a half are left.
-    assert watch.line() == "0/4 rows, about 7 min left | dapo 8/16"
+    # Half a row took one minute; three and a half are left, two at a time.
+    assert watch.line() == "0/4 rows, about 3 min 30 s left | dapo 8/16"
 
 
 def test_bars_say_the_same_on_a_terminal(store):
@@ -75,7 +117,7 @@ def test_bars_say_the_same_on_a_terminal(store):
     console.print(watch.bars())
     all_rows, one_run = console.file.getvalue().splitlines()
     assert all_rows.split()[0] == "rows"
-    assert all_rows.rstrip().endswith("0/4, about 7 min left")
+    assert all_rows.rstrip().endswith("0/4, about 3 min 30 s left")
     assert one_run.split()[0] == "dapo"
     assert one_run.rstrip().endswith("8/16")
 

@@ -57,9 +57,10 @@ def run_folder(tmp_path):
 
 
 def test_samples_come_out_alike_as_parquet_and_as_json_lines(run_folder):
-    (parquet,) = export(run_dir(run_folder), "parquet").paths
+    parquet, cells = export(run_dir(run_folder), "parquet").paths
     exported = export(run_dir(run_folder), "jsonl", out=run_folder / "elsewhere")
-    (jsonl,) = exported.paths
+    jsonl, _ = exported.paths
+    assert list(json.loads(cells.read_text()).values()) == [SPEC]
     assert parquet == run_folder / "exports" / "samples.parquet"
     rows = pq.read_table(parquet).to_pylist()
     lines = [json.loads(line) for line in jsonl.read_text().splitlines()]
@@ -67,6 +68,47 @@ def test_samples_come_out_alike_as_parquet_and_as_json_lines(run_folder):
     assert [row["text"] for row in rows] == [line["text"] for line in lines]
     assert [row["score"] for row in rows] == [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]
     assert "samples.jsonl (" in " ".join(text_of(exported).split())
+
+
+def test_the_setting_of_a_cell_is_not_repeated_in_every_line(run_folder):
+    path, _ = export(run_dir(run_folder), "jsonl").paths
+    assert "prompt_version" not in path.read_text()
+
+
+def test_every_form_obeys_the_folder_it_is_told(run_folder, tmp_path_factory):
+    forms = ("parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "manifest")
+    before = set(run_folder.rglob("*"))
+    for form in forms:
+        to = tmp_path_factory.mktemp("to")
+        assert all(path.is_relative_to(to) for path in export(run_dir(run_folder), form, out=to).paths), form
+    assert {path for path in run_folder.rglob("*") if "sqlite" not in path.name} <= before
+
+
+def test_an_inspect_log_has_every_answer_as_a_sample(run_folder):
+    (path,) = export(run_dir(run_folder), "inspect").paths
+    log = json.loads(path.read_text())
+    assert log["eval"]["task"] == "mathvista_testmini"
+    assert [(one["id"], one["epoch"]) for one in log["samples"][:2]] == [("p0", 1), ("p0", 2)]
+    assert [one["scores"]["atrl_bench"]["value"] for one in log["samples"]] == list("CCCCICII")
+    assert log["results"]["scores"][0]["metrics"]["mean@2"]["value"] == 0.625
+
+
+def test_inspects_own_reader_opens_the_log(run_folder):
+    inspect_log = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
+    (path,) = export(run_dir(run_folder), "inspect").paths
+    log = inspect_log.read_eval_log(str(path))
+    assert log.eval.model == "Qwen/Qwen2.5-VL-7B-Instruct"
+    assert [sample.output.completion for sample in log.samples] == ["=cmd() \\boxed{3}"] * 8
+    assert inspect_log.list_eval_logs(str(path.parent))[0].task == "mathvista-testmini"
+
+
+def test_lmms_evals_sample_files_have_a_line_a_problem(run_folder):
+    (path,) = export(run_dir(run_folder), "lmms-eval").paths
+    assert path.name.endswith("_samples_atrl_mathvista_testmini.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["doc_id"] for line in lines] == [0, 1, 2, 3]
+    assert [len(line["filtered_resps"]) for line in lines] == [2, 2, 2, 2]
+    assert [line["mean_at_n"]["score"] for line in lines] == [1.0, 1.0, 0.5, 0.0]
 
 
 def test_eval_results_are_what_the_hub_documents(run_folder):
@@ -141,5 +183,5 @@ def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
         extra = replace(store.problems(cell.key)[0], problem_id="late")
         store.add_problems(cell.key, [extra])
         store.add_responses(cell.key, [Response("late", 0, "h", "?", 1, 0.1, False)])
-    (path,) = export(run_dir(run_folder), "parquet").paths
+    path, _ = export(run_dir(run_folder), "parquet").paths
     assert pq.read_table(path).to_pylist()[-1]["score"] is None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import atrl_bench
+from atrl_bench.analysis.compare import compare_models
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.experiments.definition import load_table
@@ -23,6 +26,7 @@ from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+EXAMPLE = PAGE.parents[1] / "examples" / "results_as_a_frame.py"
 RIGHT = {"zero_shot": 1, "grpo": 2}  # of four problems, and one more for the second training seed
 
 
@@ -58,6 +62,13 @@ def _fill(store: Store, key: str, num_right: int) -> None:
     states = ["correct" if i < num_right else "wrong" for i in range(4)]
     store.add_verdicts(key, {(n, 0): Verdict(s, "3", "fast", "") for n, s in zip(ids, states, strict=True)})
     store.finish_cell(key, expected=4)
+
+
+def test_the_example_prints_the_frame(run_dir, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["results_as_a_frame.py", str(run_dir.root)])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    # 50 with one seed and 75 with the other.
+    assert re.search(r"grpo +uniform +62.5", capsys.readouterr().out)
 
 
 def test_every_row_seed_and_task_has_a_line_with_its_score_and_standard_error(run_dir):
@@ -115,3 +126,29 @@ def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
         assert f"`{column}`" in PAGE.read_text(encoding="utf-8")
         assert f"'{column}'" in printed
     assert "geoqa_test" in printed
+
+
+def test_two_rows_are_compared_by_their_names(run_dir):
+    record, *_ = compare_models("main_7b:zero_shot", "main_7b:grpo:1", ["geoqa_test"], run_dir).differences
+    assert (record.a, record.b) == ("main_7b:zero_shot", "main_7b:grpo, seed 1")
+    # 1 of 4 against 3 of 4.
+    assert record.difference.mean == pytest.approx(-0.5)
+
+
+def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
+    with pytest.raises(MissingDataError) as error:
+        compare_models("grpo", "zero_shot", ["geoqa_test"], run_dir)
+    command = error.value.next_step.split()
+    assert command[:4] == ["atrl-bench", "compare", "main_7b:grpo", "main_7b:zero_shot"]
+    assert compare_models(command[2], command[3], ["geoqa_test"], run_dir).differences
+    with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --rows dapo"):
+        compare_models("main_7b:dapo", "main_7b:grpo", ["geoqa_test"], run_dir)
+
+
+def test_answers_are_exported_by_table_row_recipe_credit_and_seed(run_dir, tmp_path):
+    answers = pd.read_parquet(export(run_dir, "parquet", out=tmp_path).paths[0])
+    assert list(answers.columns[:7]) == ["table", "row", "label", "recipe", "credit", "seed", "task"]
+    right = answers.assign(right=answers.state == "correct").groupby(["row", "seed"], dropna=False)["right"].sum()
+    assert right.tolist() == [2, 3, 1]  # grpo with seeds 0 and 1, then the model that was not trained
+    lines = [json.loads(line) for line in export(run_dir, "jsonl", out=tmp_path).paths[0].read_text().splitlines()]
+    assert [line["row"] for line in lines] == answers.row.tolist()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -164,15 +162,6 @@ def test_a_response_to_an_unknown_problem_is_refused_and_its_batch_with_it(store
 def test_finishing_an_unknown_cell_is_an_error(store):
     with pytest.raises(StoreError, match="no cell 0123"):
         store.finish_cell("0123", expected=1)
-
-
-def test_exports_hold_every_sample(store, key, tmp_path):
-    store.add_responses(key, [response("p0"), response("p1")])
-    store.add_verdicts(key, {("p0", 0): Verdict("correct", "0", "fast", "equal")})
-    assert store.export_jsonl(None, tmp_path / "all.jsonl") == store.export_parquet(key, tmp_path / "cell.parquet") == 2
-    records = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
-    assert [(r["problem_id"], r["state"], r["spec"]) for r in records] == [("p1", None, SPEC), ("p0", "correct", SPEC)]
-    assert pq.read_table(tmp_path / "cell.parquet").column("state").to_pylist() == [None, "correct"]
 
 
 # What goes wrong

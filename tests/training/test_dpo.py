@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.run import model_digest, resolved_arguments, train
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 
 # Pairs a problem: two are enough for four updates of four, one for two.
 TWO, ONE = {"max_pairs_per_problem": 2}, {"max_pairs_per_problem": 1}
@@ -57,7 +57,7 @@ def test_with_uniform_credit_training_is_plain_trl_bit_for_bit(make_trainer):
 def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer):
     ours = make_trainer("dpo", pairs=ONE)
     plain = plain_trl(ours)
-    ours.credit = CreditWeights(CreditChoice(rule="uniform"), ours.ref_model, ours._tokenizer, 0)
+    ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.ref_model, ours._tokenizer, 0)
     ours.train()
     plain.train()
     assert losses_of(ours) == losses_of(plain)

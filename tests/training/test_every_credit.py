@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from atrl_bench.credit import RULES
+from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.weights.credit import CreditWeights, credit_config
+from atrl_bench.training.weights.credit import credit_config
 
 # Every recipe that trains on images by rollouts, and so may have any credit.
 BASES = (
@@ -65,7 +66,7 @@ def test_a_trainer_is_made_for_every_rule(start, base):
         with build(replace(start, recipe=recipe)) as trainer:
             weights = trainer.credit
             assert weights is None if rule == "uniform" else isinstance(weights, CreditWeights)
-            assert weights is None or weights.rule == rule
+            assert weights is None or weights.rule is RULES[rule]
             trainer.release()
 
 

@@ -77,6 +77,30 @@ def test_grpo_with_token_credit_trains_the_family(folder, schedule, data_dir, pr
     assert lines[0]["credit/num_empty_visual"] == 0
 
 
+def test_plain_trl_with_credit_trains_the_family(folder, data_dir, profile, tmp_path):
+    from datasets import Dataset
+    from transformers import AutoProcessor
+    from trl import GRPOConfig, GRPOTrainer
+
+    from atrl_bench.credit.trl import with_credit
+    from atrl_bench.training.data import load_training_data
+
+    data = load_training_data("geometry3k", data_dir)
+    examples = [{name: data.example(row, 0)[name] for name in ("prompt", "images")} for row in range(2)]
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 6, "max_steps": 1}
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_steps": 1}
+    trainer = with_credit(GRPOTrainer)(
+        model=str(folder),
+        reward_funcs=lambda completions, **_: [float(len(one[0]["content"])) for one in completions],
+        args=GRPOConfig(output_dir=str(tmp_path), **sizes, **quiet),
+        train_dataset=Dataset.from_list(examples),
+        processing_class=AutoProcessor.from_pretrained(folder, padding_side="left"),
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["credit/num_empty_visual"] == 0
+    assert 0 < trainer.state.log_history[0]["credit/mean_connectivity"] < 1
+
+
 def test_a_response_is_scored_as_by_a_plain_forward_pass_over_it_alone(
     folder, data_dir, profile, tmp_path, coin_grader
 ):

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, visual_positions, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
 from atrl_bench.training.rollout_state import ScoringPass
 
 
@@ -162,10 +163,7 @@ def test_image_tokens_are_found_by_kind_or_else_by_the_placeholders_of_the_confi
     ids = torch.tensor([[7, 7, 1, 2], [1, 7, 7, 9]])
     kinds = torch.tensor([[0, 1, 0, 0], [0, 0, 2, 0]])
     llava = SimpleNamespace(image_token_id=7)
-    assert (
-        visual_positions({"input_ids": ids, "mm_token_type_ids": kinds}, llava).int().tolist()
-        == kinds.ne(0).int().tolist()
-    )
-    assert visual_positions({"input_ids": ids}, llava).int().tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
+    assert visual_columns(llava, ids, kinds).int().tolist() == kinds.ne(0).int().tolist()
+    assert visual_columns(llava, ids).int().tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
     with pytest.raises(ValueError, match="names no image token"):
-        visual_positions({"input_ids": ids}, SimpleNamespace())
+        visual_columns(SimpleNamespace(), ids)

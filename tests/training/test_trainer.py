@@ -16,7 +16,7 @@ from atrl_bench.training.order import problem_order, rollout_seed
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout_state import ResponseGroup
 from atrl_bench.training.trainer import CreditTrainer
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 
 
 def weights_of(trainer):
@@ -88,7 +88,7 @@ def test_without_token_credit_training_is_plain_trl_bit_for_bit(make_trainer, na
 def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer, schedule):
     ours = make_trainer("grpo", schedule=schedule)
     plain = plain_trl(ours)
-    ours.credit = CreditWeights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
+    ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
     ours.train()
     plain.train()
     assert losses_of(ours) == losses_of(plain)

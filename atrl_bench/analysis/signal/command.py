@@ -9,7 +9,7 @@ from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.analysis.signal.measure import Signal, measure
-from atrl_bench.credit.rules import RULES
+from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
@@ -17,7 +17,6 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.sets import folder_of
 
 UNIFORM = "uniform"
-NEEDS_ENTROPY = "high_entropy"
 # The paper's rule, what it starts from, and three that should do worse.
 USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 
@@ -36,11 +35,11 @@ def signal(
     """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known."""
     wanted = list(rules if rules is not None else USUAL_RULES)
     for rule in wanted:
-        if rule not in RULES and rule != ORACLE:
-            raise UnknownNameError("credit rule", rule, [*RULES, ORACLE], next_step="atrl-bench list credit")
-        if rule == NEEDS_ENTROPY:
+        if rule not in (names := [*rule_names(), ORACLE]):
+            raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
+        if rule != ORACLE and needs_entropy(credit_rule(rule)):
             raise InvalidFileError(
-                "high_entropy needs the entropies that tokens were drawn with.",
+                f"{rule} needs the entropies that tokens were drawn with.",
                 next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
             )
     data, model = load_recipe(recipe).data, model or run_dir.profile.model

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.doctor.diagnosis import Check, State
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.printable import counted
 from atrl_bench.profiles import Profile
 from atrl_bench.results import schema
 from atrl_bench.training.cost_estimate import GB
@@ -44,7 +45,8 @@ def store(run_dir: RunDir) -> Iterator[Check]:
         yield Check("", "missing", f"{error.what} {error.why}", error.next_step or "choose another with --out")
     else:
         failed = [cell for cell in cells if cell.state == "failed"]
-        found = f"{len(cells)} cells, {len(runs)} trainings" + (f", {len(failed)} cells failed" if failed else "")
+        broken = f", {len(failed)} failed" if failed else ""
+        found = f"{counted(len(cells), 'evaluation')}, {counted(len(runs), 'training')}{broken}"
         yield Check("", "ok", f"{found}; version {schema.VERSION} is understood")
 
 

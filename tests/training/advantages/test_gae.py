@@ -17,7 +17,7 @@ from atrl_bench.training.advantages.gae import Critic, generalised_advantages, h
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import CriticSettings as Settings
 from atrl_bench.training.run import train
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 
 
 def test_three_tokens_by_hand():
@@ -132,7 +132,7 @@ def test_a_credit_of_one_for_every_token_leaves_the_advantages_of_gae(make_train
     fields = {} if schedule == "strict" else {"objective": "grpo", "clip_low": 0.2, "clip_high": 0.2}
     plain = make_trainer("actor_critic", schedule=schedule, **fields)
     ones = make_trainer("actor_critic", schedule=schedule, **fields)
-    ones.credit = CreditWeights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
+    ones.credit = credit_weights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
     expected, found = scored_batch(plain), scored_batch(ones)
     assert torch.equal(expected["advantages"], found["advantages"])
     assert expected["advantages"].shape == (16, 10)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atrl_bench.training.recipe import CreditChoice
-from atrl_bench.training.weights.credit import CreditWeights
+from atrl_bench.training.weights.credit import credit_weights
 
 NUM_PROMPT, NUM_RESPONSE = 4, 6
 
@@ -49,7 +49,7 @@ def batch():
 
 @pytest.fixture
 def weigher(tiny_model):
-    found = CreditWeights(CreditChoice(rule="raw_attention"), tiny_model, Letters(), run_seed=0)
+    found = credit_weights(CreditChoice(rule="raw_attention"), tiny_model, Letters(), run_seed=0)
     yield found
     found.capture.remove()
 
@@ -97,7 +97,7 @@ def test_the_anchor_auc_is_over_responses_that_transcribe_their_image(weigher, b
 
 
 def test_the_credit_of_a_response_does_not_depend_on_its_place_in_the_batch(tiny_model, batch):
-    weigher = CreditWeights(CreditChoice(rule="random"), tiny_model, Letters(), run_seed=0)
+    weigher = credit_weights(CreditChoice(rule="random"), tiny_model, Letters(), run_seed=0)
     weights_BT = weigher.weights(Rows(), **batch)
     weigher.capture.remove()
     assert torch.equal(weights_BT[0], weights_BT[1])

@@ -1,0 +1,65 @@
+"""The model of a table's row, named as a person would: `main_7b:grpo_atrl`, or `main_7b:grpo_atrl:1` for seed 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.experiments.ablation import with_saved_points
+from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.plan import Job, plan_definition
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import model_ref
+from atrl_bench.results.store import Run, Store
+
+
+@dataclass(frozen=True)
+class RowModel:
+    """The model that a row's numbers are of; `run` is its training, None for a base model."""
+
+    name: str
+    digest: str
+    run: Run | None
+    folder: Path | None
+
+
+def names_a_row(name: str) -> bool:
+    """Return whether a name is `TABLE:ROW` or `TABLE:ROW:SEED` of a known table."""
+    return ":" in name and name.partition(":")[0] in list_tables()
+
+
+def table_of(name: str, run_dir: RunDir) -> TableDefinition:
+    """Return the table that the name of a row begins with, with the points that were added to it in this folder."""
+    return with_saved_points(load_table(name.partition(":")[0]), run_dir)
+
+
+def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
+    """Return the model of a row; where several seeds are trained and none is named, that of the first."""
+    table, row, *seed = name.split(":")
+    definition = table_of(name, run_dir)
+    if row not in {known.id for known in definition.rows}:
+        raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=f"atrl-bench list rows {table}")
+    seeds = [_seed(text, name) for text in seed] or sorted({run.spec["seed"] for run in store.runs() if run.digest})
+    plan = plan_definition(definition.select(rows=[row]), run_dir, seeds or None)
+    for job in plan.jobs:
+        if job.run_key is None:
+            return RowModel(f"{table}:{row}", model_ref(job.model).digest, None, None)
+        run = store.run(job.run_key)
+        if run is not None and run.state == "done":
+            return RowModel(f"{table}:{row}, seed {job.seed}", run.digest, run, run_dir.root / run.checkpoint)
+    raise MissingDataError(
+        f"Row {row} of {table} is not trained in {run_dir.root}.",
+        why=_why(plan.jobs),
+        next_step=f"atrl-bench run-table {table} --rows {row} {run_dir.options}",
+    )
+
+
+def _seed(text: str, name: str) -> int:
+    if not text.isdecimal():
+        raise UnknownNameError("training seed", text, ["0", "1", "2"], next_step=f"write {name.rpartition(':')[0]}:0")
+    return int(text)
+
+
+def _why(jobs: tuple[Job, ...]) -> str:
+    return "" if jobs else "Nothing here can train or evaluate it: see `atrl-bench plan`."

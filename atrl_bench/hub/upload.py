@@ -1,0 +1,43 @@
+"""Sends a model to a repository of the hub, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from atrl_bench.errors import EndpointError
+
+# What a run folder keeps beside a model: locks, what resuming needs, and what is not finished.
+NOT_SENT = ("lock", "*.tmp", "resume", "unfinished")
+
+
+def upload_model(
+    folder: Path, written: Mapping[str, bytes], hub_id: str, *, private: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Return the address of the repository and the files sent: a folder's, and `written` by their names."""
+    import httpx
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    paths = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.match(pattern) for part in _parts(path, folder) for pattern in NOT_SENT)
+    ]
+    contents: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths} | dict(written)
+    operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
+    api = HfApi()
+    try:
+        url = api.create_repo(hub_id, private=private, exist_ok=True)
+        api.create_commit(hub_id, operations, commit_message=f"Add {folder.name}")
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as error:
+        raise EndpointError(
+            f"{hub_id} did not take the model.",
+            why=str(error).strip().splitlines()[0],
+            next_step="check the name of the repository, `hf auth login`, and that HF_HUB_OFFLINE is not set",
+        ) from None
+    return str(url), tuple(contents)
+
+
+def _parts(path: Path, folder: Path) -> list[Path]:
+    return [Path(part) for part in path.relative_to(folder).parts]

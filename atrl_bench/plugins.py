@@ -1,0 +1,108 @@
+"""What other installed packages add: credit rules, tasks, recipes and tables, named in their `pyproject.toml`.
+
+    [project.entry-points."atrl_bench.rules"]
+    squared = "sharper.rules:squared"      # a function, or an object that can be called
+    [project.entry-points."atrl_bench.recipes"]
+    sharper = "sharper.recipes"            # a package, whose folder has the YAML files; so for tasks and tables
+
+Nothing of another package is imported before it is used. Names that are shipped here stay what they are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+from atrl_bench.errors import PluginError
+from atrl_bench.fingerprint import code_fingerprint
+
+Group = Literal["rules", "tasks", "recipes", "tables"]
+
+
+@cache  # the metadata of every installed package is read
+def plugins(group: Group) -> dict[str, EntryPoint]:
+    """Return the entry points that other packages have in a group, by name."""
+    entries: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=f"atrl_bench.{group}"), key=lambda entry: (entry.name, package_of(entry))):
+        if (other := entries.setdefault(entry.name, entry)).value != entry.value:
+            raise PluginError(
+                f"Packages {package_of(other)} and {package_of(entry)} both have {entry.name!r} in atrl_bench.{group}.",
+                why="One name has to mean one thing.",
+                next_step=f"pip uninstall {package_of(entry)}",
+            )
+    return entries
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Return the name of the installed package that an entry point comes from."""
+    return entry.dist.name if entry.dist is not None else entry.module
+
+
+def load_plugin(group: Group, name: str) -> Any:
+    """Return the object that another package has under this name."""
+    entry = plugins(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:
+        raise _broken(entry, f"{type(error).__name__}: {error}") from error
+
+
+def code_of(group: Group, name: str) -> str | None:
+    """Return a fingerprint of the code behind a name, None if no other package has it; nothing of it is run.
+
+    It is that of all Python files of the package that the object's module is in, or of the one file that it is.
+    """
+    if name not in plugins(group):
+        return None
+    entry = plugins(group)[name]
+    folder, file = _folder(entry), _file(entry)
+    is_package = (folder / "__init__.py").is_file()
+    return code_fingerprint(sorted(folder.rglob("*.py")) if is_package else [file])
+
+
+def files_of(group: Group, own: Path, pattern: str = "*.yaml") -> dict[str, Path]:
+    """Return the files in our folder and in those of other packages, by name; a name that both have is an error."""
+    files = {path.stem: path for path in sorted(own.glob(pattern))}
+    for entry in plugins(group).values():
+        for path in sorted(_folder(entry).glob(pattern)):
+            if files.setdefault(path.stem, path) != path:
+                raise _broken(entry, f"It has {path}, and {files[path.stem]} has that name already.")
+    return files
+
+
+def check_names(group: Group, names: Iterable[str]) -> None:
+    """Raise if another package gives one of our own names to something of its own."""
+    for name in plugins(group).keys() & set(names):
+        raise _broken(plugins(group)[name], f"It calls something {name!r}, which atrl-bench has itself.")
+
+
+def _folder(entry: EntryPoint) -> Path:
+    return _file(entry).parent
+
+
+def _file(entry: EntryPoint) -> Path:
+    """Return the file of a plug-in's module; of a folder without code, a file that it could have."""
+    try:
+        spec = importlib.util.find_spec(entry.module)
+    except Exception as error:  # a parent package is imported on the way
+        raise _broken(entry, f"{type(error).__name__}: {error}") from error
+    if spec is None:
+        raise _broken(entry, f"There is no module {entry.module}.")
+    for folder in spec.submodule_search_locations or ():
+        return Path(folder) / "__init__.py"
+    if spec.origin is None:
+        raise _broken(entry, f"{entry.module} is in no folder.")
+    return Path(spec.origin)
+
+
+def _broken(entry: EntryPoint, why: str) -> PluginError:
+    package = package_of(entry)
+    return PluginError(
+        f"Package {package} is installed, and its entry point {entry.name} = {entry.value} in {entry.group} is broken.",
+        why=why,
+        next_step=f"mend or update {package}, or do without it: pip uninstall {package}",
+    )

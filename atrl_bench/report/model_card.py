@@ -1,0 +1,105 @@
+"""A model card for a checkpoint: what it was trained on, its numbers with their intervals, and how to redo them.
+
+The card is the README.md of a model's repository on the hub. Everything in it comes from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.progress import duration, short_label
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.report.frame import CellPlace, places_of_cells
+from atrl_bench.results import numbers
+from atrl_bench.results.files import write_texts, writing
+from atrl_bench.results.statistics import score
+from atrl_bench.results.store import Cell, Run, Store
+
+CARD = "README.md"  # what the hub shows of a model
+
+
+def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
+    """Return the cards written, `cards/<checkpoint>/README.md`, one for each finished training."""
+    runs = [run for run in store.runs() if run.state == "done"]
+    if not runs:
+        raise MissingDataError(
+            f"Nothing in {store.path} is a finished training.",
+            why="A card describes a trained model.",
+            next_step=f"atrl-bench run-table main_7b {run_dir.options}",
+        )
+    places = list(places_of_cells(run_dir, store))
+    paths = []
+    for run in runs:
+        folder = target / "cards" / Path(run.checkpoint).name
+        with writing(folder):
+            paths += write_texts(folder, {CARD: card_of(run, run_dir, store, places)})
+    return paths
+
+
+def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace] | None = None) -> str:
+    """Return the card of a finished training."""
+    own = [
+        place for place in places or places_of_cells(run_dir, store) if place.cell.spec["model_digest"] == run.digest
+    ]
+    cells = [cell for cell in store.cells(kind="evaluation", state="done") if cell.spec["model_digest"] == run.digest]
+    recipe, name = run.spec["recipe"], short_label("run", run.spec)
+    generated = run_dir.profile.generated_data
+    about = f"`{run_dir.profile.model}`, trained by {name} with atrl-bench {version('atrl-bench')}"
+    lines = [
+        _front_matter(run_dir, generated=generated),
+        f"# {name}, seed {run.spec['seed']}",
+        "",
+        f"{about} under its profile `{run_dir.profile.name}`: an implementation of AT-RL (arXiv 2602.11455).",
+    ]
+    if generated:
+        lines += [
+            "",
+            "**A tiny model of the mini world**: synthetic data, numbers that stand for no published benchmark.",
+        ]
+    lines += ["", "## Results", "", *_results(store, cells), "", "## Training", ""]
+    taken = f", in {duration(run.seconds)}" if run.seconds else ""
+    lines += [f"Training set `{recipe['data']}`, seed {run.spec['seed']}{taken}. The recipe, whole:", ""]
+    lines += ["```yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).rstrip(), "```"]
+    lines += ["", "## How to redo it", "", "```", *_commands(own, run_dir), "```", ""]
+    lines += [f"The weights have the digest `{run.digest}`; the training is `{run.key}`.", ""]
+    return "\n".join(lines)
+
+
+def _front_matter(run_dir: RunDir, *, generated: bool) -> str:
+    content: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "image-text-to-text"}
+    if not generated and not Path(run_dir.profile.model).exists():
+        content["base_model"] = run_dir.profile.model
+    content["tags"] = ["atrl-bench", "token-credit", "reinforcement-learning", "trl"]
+    return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
+
+
+def _results(store: Store, cells: Iterable[Cell]) -> Iterable[str]:
+    rows = []
+    for cell in cells:
+        task, repeats = find_task(str(cell.spec["task"])), int(cell.spec["decoding"]["repeats"])
+        estimate = score(scored(task.name, store.samples(cell.key), task.headline(repeats)))
+        judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
+        cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
+        where = f"{task.title} ({cell.spec['split']}{cut}) | {task.headline(repeats)}"
+        value = f"{numbers.percent(estimate.mean, 1)} | {numbers.interval(estimate)} | {estimate.num_problems:,}"
+        rows.append(f"| {where} | {value} | {judge} |")
+    if not rows:
+        return ["None yet."]
+    head = ["| benchmark | metric | percent | 95 % interval | problems | graded by |", "|---|---|---|---|---|---|"]
+    return [*head, *sorted(rows), "", "Intervals are over problems, clustered where problems belong together."]
+
+
+def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:
+    tables = dict.fromkeys((p.fields["table"], p.fields["row"], p.fields["seed"]) for p in places)
+    options = run_dir.profile.option
+    return [f"atrl-bench run-table {table} --rows {row} --seeds {seed} {options}" for table, row, seed in tables] or [
+        f"atrl-bench train RECIPE {options}    # the recipe above, in a file"
+    ]

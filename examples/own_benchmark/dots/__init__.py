@@ -1,0 +1,1 @@
+"""A benchmark of our own: how many dots are in the picture?"""

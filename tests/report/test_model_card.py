@@ -1,0 +1,95 @@
+"""A trained model's card, and the checkpoint with it on a hub of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from local_hub import Machine
+
+from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.exports import export
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import run_spec
+
+SMOKE = load_profile("smoke")
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A folder with one finished training, which was right on three of four problems."""
+    run_dir = RunDir.at(tmp_path / "runs", SMOKE)
+    with run_dir.open_store() as store:
+        key = store.add_run(run_spec(load_recipe("grpo", credit="atrl"), SMOKE, "base", "data", 3))
+        folder = run_dir.checkpoints / key
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": "qwen2_5_vl"}))
+        (folder / "model.safetensors").write_bytes(b"weights")
+        (folder / "lock").touch()
+        (folder / "resume").mkdir()
+        (folder / "resume" / "optimizer.pt").write_bytes(b"only for resuming")
+        store.finish_run(key, checkpoint=f"checkpoints/{key}", digest="d" * 16, seconds=75.0, summary={})
+        decoding = {"repeats": 1, "temperature": 0.1, "max_new_tokens": 64}
+        spec = {"kind": "evaluation", "task": "geoqa_test", "task_version": "1", "split": "test", "judge": None}
+        spec |= {"model_name": key, "model_digest": "d" * 16, "decoding": decoding, "limit": None, "profile": "smoke"}
+        cell = store.add_cell(spec)
+        store.add_problems(cell, [Problem(f"p{i}", f"p{i}", "?", Gold("3")) for i in range(4)])
+        store.add_responses(cell, [Response(f"p{i}", 0, "h", "3", 1, 0.1, False) for i in range(4)])
+        states = ["correct", "correct", "correct", "wrong"]
+        store.add_verdicts(cell, {(f"p{i}", 0): Verdict(state, "3", "fast", "") for i, state in enumerate(states)})
+        store.finish_cell(cell, expected=4)
+    return run_dir, key
+
+
+def test_a_card_has_the_numbers_their_intervals_and_how_to_redo_them(run_dir):
+    run_dir, key = run_dir
+    (path,) = export(run_dir, "card").paths
+    assert path == run_dir.root / "exports" / "cards" / key / "README.md"
+    _, front, text = path.read_text().split("---\n", 2)
+    assert yaml.safe_load(front)["pipeline_tag"] == "image-text-to-text"
+    assert "# grpo+atrl, seed 3" in text
+    assert "A tiny model of the mini world" in text
+    # Three of four: 75 percent. With t = 3.18 of three degrees and a standard error of 1/4, x = t^2 / (4^2 3/16) = 3.38
+    # makes the centre (0.75 + x/2) / (1 + x) = 0.557 and the reach sqrt(3/16 x + x^2/4) / (1 + x) = 0.426.
+    assert "| GeoQA (test) | acc@1 | 75.0 | 13.1 to 98.4 | 4 | rules alone |" in text
+    assert "in 1 min 15 s" in text
+    assert yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])["credit"]["rule"] == "atrl"
+    assert "atrl-bench train RECIPE --profile smoke" in text
+
+
+def test_a_folder_without_a_training_has_no_card(tmp_path):
+    with (
+        Store.open(tmp_path / "store.sqlite"),
+        pytest.raises(MissingDataError, match="is a finished training"),
+    ):
+        export(RunDir.at(tmp_path, SMOKE), "card")
+
+
+def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
+    run_dir, key = run_dir
+    machine = Machine(tmp_path, local_hub)
+    done = machine.type("push", key, "me/reader", "--out", str(run_dir.root), "--profile", "smoke")
+    assert done.returncode == 0, done.stderr
+    repository = local_hub.repositories["model", "me/reader"]
+    files = repository.commits[repository.branches["main"]]
+    assert set(files) == {"README.md", "config.json", "model.safetensors"}
+    assert files["model.safetensors"] == b"weights"
+    assert b"grpo+atrl, seed 3" in files["README.md"]
+    assert repository.is_private
+    assert f"Sent 3 files to {local_hub.url}/me/reader (private)." in " ".join(done.stdout.split())
+
+
+def test_what_cannot_be_sent_is_said_with_the_next_step(run_dir, local_hub, tmp_path):
+    run_dir, _ = run_dir
+    machine = Machine(tmp_path, local_hub)
+    options = ("--out", str(run_dir.root), "--profile", "smoke")
+    unknown = machine.type("push", "nothing", "me/reader", *options)
+    assert "nothing is no finished training" in " ".join(unknown.stderr.split())
+    untrained = machine.type("push", "main_7b:dapo", "me/reader", *options)
+    assert "atrl-bench run-table main_7b --rows dapo" in untrained.stderr
+    assert local_hub.repositories == {}

@@ -1,0 +1,215 @@
+"""`with_credit` over plain TRL: the same credit as in our own trainer, in three lines of anybody's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from accelerate.utils import set_seed
+from datasets import Dataset
+from transformers import AutoModelForImageTextToText
+from trl import GRPOConfig, GRPOTrainer
+
+from atrl_bench.credit import CreditConfig, connectivity_density, credit_of_weights
+from atrl_bench.credit.trl import with_credit
+from atrl_bench.training.order import problem_order, rollout_seed
+
+
+class SeededTRL(GRPOTrainer):
+    """Plain TRL that seeds each rollout as ours does."""
+
+    updates_per_rollout = 1
+
+    def _generate_and_score_completions(self, inputs):
+        set_seed(rollout_seed(0, self.state.global_step // self.updates_per_rollout))
+        return super()._generate_and_score_completions(inputs)
+
+
+def plain_trl(ours, trainer_class):
+    """Return a trainer of this class on ours' problems, model and arguments, which gets the responses ours samples."""
+    ours.trim_padding = False
+    order = problem_order(len(ours.data.problems), 8, 0)
+    trainer = trainer_class(
+        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
+        reward_funcs=list(ours.reward_funcs),
+        args=ours.args,
+        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
+        processing_class=ours.processing_class,
+    )
+    trainer.updates_per_rollout = ours.updates_per_rollout
+    sampled, sample = [], ours._generate_single_turn
+
+    def record(*arguments, **options):
+        sampled.append(sample(*arguments, **options))
+        return sampled[-1]
+
+    ours._generate_single_turn = record
+    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
+    return trainer
+
+
+def logged(trainer, name):
+    return [line[name] for line in trainer.state.log_history if name in line]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rule", "settings"),
+    [("minibatch4", "atrl", {}), ("strict", "high_entropy", {"entropy_fraction": 0.4})],
+)
+def test_the_credit_equals_that_of_our_trainer(make_trainer, schedule, rule, settings):
+    ours = make_trainer("grpo", schedule=schedule, credit={"rule": rule, "settings": settings})
+    theirs = plain_trl(ours, with_credit(SeededTRL, rule, CreditConfig(**settings)))
+    ours.train()
+    theirs.train()
+    assert logged(theirs, "loss") == pytest.approx(logged(ours, "loss"), abs=1e-6)
+    expected = dict(ours.model.named_parameters())
+    for name, value in theirs.model.named_parameters():
+        torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=0)
+    assert max(logged(theirs, "credit/top15_share")) > 0.2, "uniform credit has 0.15: this one is none"
+
+
+def test_with_vllm_the_credit_comes_from_the_pass_that_corrects_for_it(make_trainer):
+    ours = make_trainer("grpo", schedule="strict", credit="atrl")
+    theirs = plain_trl(ours, with_credit(SeededTRL))
+    assert not theirs._scores_old_policy(), "one update a rollout: without vLLM there is no such pass"
+    theirs.use_vllm = True  # what it sampled comes from `plain_trl`, as for every trainer here
+    sampled = theirs._generate_single_turn
+
+    def with_logprobs(*arguments, **options):
+        ids, _ = sampled(*arguments, **options)
+        # A token that vLLM could not score has no correction, so the loss has to be that of our trainer.
+        return ids, [[math.nan] * len(of_response) for of_response in ids]
+
+    theirs._generate_single_turn = with_logprobs
+    ours.train()
+    theirs.train()
+    assert logged(theirs, "loss") == pytest.approx(logged(ours, "loss"), abs=1e-6)
+    assert max(logged(theirs, "credit/top15_share")) > 0.2
+
+
+def test_a_credit_of_one_is_plain_trl_bit_for_bit(make_trainer):
+    ours = make_trainer("grpo", schedule="strict")
+    theirs = plain_trl(ours, with_credit(SeededTRL, rule="uniform"))
+    ours.train()
+    theirs.train()
+    assert logged(theirs, "loss") == logged(ours, "loss")
+    assert logged(theirs, "credit/entropy")[0] == pytest.approx(1.0)
+
+
+def shorter_is_better(completions, **_):
+    return [-float(len(completion[0]["content"])) for completion in completions]
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_steps": 1, "use_cpu": True}
+    return {"output_dir": str(tmp_path / "out"), "learning_rate": 1e-3, **sizes, **quiet}
+
+
+@pytest.fixture(scope="module")
+def questions(data_dir):
+    """Four problems as TRL wants them: messages, and the picture beside them."""
+    from atrl_bench.training.data import load_training_data
+
+    data = load_training_data("geometry3k", data_dir)
+    examples = [data.example(row, 0) for row in range(4)]
+    return Dataset.from_list([{name: example[name] for name in ("prompt", "images")} for example in examples])
+
+
+def test_three_lines_train_the_shipped_base(arguments, questions):
+    from transformers import AutoProcessor
+
+    from atrl_bench.models.local import find_model
+
+    base = find_model("mini").folder
+    Trainer = with_credit(GRPOTrainer, rule="atrl")
+    trainer = Trainer(
+        model=str(base),
+        reward_funcs=shorter_is_better,
+        args=GRPOConfig(**arguments, model_init_kwargs={"dtype": "float32"}),
+        train_dataset=questions,
+        processing_class=AutoProcessor.from_pretrained(base, padding_side="left"),
+    )
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    trainer.train()
+    assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
+    assert 0 < logged(trainer, "credit/mean_connectivity")[0] < 1
+    assert logged(trainer, "credit/num_empty_visual")[0] == 0
+    trainer.save_model()
+    saved = AutoModelForImageTextToText.from_pretrained(arguments["output_dir"])
+    assert saved.config.get_text_config()._attn_implementation == "sdpa", "the recording is no part of the model"
+
+
+def look_twice(attention, config, seed):
+    connectivity_T = connectivity_density(attention, config)
+    return credit_of_weights(connectivity_T**2, connectivity_T, config, looked=2.0)
+
+
+@pytest.fixture(scope="module")
+def llava():
+    """A random LLaVA with its processor, which tells no kinds of tokens: its images are found by their placeholders."""
+    from transformers import (
+        CLIPImageProcessor,
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+    )
+
+    from atrl_bench.mini.model import CHAT_TEMPLATE, build_tokenizer
+
+    tokenizer = build_tokenizer()
+    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in ("<|image_pad|>", "<|im_end|>", "<|endoftext|>")}
+    text = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5}
+    text |= {"num_attention_heads": 4, "eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14}
+    torch.manual_seed(0)
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**vision), text_config=LlamaConfig(**text), image_token_id=ids["<|image_pad|>"]
+    )
+    side = {"height": 28, "width": 28}
+    processor = LlavaProcessor(
+        CLIPImageProcessor(size={"shortest_edge": 28}, crop_size=side),
+        tokenizer,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=CHAT_TEMPLATE,
+        image_token="<|image_pad|>",
+    )
+    return LlavaForConditionalGeneration(config), processor
+
+
+def test_another_family_trains_with_lora_and_a_rule_of_ones_own(llava, arguments, questions):
+    from peft import LoraConfig
+
+    model, processor = llava
+    trainer = with_credit(GRPOTrainer, rule=look_twice)(
+        model=model,
+        reward_funcs=shorter_is_better,
+        args=GRPOConfig(**{**arguments, "beta": 0.04, "steps_per_generation": 2, "bf16": False}),
+        train_dataset=questions,
+        processing_class=processor,
+        peft_config=LoraConfig(r=2, target_modules="all-linear"),
+    )
+    trainer.train()
+    assert logged(trainer, "credit/looked")[0] == 2.0
+    assert 0 < logged(trainer, "credit/mean_connectivity")[0] < 1
+
+
+def test_a_sequence_level_ratio_is_refused_since_credit_would_do_nothing(make_trainer):
+    ours = make_trainer("gspo")
+    assert ours.args.importance_sampling_level == "sequence"
+    with pytest.raises(ValueError, match="a credit would change nothing"):
+        plain_trl(ours, with_credit(SeededTRL))
+
+
+def test_an_unknown_rule_is_noticed_before_anything_is_built():
+    from atrl_bench.errors import UnknownNameError
+
+    with pytest.raises(UnknownNameError, match="Did you mean atrl"):
+        with_credit(GRPOTrainer, rule="atrll")
