@@ -54,4 +54,6 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         judges=list(dict.fromkeys(of_cell["judge.model"] for of_cell in settings if "judge.model" in of_cell)),
         counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
         ties=ties,
+        tied=list(dict.fromkeys(column_label(definition, tie.column) for tie in ties)),
+        all_tied={tie.column for tie in ties} == set(source.all_columns),
     )

@@ -37,8 +37,18 @@ def html_environment() -> Environment:
 @cache
 def _style() -> tuple[Markup, str]:
     """Return the style sheet and its digest, which is how the policy knows it."""
-    style = (TEMPLATES / "table.css").read_text(encoding="utf-8")
+    style = _sheets("theme.css", "answer_figure.css", "table.css")
     return Markup(style), base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+
+
+@cache
+def svg_style() -> Markup:
+    """Return the style of a drawing that is a file of its own."""
+    return Markup(_sheets("theme.css", "answer_figure.css"))
+
+
+def _sheets(*names: str) -> str:
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
 
 
 def _finalize(value: Any) -> Any:

@@ -12,6 +12,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.printable import Block, Record
+from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
@@ -46,7 +47,9 @@ class TableRun(Record):
         pages = [path for path in self.files if path.suffix == ".html"]
         for path in pages:
             yield f"Report: {path}"
-        yield f"Beside it: {', '.join(path.name for path in self.files if path not in pages)}"
+        beside = [path.name for path in self.files if path not in pages and path.suffix != ".tex"]
+        floats = [path for path in self.files if path.suffix == ".tex"]
+        yield f"Beside it: {', '.join(beside)}" + (f"; LaTeX: {floats[0].parent}, one table a file" if floats else "")
 
 
 def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
@@ -78,18 +81,19 @@ def render(
 
 
 def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -> list[Path]:
-    """Write the table as HTML, LaTeX (fragment and document), Markdown, CSV and JSON; return the paths, HTML first.
+    """Write the table as HTML, LaTeX, Markdown, CSV, JSON, its figure as SVG; return the paths, HTML first.
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
     """
+    drawing = render_answer_svg(table)
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out) if answers else {}
         return write_texts(
             out,
             {
                 f"{table.id}.html": render_html(table, pages),
-                f"{table.id}.tex": render_latex(table),
-                f"{table.id}_document.tex": render_latex(table, standalone=True),
+                **{f"latex/{table.id}{end}.tex": source for end, source in render_latex(table).items()},
+                **({f"{table.id}.svg": drawing} if drawing else {}),
                 f"{table.id}.md": render_markdown(table),
                 f"{table.id}.csv": render_csv(table),
                 f"{table.id}.json": render_json(table),

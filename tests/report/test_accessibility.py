@@ -12,7 +12,10 @@ from atrl_bench.resources import folder
 from atrl_bench.results.files import write_atomically
 
 VOID = {"meta", "line", "circle", "rect", "br", "img", "link"}
-STYLE = (folder("reports") / "templates" / "table.css").read_text(encoding="utf-8")
+STYLE = "".join(
+    (folder("reports") / "templates" / name).read_text(encoding="utf-8")
+    for name in ("theme.css", "answer_figure.css", "table.css")
+)
 
 
 class Page(HTMLParser):
@@ -151,7 +154,7 @@ def test_text_has_enough_contrast_in_both_themes():
     light, dark = themes()
     assert set(light) == set(dark)
     for theme in (light, dark):
-        for ground in ("page", "band", "best"):
+        for ground in ("page", "band", "best", "grey"):
             for ink in ("ink", "soft", "up", "down", "link"):
                 assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground)
         for ground in ("warn", *(f"credit-{level}" for level in range(1, 7))):
