@@ -148,10 +148,11 @@ def _latex_character(character: str) -> str:
         return _LATEX[character]
     if character.isascii():
         return character
-    base, *accents = unicodedata.normalize("NFD", character)
-    if len(accents) == 1 and base.isascii() and base.isalpha() and accents[0] in _ACCENTS:
+    parts = unicodedata.normalize("NFD", character)
+    base, accent = parts[:1], parts[1:]
+    if base.isascii() and base.isalpha() and accent in _ACCENTS:
         dotless = f"\\{base}" if base in "ij" else base
-        return f"\\{_ACCENTS[accents[0]]}{{{dotless}}}"
+        return f"\\{_ACCENTS[accent]}{{{dotless}}}"
     return f"[U+{ord(character):04X}]"
 
 
