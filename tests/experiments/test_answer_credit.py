@@ -130,7 +130,7 @@ def test_the_answers_whose_verdict_another_cell_does_not_share_get_credit(filled
 
 def test_equal_answers_to_a_problem_are_read_once(filled, monkeypatch):
     store, key, run_dir = filled
-    other = store.add_cell({**store.cell(key).spec, "run_seed": 78})
+    other = store.add_cell({**store.cell(key).spec, "grader_version": "another"})
     first = store.samples(key)[0]
     store.add_problems(other, [first.problem])
     store.add_responses(other, [first.response, dataclasses.replace(first.response, repeat=1)])
