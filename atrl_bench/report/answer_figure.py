@@ -49,7 +49,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Line:
+class AnswerLine:
     """One pair of rows as it is drawn; `grey` is the ground of what could not have been told from zero."""
 
     y: float
@@ -76,7 +76,7 @@ class AnswerFigure:
     profile: str
     axis: Axis
     claims: Axis | None
-    lines: tuple[Line, ...]
+    lines: tuple[AnswerLine, ...]
     height: float
     description: str
     counted: str
@@ -93,7 +93,7 @@ def answer_figure(table: Table, items: Sequence[Contrast] | None = None) -> Answ
     right = WIDTH - VALUES - (CLAIMS if claimed else 0)
     axis = _axis([100 * value for item in items for value in _ends(item)], NAMES + 14, right)
     claims = _axis(claimed, right + VALUES + 14, WIDTH - 48) if claimed else None
-    lines: list[Line] = []
+    lines: list[AnswerLine] = []
     y = TOP
     for item in items:
         names = _names(item)
@@ -146,12 +146,12 @@ def _names(item: Contrast) -> tuple[tuple[str, bool], ...]:
     return (*((text, False) for text in own), *((text, True) for text in other))
 
 
-def _line(item: Contrast, names: tuple[tuple[str, bool], ...], y: float, axis: Axis, claims: Axis | None) -> Line:
+def _line(item: Contrast, names: tuple[tuple[str, bool], ...], y: float, axis: Axis, claims: Axis | None) -> AnswerLine:
     low, high = item.interval
     x = partial(_at, axis)
     # One seed says nothing of what another would give: all of the axis is what cannot be told.
     grey = (axis.left, axis.right) if item.detectable is None else (x(-item.detectable), x(item.detectable))
-    return Line(
+    return AnswerLine(
         y=y,
         names=names,
         grey=grey,

@@ -22,7 +22,10 @@ def as_measured(definition: TableDefinition, profile: Profile) -> TableDefinitio
         else group
         for group in definition.groups
     ]
-    return definition.model_copy(update={"rows": tuple(rows), "groups": tuple(groups)})
+    caption = definition.caption
+    if _names_a_model(caption, definition):
+        caption = f"Profile {profile.name} in place of the models named here. {caption}"
+    return definition.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
 
 
 def _as_measured(label: str, definition: TableDefinition, profile: Profile) -> str:

@@ -185,6 +185,7 @@ def test_every_row_and_figure_of_another_profile_says_whose_it_is(table):
         "mini in place of Qwen2.5-VL-32B + Ours",
         "mini: OpenAI GPT-4o",
     }
+    assert wide.caption.startswith("Profile mini in place of the models named here. Score in percent")
     assert as_measured(load_table("scale_32b"), load_profile("paper")) == load_table("scale_32b")
 
 
