@@ -151,7 +151,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
         if row.group != group:
             group = row.group
             text.append(f"{one_line(group)}\n", style="italic dim")
-        names = textwrap.wrap(one_line(row.label), name_width, break_on_hyphens=False) or [""]
+        names = _name_lines(one_line(row.label), name_width)
         if row.is_unmeasured:
             text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
             continue
@@ -161,6 +161,14 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
             for line, style in lines[i] if i < len(lines) else []:
                 text.append(f" {line:>{width}}", style=style)
             text.append("\n")
+
+
+def _name_lines(label: str, width: int) -> list[str]:
+    """Return a label in lines of this width; where one is not enough, the profile before it has a line of its own."""
+    profile, colon, name = label.partition(": ")
+    if len(label) <= width or not colon:
+        return textwrap.wrap(label, width, break_on_hyphens=False) or [""]
+    return [f"{profile}:"[:width], *textwrap.wrap(name, width, break_on_hyphens=False)]
 
 
 def _score_line(cell: TableCell) -> tuple[str, str]:
