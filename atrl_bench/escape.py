@@ -23,11 +23,27 @@ _LATEX = {
     "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "''",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "`": r"\textquoteleft{}",
+    "→": r"$\rightarrow$",
+    "·": r"$\cdot$",
+    "≈": r"$\approx$",
+    "°": r"$^\circ$",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
     "±": r"$\pm$",
     "−": r"$-$",
     "×": r"$\times$",
@@ -47,6 +63,21 @@ _LATEX = {
     "…": r"\ldots{}",
     "\n": " ",
     "\t": " ",
+}
+# Accents that every font encoding of pdfLaTeX has.
+_ACCENTS = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0327": "c",
 }
 
 
@@ -100,9 +131,11 @@ def next_lines(command: str) -> list[str]:
 
 
 def latex(text: str) -> Tex:
-    """Return the text as LaTeX that prints it and runs nothing; what pdfLaTeX's fonts lack is printed by its number."""
-    parted = re.sub(r"([-',])(?=\1)", "\\1\0", visible(text))  # --, '' and ,, would be printed as one other sign
-    return Tex("".join("{}" if character == "\0" else _latex_character(character) for character in parted))
+    """Return the text as LaTeX that prints it and runs nothing, in any font encoding; what is lacking by its number."""
+    quoted = re.sub(r'"(?=\w)', "“", visible(text))
+    parted = re.sub(r"([-',])(?=\1)", "\\1\0", quoted)  # --, '' and ,, would be printed as one other sign
+    source = "".join("{}" if character == "\0" else _latex_character(character) for character in parted)
+    return Tex(re.sub(r"^\s*[\[*]", r"{\g<0>}", source))  # after the end of a row these would be its options
 
 
 def running_latex(text: str) -> Tex:
@@ -113,8 +146,13 @@ def running_latex(text: str) -> Tex:
 def _latex_character(character: str) -> str:
     if character in _LATEX:
         return _LATEX[character]
-    if character.isascii() or ("LATIN" in unicodedata.name(character, "") and ord(character) < 0x180):
+    if character.isascii():
         return character
+    parts = unicodedata.normalize("NFD", character)
+    base, accent = parts[:1], parts[1:]
+    if base.isascii() and base.isalpha() and accent in _ACCENTS:
+        dotless = f"\\{base}" if base in "ij" else base
+        return f"\\{_ACCENTS[accent]}{{{dotless}}}"
     return f"[U+{ord(character):04X}]"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "payload" in metafunc.fixturenames and "payload" not in own:
         metafunc.parametrize("payload", PAYLOADS)
+
+
+def poisoned(value, payload: str):
+    """Return a copy of the table with the payload in front of every text in it, except for keywords and numbers."""
+    if is_dataclass(value):
+        keep = {"state", "metric", "test"} if type(value).__name__ in ("TableCell", "Difference") else set()
+        changes = {f.name: poisoned(getattr(value, f.name), payload) for f in fields(value) if f.name not in keep}
+        return replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(poisoned(item, payload) for item in value)
+    return payload + value if isinstance(value, str) and value else value
 
 
 UNMEASURED = ("step_grpo", "vppo")  # in these tests: a row without a number, but with a reason, is a case of its own

@@ -90,7 +90,7 @@ def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
     assert "gspo_atrl" in checkout.run("plan", "first_look", "--profile", "smoke", "--json")
     made = checkout.run("run-table", "first_look", "--profile", "smoke", "--rows", "zero_shot,grpo")
     assert re.search(r"GRPO", made), made
-    assert (checkout.folder / "runs" / "smoke" / "reports" / "first_look.tex").is_file()
+    assert (checkout.folder / "runs" / "smoke" / "reports" / "latex" / "first_look.tex").is_file()
     assert "46.86" in (checkout.folder / "runs" / "smoke" / "reports" / "first_look.md").read_text(encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke"]
-REPORT = ("main_7b.html", "main_7b.tex", "main_7b.md", "main_7b.csv", "main_7b.json")
+REPORT = ("main_7b.html", "latex/main_7b.tex", "main_7b.svg", "main_7b.md", "main_7b.csv", "main_7b.json")
 
 
 @pytest.fixture(scope="module")

@@ -92,8 +92,8 @@ class ModelComparison(Record):
                 task = d.task
                 mean_of = "mean of its tasks, " if d.kind == "suite" else ""
                 yield (f"{task} ({mean_of}{d.num_common:,} common problems)",)
-            scores = (numbers.percent(score.mean) for score in (d.score_a, d.score_b))
-            change = numbers.signed(d.difference.mean) if not math.isnan(d.difference.mean) else "–"
+            scores = (numbers.percent(score.mean, 2) for score in (d.score_a, d.score_b))
+            change = numbers.signed(d.difference.mean, 2) if not math.isnan(d.difference.mean) else "–"
             yield d.metric[:30], *scores, change, _interval(d.difference), _p(d.p)
             q = "" if d.q is None else f"; q {_p(d.q)}"
             yield (f"└ A better on {d.num_a_better:,}, B on {d.num_b_better:,}; {d.test}{q}",)

@@ -131,7 +131,7 @@ def _run(
     return TableOutcome(name, time.monotonic() - started, result, error)
 
 
-def report_all(run_dir: RunDir, *, max_problems: int | None = None) -> list[Path]:
+def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit: bool = False) -> list[Path]:
     """Return the pages of a run folder, rendered from its store: every table that has a number, the audit, the front.
 
     A table keeps the training seeds that it was last rendered with here. Every figure that there is data for is drawn
@@ -144,7 +144,7 @@ def report_all(run_dir: RunDir, *, max_problems: int | None = None) -> list[Path
         with run_dir.open_store() as store:
             cells = [store.cell(key) for keys in cell_keys(plan, store).values() for key in keys]
         if any(cell is not None and cell.num_responses for cell in cells):
-            pages.append(render(plan, max_problems=max_problems).files[0])
+            pages.append(render(plan, max_problems=max_problems, with_credit=with_credit).files[0])
     return [*pages, *finish_folder(run_dir)]
 
 

@@ -91,6 +91,9 @@ def report(
         int | None,
         typer.Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
     ] = None,
+    credit: Annotated[
+        bool, typer.Option("--credit", help="first compute the credit of every answer whose verdict changed")
+    ] = False,
 ) -> None:
     """Render a table from the store, without running anything.
 
@@ -100,12 +103,12 @@ def report(
         from atrl_bench.cli.all_tables import report_all
 
         _refuse_selection(options.rows, options.columns, options.seeds)
-        pages = report_all(options.run_dir(), max_problems=problems)
+        pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
     else:
         from atrl_bench.report.table_run import render
 
-        _show_table(render(options.plan(table), max_problems=problems), options)
+        _show_table(render(options.plan(table), max_problems=problems, with_credit=credit), options)
 
 
 @shared("profile", "rollouts", "seeds", "out", "data_dir", "as_json")

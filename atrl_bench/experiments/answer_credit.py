@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,8 +148,9 @@ def credit_of_cell(
     *,
     rule: str = "atrl",
     num_problems: int | None = None,
+    answers: Collection[tuple[str, int]] | None = None,
 ) -> dict[tuple[str, int], TokenCredit]:
-    """Return the credit of a cell's answers, of its first `num_problems` problems only if that is given.
+    """Return the credit of a cell's answers: of its first `num_problems` problems, or of `answers` only, if given.
 
     It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
     `MissingDataError` where that model or the benchmark's rows are not on this machine.
@@ -157,7 +158,11 @@ def credit_of_cell(
     config = CreditConfig() if config is None else config
     cell = _cell(store, key)
     problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}
-    responses = {answer: response for answer, response in store.responses(key).items() if answer[0] in problem_ids}
+    responses = {
+        answer: response
+        for answer, response in store.responses(key).items()
+        if answer[0] in problem_ids and (answers is None or answer in answers)
+    }
     path = _path(key, run_dir, config, rule)
     credit = _remembered(path)
     missing = {answer: response for answer, response in responses.items() if answer not in credit}
@@ -165,10 +170,13 @@ def credit_of_cell(
         model, prompts = _model(store, cell, run_dir), prompts_of_cell(store, key, run_dir, {a[0] for a in missing})
         # An answer to a prompt that would be another one today has nothing to be read after.
         hashes = {problem_id: prompt_hash(model.chat_text(prompt), prompt) for problem_id, prompt in prompts.items()}
-        answers = [answer for answer in missing if hashes.get(answer[0]) == missing[answer].prompt_hash]
-        texts, run_seed = [missing[answer].text for answer in answers], int(cell.spec["run_seed"])
-        computed = credit_of_responses(model, [prompts[a[0]] for a in answers], texts, config, rule, run_seed)
-        credit |= dict(zip(answers, computed, strict=True))
+        readable = [answer for answer in missing if hashes.get(answer[0]) == missing[answer].prompt_hash]
+        # Equal answers to one problem have equal credit, and are read once.
+        texts = list(dict.fromkeys((answer[0], missing[answer].text) for answer in readable))
+        of_problems, run_seed = [prompts[problem_id] for problem_id, _ in texts], int(cell.spec["run_seed"])
+        computed = credit_of_responses(model, of_problems, [text for _, text in texts], config, rule, run_seed)
+        of_text = dict(zip(texts, computed, strict=True))
+        credit |= {answer: of_text[answer[0], missing[answer].text] for answer in readable}
         with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
             write_atomically(path, "".join(_line(answer, credit[answer]) for answer in sorted(credit)).encode())
     return {answer: credit[answer] for answer in responses if answer in credit}
@@ -194,6 +202,22 @@ def shade(store: Store, key: str, run_dir: RunDir, num_problems: int) -> None:
         path = _path(key, run_dir, CreditConfig(), "atrl")
         if not path.exists():
             write_atomically(path, b"")
+
+
+def shade_changes(store: Store, key: str, baseline: str, run_dir: RunDir) -> None:
+    """Remember the credit of the answers whose verdict is not that of another cell, repeat by repeat."""
+    was_right, is_right = _right(store, baseline), _right(store, key)
+    changed = {answer for answer, right in is_right.items() if was_right.get(answer, right) != right}
+    if changed:
+        credit_of_cell(store, key, run_dir, answers=changed)
+
+
+def _right(store: Store, key: str) -> dict[tuple[str, int], bool]:
+    return {
+        (sample.problem.problem_id, sample.response.repeat): sample.score == 1.0
+        for sample in store.samples(key)
+        if sample.score is not None
+    }
 
 
 def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from pathlib import Path
 
 from markupsafe import Markup
@@ -22,6 +23,7 @@ from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import html_environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
+from atrl_bench.report.token_shades import Piece, Tokens, shaded
 from atrl_bench.results.files import write_texts
 from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.store import Cell, Store
@@ -40,10 +42,11 @@ FILTERS = {
     "broken": "right → wrong",
     "disputed": "judge and rule disagree",
 }
+STATES = tuple(FILTERS)[:6]
 MARKS = {"correct": "✓", "wrong": "✗"}  # beside the word, never instead of it
 
-Tokens = Sequence[tuple[str, float]]  # the pieces of a response, in order, each with its share of the credit
 CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answers, by problem and repeat
+Samples = Mapping[tuple[str, str], Sequence[Sample]]  # by task and problem
 
 
 @dataclass(frozen=True)
@@ -59,40 +62,42 @@ class AnswerSource:
     baseline: str = ""
     credit_of: CreditOf = field(default=lambda _: {})
     max_problems: int | None = None
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A piece of a response and how dark it is shaded: 0 is not at all; `is_top` for the most credited ones."""
-
-    text: str
-    level: int
-    is_top: bool
+    has_known_anchors: bool = False  # the problems were generated, so what is read from the image can be told
 
 
 @dataclass(frozen=True)
 class AnswerView:
-    """One answer as it is shown; `source` says which seed and repeat, `kinds` are the filters that keep it."""
+    """One answer as it is shown, with its equals: `repeats` of one seed whose text and verdict are the same.
+
+    `kinds` are the filters that keep it, each with how many of the repeats are of that kind.
+    """
 
     sample: Sample
-    source: str
-    tokens: Tokens
-    kinds: tuple[str, ...]
+    seed: int | None
+    repeats: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    kinds: Mapping[str, int]
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The response in shades, nothing where its credit is not known."""
-        joined = "".join(text for text, _ in self.tokens)
-        return shaded(self.tokens) if joined == self.sample.response.text else ()
+    def source(self) -> str:
+        """Which seed and repeats, in words; "" where there is only one of each."""
+        words = [f"training seed {self.seed}"] if self.seed is not None else []
+        if self.repeats:
+            first, last = self.repeats[0], self.repeats[-1]
+            is_run = len(self.repeats) == last - first + 1 > 2
+            listed = f"{first} to {last}" if is_run else ", ".join(map(str, self.repeats))
+            words.append(f"repeat{'s' if len(self.repeats) > 1 else ''} {listed}")
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
 class ProblemView:
-    """One problem with the answers to it; `pictures` are the names of files."""
+    """One problem with the answers to it, and the baseline's beside them; `pictures` are the names of files."""
 
     problem: Problem
     pictures: tuple[str, ...]
-    answers: list[AnswerView]
+    answers: tuple[AnswerView, ...]
+    others: tuple[AnswerView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class PagePart:
     name: str
     counts: Mapping[str, int]
     problems: tuple[Markup, ...]
+    first: int = 1  # the number of its first problem on the whole page
 
 
 @dataclass(frozen=True)
@@ -151,8 +157,7 @@ class _Writer:
         self.table, self.answers, self.out = table, answers, out
         self.problem = html_environment().get_template("samples_problem.html.j2")
         self.pictures: dict[str, Pictures] = {}
-        # What the baseline made of each answer, to tell what a method changed.
-        self.before: dict[tuple[str, str], dict[tuple[str, str, int], bool]] = {}
+        self.baselines: dict[tuple[str, str], Samples] = {}
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
 
@@ -161,9 +166,11 @@ class _Writer:
         name = file_name(f"{row.id}.{column.id}")
         views = self._views(row, column)
         is_suite = len({task for task, _ in views}) > 1
-        number, fragments, counts = 1, list[Markup](), Counter[str]()
+        number, first, fragments, counts = 1, 1, list[Markup](), Counter[str]()
         for position, ((task, _), view) in enumerate(views.items(), start=1):
-            of_problem = Counter(kind for answer in view.answers for kind in answer.kinds)
+            of_problem = Counter[str]()
+            for answer in view.answers:
+                of_problem.update(answer.kinds)
             fragment = Markup(  # the template has escaped every value in it
                 self.problem.render(
                     position=position,
@@ -172,34 +179,69 @@ class _Writer:
                     kinds=sorted(of_problem),
                     marks=MARKS,
                     texts=FILTERS,
+                    label=row.label,
+                    other=self.labels.get(self._baseline(row), ""),
                 )
             )
             if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
-                yield PagePart(_part_name(name, number), counts, tuple(fragments))
-                number, fragments, counts = number + 1, [], Counter()
+                yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
+                number, first, fragments, counts = number + 1, position, [], Counter()
             fragments.append(fragment)
-            counts.update(of_problem, all=len(view.answers))
+            counts.update(of_problem)
+            counts["all"] += sum(len(answer.repeats) or 1 for answer in view.answers)
         if fragments:
-            yield PagePart(_part_name(name, number), counts, tuple(fragments))
+            yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
 
     def _views(self, row: Row, column: Column) -> dict[tuple[str, str], ProblemView]:
         cells = [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
         seeds = {cell.key: self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
         has_seeds = len(set(seeds.values())) > 1
-        before = {} if row.id == self._baseline(row) else self._before(self._baseline(row), column.id)
-        views: dict[tuple[str, str], ProblemView] = {}
+        others = {} if row.id == self._baseline(row) else self._of_baseline(self._baseline(row), column.id)
+        of_problem: dict[tuple[str, str], list[AnswerView]] = {}
+        problems: dict[tuple[str, str], tuple[Problem, tuple[str, ...]]] = {}
         for cell in cells:
             task, samples = str(cell.spec.get("task", "")), self._first(self.answers.store.samples(cell.key))
-            credit = self.answers.credit_of(cell.key)
-            has_repeats = any(sample.response.repeat for sample in samples)
             pictures = self._pictures(cell, _problem_ids(samples))
-            for sample in samples:
-                name, repeat = sample.problem.problem_id, sample.response.repeat
-                words = [f"training seed {seeds[cell.key]}"] * has_seeds + [f"repeat {repeat}"] * has_repeats
-                view = views.setdefault((task, name), ProblemView(sample.problem, pictures.get(name, ()), []))
-                kinds = tuple(_kinds(sample, before.get((task, name, repeat))))
-                view.answers.append(AnswerView(sample, ", ".join(words), credit.get((name, repeat), ()), kinds))
-        return views
+            credit = self.answers.credit_of(cell.key)
+            for name, of_name in groupby(samples, key=lambda sample: sample.problem.problem_id):
+                answered = list(of_name)
+                at = task, name
+                problems.setdefault(at, (answered[0].problem, pictures.get(name, ())))
+                before = {sample.response.repeat: sample.score for sample in others.get(at, ())}
+                seed = seeds[cell.key] if has_seeds else None
+                of_problem.setdefault(at, []).extend(self._merged(answered, seed, before, credit))
+        return {
+            at: ProblemView(*problems[at], tuple(views), tuple(self._merged(others.get(at, ()), None, {}, {})))
+            for at, views in of_problem.items()
+        }
+
+    def _merged(
+        self,
+        samples: Sequence[Sample],
+        seed: int | None,
+        before: Mapping[int, float | None],
+        credit: Mapping[tuple[str, int], Tokens],
+    ) -> Iterator[AnswerView]:
+        """Yield the answers of one seed to one problem, those of equal text and verdict as one."""
+        has_repeats = any(sample.response.repeat for sample in samples)
+        groups: dict[tuple[str, bool, str], list[Sample]] = {}
+        for sample in samples:
+            groups.setdefault((sample.response.text, sample.response.truncated, repr(sample.verdict)), []).append(
+                sample
+            )
+        for equal in groups.values():
+            of_samples = (_kinds(sample, before.get(sample.response.repeat)) for sample in equal)
+            kinds = Counter(chain.from_iterable(of_samples))
+            names = [(sample.problem.problem_id, sample.response.repeat) for sample in equal]
+            tokens = next((credit[name] for name in names if name in credit), ())
+            is_whole = bool(tokens) and "".join(text for text, _ in tokens) == equal[0].response.text
+            yield AnswerView(
+                sample=equal[0],
+                seed=seed,
+                repeats=tuple(sample.response.repeat for sample in equal) if has_repeats else (),
+                pieces=shaded(tokens, has_known_anchors=self.answers.has_known_anchors) if is_whole else (),
+                kinds=kinds,
+            )
 
     def _cells(self, row: str, column: str) -> list[Cell]:
         keys = self.answers.cell_keys.get((row, column), ())
@@ -221,6 +263,7 @@ class _Writer:
             part.name: render_page(
                 "samples.html.j2",
                 pictures=True,
+                script="answers.js",
                 table=self.table,
                 row=row,
                 column=column,
@@ -229,27 +272,43 @@ class _Writer:
                 number=number,
                 links=links,
                 filters=FILTERS,
+                states=STATES,
                 judged=[summary.line for summary in summaries if summary is not None],
-                is_shaded=any('<span class="c' in problem for problem in part.problems),
+                is_shaded=any('<span class="tok' in problem for problem in part.problems),
+                has_anchors=any(' read">' in problem for problem in part.problems),
                 baseline="" if baseline == row.id else self.labels.get(baseline, ""),
+                same_row=[(other.text, f"{self._file(row, other)}") for other in self._answered(row=row)],
+                same_column=[(other.label, self._file(other, column)) for other in self._rows_with(column)],
             )
             for number, part in enumerate(parts, start=1)
         }
 
+    def _file(self, row: Row, column: Column) -> str:
+        return _part_name(file_name(f"{row.id}.{column.id}"), 1)
+
+    def _answered(self, row: Row) -> list[Column]:
+        """Return the columns in which a row has answers."""
+        return [c for c in self.table.columns if any(cell.num_responses for cell in self._cells(row.id, c.id))]
+
+    def _rows_with(self, column: Column) -> list[Row]:
+        """Return the rows that have answers in a column."""
+        return [r for r in self.table.rows if any(cell.num_responses for cell in self._cells(r.id, column.id))]
+
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
 
-    def _before(self, row: str, column: str) -> dict[tuple[str, str, int], bool]:
-        """Return whether the baseline's answers were right, by task, problem and repeat, of its first training seed."""
-        if (row, column) not in self.before:
-            right: dict[tuple[str, str, int], bool] = {}
+    def _of_baseline(self, row: str, column: str) -> Samples:
+        """Return the baseline's answers by task and problem, of its first training seed."""
+        if (row, column) not in self.baselines:
+            answers: dict[tuple[str, str], list[Sample]] = {}
             for cell in self._cells(row, column):
+                task = str(cell.spec.get("task", ""))
+                of_cell: dict[tuple[str, str], list[Sample]] = {}
                 for sample in self.answers.store.samples(cell.key):
-                    at = str(cell.spec.get("task", "")), sample.problem.problem_id, sample.response.repeat
-                    if sample.score is not None:
-                        right.setdefault(at, sample.score == 1.0)
-            self.before[row, column] = right
-        return self.before[row, column]
+                    of_cell.setdefault((task, sample.problem.problem_id), []).append(sample)
+                answers = of_cell | answers
+            self.baselines[row, column] = answers
+        return self.baselines[row, column]
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         """Return the pictures of a cell's problems, drawn once for all cells of the same data."""
@@ -264,33 +323,15 @@ def _problem_ids(samples: Sequence[Sample]) -> list[str]:
     return list(dict.fromkeys(sample.problem.problem_id for sample in samples))
 
 
-def _kinds(sample: Sample, was_right: bool | None) -> Iterable[str]:
+def _kinds(sample: Sample, before: float | None) -> Iterable[str]:
+    """Yield the filters that keep an answer; `before` is the baseline's score on the same question and repeat."""
     yield sample.state.replace(" ", "-")
     if sample.response.truncated:
         yield "truncated"
-    if was_right is not None and sample.score is not None and was_right != (sample.score == 1.0):
-        yield "broken" if was_right else "fixed"
+    if before is not None and sample.score is not None and (before == 1.0) != (sample.score == 1.0):
+        yield "broken" if before == 1.0 else "fixed"
     if sample.verdict is not None and set(sample.verdict.opinions) == {"correct", "wrong"}:
         yield "disputed"
-
-
-LEVELS = 6  # of shading above none
-TOP_FRACTION = 0.15  # of the tokens, which the paper calls anchors
-
-
-def shaded(tokens: Tokens) -> tuple[Piece, ...]:
-    """Return the pieces with their shade: none for the least credited token, the darkest for the most.
-
-    The scale is the response's own. Equal credit everywhere is no shade at all: there is nothing to see.
-    """
-    values = [value for _, value in tokens]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    if not high > low:
-        return tuple(Piece(text, 0, is_top=False) for text, _ in tokens)
-    top = sorted(values, reverse=True)[max(1, round(TOP_FRACTION * len(values))) - 1]
-    return tuple(
-        Piece(text, round(LEVELS * (value - low) / (high - low)), is_top=value >= top) for text, value in tokens
-    )
 
 
 def remembered_shades(run_dir: RunDir) -> CreditOf:

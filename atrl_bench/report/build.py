@@ -9,9 +9,9 @@ from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, read_cells
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
-from atrl_bench.report.labels import group_label, row_label
+from atrl_bench.report.labels import as_measured, group_label, row_label
 from atrl_bench.report.notes import Footnotes, table_notes
-from atrl_bench.report.published import published_rows
+from atrl_bench.report.published import published_claims, published_rows
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.report.training_figures import training_figures
 from atrl_bench.results.store import Run, Store
@@ -36,12 +36,13 @@ def build_table(
     fill them. A cell without a key, or with a key the store does not have, is missing and carries the command that
     fills it.
     """
+    printed, definition = definition, as_measured(definition, profile)
     source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {})
     measured = read_cells(source)
     differences = Differences(measured.scores, source.columns)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, ties = with_best(cells, source, differences)
-    scores = load_paper_scores(definition)
+    scores = load_paper_scores(printed)
     footnotes, published_footnotes = _footnotes(source, has_published=bool(scores))
     return Table(
         id=definition.id,
@@ -55,8 +56,8 @@ def build_table(
         baseline=row_label(definition, definition.baseline),
         columns=_columns(definition, published_footnotes),
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
-        published=published_rows(definition, scores, published_footnotes),
-        comparisons=tuple(comparisons(source, measured)),
+        published=published_rows(printed, scores, published_footnotes),
+        comparisons=tuple(comparisons(source, measured, published_claims(printed, scores))),
         figures=training_figures(definition.rows, runs),
         notes=(*table_notes(source, cells, ties), *notes),
         footnotes=footnotes.all(),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from atrl_bench.experiments.definition import AVERAGE
 from atrl_bench.report.cells import CellAt, MeasuredCells, TableSource
 from atrl_bench.report.labels import row_label
-from atrl_bench.report.scores import Scores, average_by_seed, spread_of_difference
+from atrl_bench.report.scores import Scores, average_by_seed, mean, spread_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell
-from atrl_bench.results.statistics import Difference, SeedSpread, average_of, benjamini_hochberg
+from atrl_bench.results.statistics import Difference, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
 Between = tuple[str, str, str]  # row, the row it is compared with, column
@@ -124,40 +125,84 @@ def _num_tied(best: str, others: Sequence[str], column: str, differences: Differ
 # Rows that differ in their credit alone ---------------------------------------------------------------------------
 
 
-def comparisons(source: TableSource, measured: MeasuredCells) -> Iterable[Comparison]:
-    """Yield each row against the one with another credit, over all repeats: here the noise matters most."""
+def comparisons(
+    source: TableSource, measured: MeasuredCells, claims: Mapping[tuple[str, str], Decimal]
+) -> Iterable[Comparison]:
+    """Yield each row against the one with another credit, over all repeats: here the noise matters most.
+
+    `claims` is what the paper prints of the same pairs.
+    """
     differences = Differences(measured.all_repeats, source.columns)
     pairs = [(row.id, row.compared_with) for row in source.definition.rows if row.compared_with]
     pairs += source.definition.pairs
+    # The mean of all columns counts once, also where the table prints no average of its own.
+    overall = AVERAGE if len(source.columns) > 1 or source.definition.average else source.columns[0]
     by_key = {
         (row, other, column): difference
         for row, other in pairs
-        for column in source.all_columns
+        for column in dict.fromkeys([*source.all_columns, overall])
         if (difference := differences.between(row, other, column))
     }
-    q_values = _q_values(by_key, measured.cells)
+    q_values = _q_values(by_key, {**measured.cells, **_means(source, measured)})
     accuracy = {row.id: _training_accuracy(source.runs.get(row.id, ())) for row in source.definition.rows}
     for row, other in pairs:
         keys = [(row, other, column) for column in source.all_columns]
         if any(at in by_key for at in keys):
+            by_seed = _by_seed(source, measured, row, other)
             yield Comparison(
                 row=row_label(source.definition, row),
                 other=row_label(source.definition, other),
                 differences=tuple(by_key.get(at) for at in keys),
                 q_values=tuple(q_values.get(at) for at in keys),
-                seeds=_seed_difference(source, measured, row, other),
-                training=spread_of_difference(accuracy.get(row, {}), accuracy.get(other, {})),
+                seeds=spread_of(by_seed),
+                training=spread_of(_seed_by_seed(accuracy.get(row, {}), accuracy.get(other, {}))),
+                row_id=row,
+                overall=by_key.get((row, other, overall)),
+                overall_q=q_values.get((row, other, overall)),
+                scores=_means_of(source, measured, row, other),
+                by_seed=tuple(by_seed),
+                claim=claims.get((row, other)),
             )
 
 
-def _seed_difference(source: TableSource, measured: MeasuredCells, row: str, other: str) -> SeedSpread | None:
-    """Return the spread over seeds of the difference between the averages, seed by seed."""
+def _means(source: TableSource, measured: MeasuredCells) -> dict[CellAt, TableCell]:
+    """Return a cell for the mean of all columns of each row that has them all, final where they all are."""
+    of_row = {row.id: [measured.cells[row.id, column] for column in source.columns] for row in source.definition.rows}
+    return {
+        (row, AVERAGE): TableCell("measured", estimate=average_of([cell.estimate for cell in cells if cell.estimate]))
+        for row, cells in of_row.items()
+        if all(cell.is_final for cell in cells)
+    }
+
+
+def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple[float, float] | None:
+    """Return the mean of all columns over all repeats, of the one row and of the other."""
+    estimates = [
+        [
+            scores.estimate() if (scores := measured.all_repeats.get((row, column))) else None
+            for column in source.columns
+        ]
+        for row in rows
+    ]
+    ours, theirs = (
+        mean(estimate.mean for estimate in of_row if estimate) if all(of_row) else math.nan for of_row in estimates
+    )
+    return None if math.isnan(ours) or math.isnan(theirs) else (ours, theirs)
+
+
+def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str) -> list[float]:
+    """Return the difference between the averages, seed by seed."""
     if any((name, column) not in measured.all_repeats for name in (row, other) for column in source.columns):
-        return None
+        return []
     ours, theirs = (
         average_by_seed([measured.all_repeats[name, column] for column in source.columns]) for name in (row, other)
     )
-    return spread_of_difference(ours, theirs)
+    return _seed_by_seed(ours, theirs)
+
+
+def _seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    """Return the differences over the seeds that both have."""
+    return [ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs]
 
 
 def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:

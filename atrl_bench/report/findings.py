@@ -2,23 +2,21 @@
 
 They are made of the comparisons of credit in its tables and of the scores behind its figure on anchors.
 
-A difference is called clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number
-of the table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
-The accuracy while training has intervals over seeds alone, corrected likewise.
+The accuracy while training has intervals over seeds alone, corrected for the number of comparisons.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
+from atrl_bench.report.answer_figure import AnswerFigure, answer_figure
+from atrl_bench.report.contrasts import Answer, Contrast, answer_of, contrasts
 from atrl_bench.report.table_model import SIGNIFICANCE, Table
 from atrl_bench.report.templates import lines_of
-from atrl_bench.results.statistics import Estimate, SeedSpread, benjamini_hochberg
+from atrl_bench.results.statistics import benjamini_hochberg
 
 HELPS = "Does AT-RL's credit help the methods that it is added to?"
 PLACEMENT = "Does credit on the tokens that look at the image beat credit anywhere else?"
@@ -30,46 +28,18 @@ ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose
 class Finding:
     """A question, what this folder says to it, the numbers behind that, and where to look; `command` where it is open.
 
+    `answer` is the badge and the sentence, `figure` the drawing, where the question is one about differences.
+
     An answer is the sentence that a hurried reader takes away, so it is as strong as the weakest of its numbers.
     """
 
     question: str
-    answer: str
+    text: str
     because: tuple[str, ...] = ()
     page: str = ""
     command: str = ""
-
-
-ContrastOutcome = Literal["better", "worse", "unclear", "one seed", "unfinished"]
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """One row against another that differs in its credit alone, on the average of the table's columns."""
-
-    row: str
-    other: str
-    estimate: Estimate
-    q_value: float | None
-    seeds: SeedSpread
-    training: SeedSpread | None
-
-    @property
-    def outcome(self) -> ContrastOutcome:
-        """What can be said of it."""
-        if self.q_value is None:
-            return "unfinished"
-        over_seeds = self.seeds.half_width()
-        if over_seeds is None:
-            return "one seed"
-        if not self.q_value < SIGNIFICANCE or abs(self.seeds.mean) <= over_seeds:
-            return "unclear"
-        return "better" if self.estimate.mean > 0 else "worse"
-
-    @property
-    def least(self) -> float:
-        """The difference from which on it would have been clear, about."""
-        return max(self.estimate.half_width(), self.seeds.half_width() or 0.0)
+    answer: Answer | None = None
+    figure: AnswerFigure | None = None
 
 
 def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
@@ -86,30 +56,20 @@ def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profil
 
 
 def _compared(question: str, name: str, table: Table | None, profile: str) -> Finding:
-    contrasts = list(_contrasts(table)) if table else []
-    if not contrasts:
+    of_anchors = [item for item in contrasts(table) if not item.credit.startswith(ELSEWHERE)] if table else []
+    answer = answer_of(of_anchors)
+    if answer is None:
         return Finding(question, "Not answered yet.", command=f"atrl-bench run-table {name} --profile {profile}")
-    learning = _learning(contrasts)
-    answer, *because = lines_of(
+    learning = _learning(of_anchors)
+    because = lines_of(
         "contrasts.txt.j2",
-        contrasts=contrasts,
-        outcomes=[contrast.outcome for contrast in contrasts],
-        clear=[(item, item.estimate.mean) for item in contrasts if item.outcome in ("better", "worse")],
-        least=statistics.median(contrast.least for contrast in contrasts),
+        contrasts=of_anchors,
         num_learning=len(learning),
         learned=[pair for pair, q_value in learning if q_value < SIGNIFICANCE],
     )
-    return Finding(question, answer, tuple(because), f"{name}.html#credit")
-
-
-def _contrasts(table: Table) -> Iterable[Contrast]:
-    """Yield the comparisons of rows whose credit is meant to be on anchors."""
-    credit = {row.label: row.credit for row in table.rows}
-    for item in table.comparisons:
-        difference = item.differences[-1]
-        if difference is None or item.seeds is None or credit.get(item.row, "").startswith(ELSEWHERE):
-            continue
-        yield Contrast(item.row, item.other, difference.estimate, item.q_values[-1], item.seeds, item.training)
+    assert table is not None
+    figure = answer_figure(table, of_anchors)
+    return Finding(question, answer.sentence, tuple(because), f"{name}.html#credit", answer=answer, figure=figure)
 
 
 def _learning(contrasts: Sequence[Contrast]) -> list[tuple[tuple[Contrast, float], float]]:

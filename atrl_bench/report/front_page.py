@@ -20,6 +20,7 @@ from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.flatten import flat_text
+from atrl_bench.report.contrasts import Answer, answer_of, contrasts
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.findings import findings
 from atrl_bench.report.page import render_page
@@ -28,7 +29,7 @@ from atrl_bench.report.table_model import Table
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Run
 
-OTHER_FORMS = {".md": "Markdown", ".csv": "CSV", ".tex": "LaTeX", "_document.tex": "LaTeX document", ".json": "JSON"}
+OTHER_FORMS = {"{}.md": "Markdown", "{}.csv": "CSV", "latex/{}.tex": "LaTeX", "{}.json": "JSON", "{}.svg": "the figure"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Status:
     page: str
     others: tuple[tuple[str, str], ...]
     command: str
+    answer: Answer | None = None
 
     @property
     def rest(self) -> tuple[tuple[int, str], ...]:
@@ -119,11 +121,12 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
         shows=shows,
         page=f"{name}.html" if table else "",
         others=tuple(
-            (text, f"{name}{suffix}")
-            for suffix, text in OTHER_FORMS.items()
-            if table and (run_dir.reports / f"{name}{suffix}").is_file()
+            (text, path.format(name))
+            for path, text in OTHER_FORMS.items()
+            if table and (run_dir.reports / path.format(name)).is_file()
         ),
         command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
+        answer=answer_of(contrasts(table)) if table else None,
     )
 
 

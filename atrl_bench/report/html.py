@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from atrl_bench.report.answer_figure import answer_figure
 from atrl_bench.report.answers import FILTERS, Pages
+from atrl_bench.report.contrasts import answer_of, contrasts
 from atrl_bench.report.page import render_page
 from atrl_bench.report.reproduction import against_paper
 from atrl_bench.report.table_model import Row, Table
@@ -66,6 +68,8 @@ def render_html(table: Table, pages: Mapping[tuple[str, str], Pages] | None = No
         pages=pages or {},
         filters=FILTERS,
         against=against_paper(table),
+        answer=answer_of(contrasts(table)),
+        figure=answer_figure(table),
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         charts=charts,

@@ -2,7 +2,41 @@
 
 from __future__ import annotations
 
+import re
+
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
+from atrl_bench.profiles import Profile
+
+
+def as_measured(definition: TableDefinition, profile: Profile) -> TableDefinition:
+    """Return the table with the profile's name in the label of every row, unless the profile is the paper's.
+
+    A row cut out of its page still says what it is: no label of a small model is that of a large one alone.
+    """
+    if profile.name == "paper":
+        return definition
+    rows = [row.model_copy(update={"label": _as_measured(row.label, definition, profile)}) for row in definition.rows]
+    groups = [
+        group.model_copy(update={"label": _as_measured(group.label, definition, profile)})
+        if _names_a_model(group.label, definition)
+        else group
+        for group in definition.groups
+    ]
+    caption = definition.caption
+    if _names_a_model(caption, definition):
+        caption = f"Profile {profile.name} in place of the models named here. {caption}"
+    return definition.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
+
+
+def _as_measured(label: str, definition: TableDefinition, profile: Profile) -> str:
+    return f"{profile.name}{' in place of' if _names_a_model(label, definition) else ':'} {label}"
+
+
+def _names_a_model(label: str, definition: TableDefinition) -> bool:
+    """Return whether the label is that of a base model which the profile's own stands in for."""
+    models = filter(None, map(definition.model_of, definition.rows))
+    families = {re.split(r"-\d", model.rpartition("/")[2], maxsplit=1)[0] for model in models}
+    return any(family in label for family in families)
 
 
 def group_label(definition: TableDefinition, row: RowDefinition) -> str:

@@ -1,26 +1,63 @@
-r"""The table as LaTeX, in the paper's own look: booktabs, grey group rows, arrows in ForestGreen and red.
+r"""The table as LaTeX that compiles in anybody's paper: one float a file, booktabs, no package beyond three usual ones.
 
-`render_latex(table)` is a fragment to `\input`; it needs booktabs, graphicx and xcolor with the options table and
-dvipsnames. `render_latex(table, standalone=True)` is a document that pdfLaTeX compiles as it is.
+`render_latex(table)` gives fragments to `\input`, by the end of their names: "" is the measured table, `_credit` what
+credit adds, `_published` what the paper prints. They fit one column or two: a wide table is a `table*`, shrunk to the
+width that is there. `_document` holds all of them and compiles as it is.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atrl_bench.escape import Tex, latex, running_latex
+from atrl_bench.report.contrasts import answer_of, contrasts
 from atrl_bench.report.html import by_group, spans
 from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import Table
+from atrl_bench.report.table_model import Footnote, Table
 from atrl_bench.report.templates import environment
 
-_ARROWS = {1: Tex(r"$\uparrow$"), -1: Tex(r"$\downarrow$"), 0: Tex("$=$")}
 MOST_COLUMNS = 10  # a table with more is printed with its rows as columns, as the paper does
-_COLOURS = {1: Tex("ForestGreen"), -1: Tex("red"), 0: Tex("black")}
+MOST_NARROW = 2  # columns of a table that has room in one column of a paper with two
+MAX_NOTE = 200  # characters of a footnote; the page has the rest
+_COLOURS = {1: Tex(".07,.39,.14"), -1: Tex(".64,.05,.15"), 0: Tex("0,0,0")}
 
 
-def render_latex(table: Table, *, standalone: bool = False) -> str:
-    """Return the measured table, the comparison of credits and the published table, each as a `table` environment."""
+def render_latex(table: Table) -> dict[str, str]:
+    """Return the table's floats by the end of their files' names, and all of them in a `_document` that compiles."""
+    against = against_paper(table) if table.is_comparable else ()
+    kinds: dict[str, str | int] = {"": "scores"}
+    kinds |= {"_credit": "credit"} if table.comparisons else {}
+    kinds |= {f"_training{index + 1}": index for index in range(len(table.figures))}
+    kinds |= {"_published": "published"} if table.published else {}
+    kinds |= {"_claims": "claims"} if any(row.deltas for row in table.published) else {}
+    kinds |= {"_verdicts": "verdicts"} if against else {}
+    values: dict[str, Any] = {
+        "table": table,
+        "colours": _COLOURS,
+        "is_turned": len(table.columns) > MOST_COLUMNS,
+        "is_wide": len(table.columns) > MOST_NARROW,
+        "label": Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
+        "columns": _columns(table),
+        "spans": spans(table),
+        "against": against,
+        "num_columns": len(table.columns) + 1,
+        "groups": by_group(table.rows),
+        "published_groups": by_group(table.published),
+        "answer": answer_of(contrasts(table)),
+        "measured_with": "measured here" if table.is_comparable else f"measured with profile {table.profile_title}",
+        "notes": list(_notes(table)),
+        "published_notes": list(_short(table.published_footnotes)),
+    }
+    template = _environment().get_template("table.tex.j2")
+    files = {end: template.render(parts=[kind], standalone=False, **values) for end, kind in kinds.items()}
+    files["_document"] = template.render(parts=list(kinds.values()), standalone=True, **values)
+    return {end: re.sub(r"\n{2,}(?!\\smallskip)", "\n", source) for end, source in files.items()}
+
+
+def _environment() -> Any:
     # Braces and percent signs mean too much in LaTeX to be Jinja's delimiters. `finalize` escapes every value that is
     # not marked as LaTeX source, so that nothing can be forgotten in the template.
     latex_environment = environment(
@@ -34,30 +71,44 @@ def render_latex(table: Table, *, standalone: bool = False) -> str:
         autoescape=False,  # that would be HTML's escaping
     )
     # `tex` is for what a macro returns: its values have been escaped inside.
-    latex_environment.filters |= {"tex": Tex, "running": running_latex}
-    return latex_environment.get_template("table.tex.j2").render(
-        table=table,
-        standalone=standalone,
-        arrows=_ARROWS,
-        colours=_COLOURS,
-        is_turned=len(table.columns) > MOST_COLUMNS,
-        label=Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
-        columns=_columns(table),
-        spans=spans(table),
-        verdicts=against_paper(table) if table.is_comparable else (),
-        num_columns=len(table.columns) + 1,
-        groups=by_group(table.rows),
-        published_groups=by_group(table.published),
+    latex_environment.filters |= {"tex": Tex, "running": running_latex, "in_lines": _in_lines}
+    return latex_environment
+
+
+def _notes(table: Table) -> Iterable[tuple[str, str]]:
+    """Yield what a reader of the printed table has to know; the page says it at length."""
+    yield from _short(table.footnotes)
+    yield (
+        "",
+        "± is half of the 95 % interval over problems; small lines are points against "
+        + (f"{table.baseline}, * clear after the correction for the number of comparisons."),
     )
+    seeds = len(table.seeds)
+    if any(row.recipe for row in table.rows):
+        yield (
+            "",
+            "One training seed: seed variance not measured." if seeds == 1 else f"Mean over {seeds} training seeds.",
+        )
+    if not table.is_comparable:
+        yield "", f"Profile {table.profile}: not comparable with the paper's numbers."
+
+
+def _short(footnotes: Sequence[Footnote]) -> Iterable[tuple[str, str]]:
+    """Yield the footnotes that are short enough to print, of the others the first sentence."""
+    for note in footnotes:
+        text = note.text
+        if len(text) > MAX_NOTE or "atrl-bench " in text:
+            text = re.split(r"(?<=[.;]) |: atrl-bench ", text, maxsplit=1)[0]
+        yield note.mark, text if len(text) <= MAX_NOTE else f"{text[:MAX_NOTE].rpartition(' ')[0]} …"
+
+
+def _in_lines(text: str) -> list[str]:
+    return textwrap.wrap(text, 14) or [""]
 
 
 def _columns(table: Table) -> Tex:
-    """Return the column types, with lines where the paper has them: after the names, before an average, at frames."""
-    if table.has_average:
-        widths = [len(table.columns) - 1, 1]
-    else:
-        widths = [width for _, width in spans(table)] or [len(table.columns)]
-    return Tex("|".join(["l", *("c" * width for width in widths)]))
+    """Return the column types: names to the left, numbers in the middle."""
+    return Tex("l" + "c" * len(table.columns))
 
 
 def _finalize(value: Any) -> Any:

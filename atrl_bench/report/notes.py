@@ -55,6 +55,8 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         engines=list(dict.fromkeys(filter(None, map(_engine, settings)))),
         counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
         ties=ties,
+        tied=list(dict.fromkeys(column_label(definition, tie.column) for tie in ties)),
+        all_tied={tie.column for tie in ties} == set(source.all_columns),
     )
 
 

@@ -22,6 +22,21 @@ def published_rows(
     return tuple(_row(definition, row, values, spreads, footnotes) for row in definition.rows if row.id in values)
 
 
+def published_claims(
+    definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal]
+) -> dict[tuple[str, str], Decimal]:
+    """Return, by row and the row it is compared with, the printed difference between the means of all columns."""
+    values = _values(definition, scores)
+    pairs = [(row.id, row.compared_with) for row in definition.rows if row.compared_with] + list(definition.pairs)
+    claims = {}
+    for row, other in pairs:
+        deltas = _minus(values[row], values[other]) if row in values and other in values else ()
+        of_columns = [delta for delta in deltas[: len(definition.columns)] if delta is not None]
+        if of_columns and len(of_columns) == len(definition.columns):
+            claims[row, other] = sum(of_columns, Decimal(0)) / len(of_columns)
+    return claims
+
+
 def _values(definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal]) -> dict[str, Values]:
     """Return the printed scores of each row that has any, its average last where the table has one."""
     printed = {row.id: [scores.get((row.id, column.id)) for column in definition.columns] for row in definition.rows}

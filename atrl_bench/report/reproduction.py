@@ -110,7 +110,7 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) ->
     gain, claimed = cell.difference.estimate, float(printed.difference) / 100
     noise = _noise(gain)
     here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
-    paper_gain = f"the paper's {numbers.signed(claimed)}"
+    paper_gain = f"the paper's {numbers.signed(printed.difference)}"
     if noise is None:
         return "not comparable", f"Not comparable: {here} has no interval."
     if abs(gain.mean - claimed) > noise:

@@ -58,11 +58,6 @@ def spread_of(numbers: Iterable[float]) -> SeedSpread | None:
     return seed_spread(values) if values else None
 
 
-def spread_of_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SeedSpread | None:
-    """Return the spread of the difference, seed by seed, over the seeds that both have."""
-    return spread_of(ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs)
-
-
 def mean(values: Iterable[float]) -> float:
     """Return the mean, NaN of nothing."""
     items = list(values)

@@ -159,8 +159,9 @@ class PublishedRow:
 class Comparison:
     """One row against the row that differs from it in its credit alone; `differences` follow the table's columns.
 
-    `seeds` is the difference between averages and `training` that of the accuracy over all rollouts of the training,
-    each seed by seed.
+    `overall` is the difference between the means of all columns, `scores` are the two means that it is taken between,
+    and `claim` is what the paper prints for it, in points. `seeds` is the same difference and `training` that of the
+    accuracy over all rollouts of the training, each seed by seed; `by_seed` are the values behind `seeds`.
     """
 
     row: str
@@ -169,6 +170,12 @@ class Comparison:
     q_values: tuple[float | None, ...]
     seeds: SeedSpread | None
     training: SeedSpread | None = None
+    row_id: str = ""
+    overall: Difference | None = None
+    overall_q: float | None = None
+    scores: tuple[float, float] | None = None
+    by_seed: tuple[float, ...] = ()
+    claim: Decimal | None = None
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.printable import Block, Record
+from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
@@ -46,7 +48,9 @@ class TableRun(Record):
         pages = [path for path in self.files if path.suffix == ".html"]
         for path in pages:
             yield f"Report: {path}"
-        yield f"Beside it: {', '.join(path.name for path in self.files if path not in pages)}"
+        beside = [path.name for path in self.files if path not in pages and path.suffix != ".tex"]
+        floats = [path for path in self.files if path.suffix == ".tex"]
+        yield f"Beside it: {', '.join(beside)}" + (f"; LaTeX: {floats[0].parent}, one table a file" if floats else "")
 
 
 def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
@@ -63,33 +67,58 @@ def render(
     max_problems: int | None = None,
     num_done_now: int | None = None,
     failures: dict[str, str] | None = None,
+    with_credit: bool = False,
 ) -> TableRun:
     """Return the rendered table, as far as the store is filled, without running anything.
 
-    `max_problems` is how many problems of a number the pages of answers show; None shows all.
+    `max_problems` is how many problems of a number the pages of answers show; None shows all. `with_credit` first has
+    the models compute the credit of every answer whose verdict differs from the baseline's.
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
         table, keys = read_table(plan, store), cell_keys(plan, store)
+        if with_credit:
+            _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
-        answers = AnswerSource(store, keys, run_dir.data_dir, plan.definition.baseline, shades, max_problems)
+        answers = AnswerSource(
+            store,
+            keys,
+            run_dir.data_dir,
+            plan.definition.baseline,
+            shades,
+            max_problems,
+            has_known_anchors=plan.profile.generated_data,
+        )
         files = write_report(table, run_dir.reports, answers)
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
+def _shade_changes(plan: Plan, store: Store, keys: Mapping[tuple[str, str], Sequence[str]]) -> None:
+    """Remember the credit of every answer whose verdict is not the baseline's, as the pages of answers tell it."""
+    tasks = {key: cell.spec["task"] for of_cell in keys.values() for key in of_cell if (cell := store.cell(key))}
+    for row in plan.definition.rows:
+        baseline = plan.definition.baseline_of(row)
+        for column in plan.definition.columns if row.id != baseline else ():
+            before = {tasks[key]: key for key in reversed(keys.get((baseline, column.id), ())) if key in tasks}
+            for key in keys.get((row.id, column.id), ()):
+                if key in tasks and tasks[key] in before:
+                    shade_changes(store, key, before[tasks[key]], plan.run_dir)
+
+
 def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -> list[Path]:
-    """Write the table as HTML, LaTeX (fragment and document), Markdown, CSV and JSON; return the paths, HTML first.
+    """Write the table as HTML, LaTeX, Markdown, CSV, JSON, its figure as SVG; return the paths, HTML first.
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
     """
+    drawing = render_answer_svg(table)
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out) if answers else {}
         return write_texts(
             out,
             {
                 f"{table.id}.html": render_html(table, pages),
-                f"{table.id}.tex": render_latex(table),
-                f"{table.id}_document.tex": render_latex(table, standalone=True),
+                **{f"latex/{table.id}{end}.tex": source for end, source in render_latex(table).items()},
+                **({f"{table.id}.svg": drawing} if drawing else {}),
                 f"{table.id}.md": render_markdown(table),
                 f"{table.id}.csv": render_csv(table),
                 f"{table.id}.json": render_json(table),

@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
+from atrl_bench.report.answer_figure import answer_figure
+from atrl_bench.report.contrasts import answer_of, contrasts
 from atrl_bench.report.reproduction import against_paper
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.templates import environment
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MIN_NAME = 12  # columns of a terminal for a row's name
-_STYLES = {1: "green", -1: "red", 0: ""}
 
 
 def render_markdown(table: Table) -> str:
     """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
     # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
     template = environment(_markdown, autoescape=True).get_template("table.md.j2")
-    text = template.render(table=table, against=against_paper(table))
+    values = {"answer": answer_of(contrasts(table)), "figure": answer_figure(table)}
+    text = template.render(table=table, against=against_paper(table), **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
@@ -120,6 +122,8 @@ def terminal_text(table: Table) -> Text:
         width = max(width, 11)
     text = Text(f"{one_line(table.title)}\n", style="bold")
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
+    if (answer := answer_of(contrasts(table))) is not None:
+        text.append("\n".join(folded(f"{answer.badge}. {answer.sentence}")) + "\n\n")
     num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
     per_part = math.ceil(len(table.columns) / num_parts)
     for start in range(0, len(table.columns), per_part):
@@ -147,7 +151,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
         if row.group != group:
             group = row.group
             text.append(f"{one_line(group)}\n", style="italic dim")
-        names = textwrap.wrap(one_line(row.label), name_width) or [""]  # broken where it must be: columns follow
+        names = _name_lines(one_line(row.label), name_width)
         if row.is_unmeasured:
             text.append(f"{names[0]:<{name_width}} not measured\n", style="dim")
             continue
@@ -159,17 +163,23 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
             text.append("\n")
 
 
+def _name_lines(label: str, width: int) -> list[str]:
+    """Return a label in lines of this width; where one is not enough, the profile before it has a line of its own."""
+    profile, colon, name = label.partition(": ")
+    if len(label) <= width or not colon:
+        return textwrap.wrap(label, width, break_on_hyphens=False) or [""]
+    return [f"{profile}:"[:width], *textwrap.wrap(name, width, break_on_hyphens=False)]
+
+
 def _score_line(cell: TableCell) -> tuple[str, str]:
     if cell.estimate is None:
         return "not run" if cell.state == "missing" else cell.state, "dim"
     mark = "" if cell.state == "measured" else "…"
-    score = f"{numbers.percent(cell.estimate.mean, 1)}{mark} ±{numbers.half_width(cell.estimate)}"
+    score = f"{numbers.percent(cell.estimate.mean)}{mark} {numbers.error(cell.estimate).replace(' to ', '–')}"
     return score, "bold" if cell.is_best else ""
 
 
 def _change_line(cell: TableCell) -> tuple[str, str]:
     if cell.difference is None:
         return "", ""
-    share = cell.difference.estimate.mean
-    way = numbers.direction(share, 1)
-    return f"{numbers.ARROWS[way]}{numbers.points(share, 1)}{'*' if cell.is_significant else ''}", _STYLES[way]
+    return f"{numbers.signed(cell.difference.estimate.mean)}{'*' if cell.is_significant else ''}", "dim"

@@ -1,4 +1,4 @@
-"""How numbers are written: percent with two decimals as in the paper, error bars with one, p without false zeros."""
+"""How numbers are written: percent and points with one decimal, printed ones as printed, p without false zeros."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ARROWS = {1: "↑", -1: "↓", 0: "="}
 WORDS = {1: "up", -1: "down", 0: "equal"}
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share between 0 and 1 as percent, without the sign: 0.4686 is 46.86."""
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share between 0 and 1 as percent, without the sign: 0.4686 is 46.9."""
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
 
 
@@ -21,13 +21,22 @@ def half_width(estimate: Estimate, digits: int = 1) -> str:
     return percent(estimate.half_width(), digits)
 
 
+def error(estimate: Estimate) -> str:
+    """Return the 95 % interval of a score: ±6.3, or 0.0 to 13.2 where the half width would leave 0 to 100."""
+    low, high = estimate.interval()
+    is_symmetric = math.isclose((low + high) / 2, estimate.mean, abs_tol=1e-12)
+    if math.isnan(low) or (low >= 0 and high <= 1 and is_symmetric):
+        return f"±{half_width(estimate)}"
+    return interval(estimate)
+
+
 def interval(estimate: Estimate) -> str:
     """Return the 95 % interval of a score in percent, cut off where no score can be: 42.1 to 51.6."""
     low, high = estimate.interval()
     return f"{percent(max(low, 0.0), 1)} to {percent(min(high, 1.0), 1)}"
 
 
-def points(share: float | Decimal, digits: int = 2) -> str:
+def points(share: float | Decimal, digits: int = 1) -> str:
     """Return the size of a difference in percentage points, without its direction.
 
     A `Decimal` is a published difference: already in points, and written with the digits that were printed.
@@ -35,15 +44,15 @@ def points(share: float | Decimal, digits: int = 2) -> str:
     return f"{abs(share):f}" if isinstance(share, Decimal) else f"{abs(100 * share):.{digits}f}"
 
 
-def direction(share: float | Decimal, digits: int = 2) -> int:
+def direction(share: float | Decimal, digits: int = 1) -> int:
     """Return 1, -1 or 0: which way a difference points once it is written with so many digits."""
     if not float(points(share, digits)):
         return 0
     return 1 if share > 0 else -1
 
 
-def signed(share: float, digits: int = 2) -> str:
-    """Return a difference in percentage points with its sign: +2.81, −0.40."""
+def signed(share: float | Decimal, digits: int = 1) -> str:
+    """Return a difference in percentage points with its sign: +2.8, −0.4; a published one with its own digits."""
     return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
 
 

@@ -8,7 +8,13 @@ from PIL import Image
 from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
-from atrl_bench.experiments.answer_credit import credit_of_cell, credit_of_responses, remembered_credit
+from atrl_bench.experiments import answer_credit
+from atrl_bench.experiments.answer_credit import (
+    credit_of_cell,
+    credit_of_responses,
+    remembered_credit,
+    shade_changes,
+)
 from atrl_bench.experiments.jobs import evaluate_into
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models import local
@@ -104,6 +110,40 @@ def test_a_damaged_line_of_the_memory_costs_one_answer_and_not_the_page(filled):
     assert len(remembered_credit(key, run_dir)) == len(whole) - 1
     assert credit_of_cell(store, key, run_dir) == whole
     assert path.read_bytes() == b"".join(lines)
+
+
+def test_the_answers_whose_verdict_another_cell_does_not_share_get_credit(filled):
+    store, key, run_dir = filled
+    other = store.add_cell({**store.cell(key).spec, "run_seed": 77})
+    samples = store.samples(key)
+    verdicts = {(s.problem.problem_id, s.response.repeat): s.verdict for s in samples}
+    changed = next(answer for answer, verdict in verdicts.items() if verdict.state in ("correct", "wrong"))
+    opposite = "wrong" if verdicts[changed].state == "correct" else "correct"
+    store.add_problems(other, store.problems(key))
+    store.add_responses(other, [sample.response for sample in samples])
+    store.add_verdicts(other, verdicts | {changed: verdicts[changed]._replace(state=opposite)})
+    for path in (run_dir.root / "credit").glob(f"{key}-*"):
+        path.unlink()
+    shade_changes(store, key, other, run_dir)
+    assert remembered_credit(key, run_dir).keys() == {changed}
+
+
+def test_equal_answers_to_a_problem_are_read_once(filled, monkeypatch):
+    store, key, run_dir = filled
+    other = store.add_cell({**store.cell(key).spec, "grader_version": "another"})
+    first = store.samples(key)[0]
+    store.add_problems(other, [first.problem])
+    store.add_responses(other, [first.response, dataclasses.replace(first.response, repeat=1)])
+    read = []
+    monkeypatch.setattr(
+        answer_credit,
+        "credit_of_responses",
+        lambda *arguments: read.extend(arguments[2]) or credit_of_responses(*arguments),
+    )
+    credit = credit_of_cell(store, other, run_dir)
+    assert read == [first.response.text]
+    assert len(credit) == 2
+    assert len(set(credit.values())) == 1
 
 
 def test_other_settings_are_other_credit(filled):

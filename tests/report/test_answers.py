@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.mini import write_world
+from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import answers as samples_module
-from atrl_bench.report.answers import FILTERS, Piece, file_name, shaded
+from atrl_bench.report.answers import FILTERS, file_name
 from atrl_bench.report.media import pictures_of
+from atrl_bench.report.token_shades import READING, shaded, top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.store import Store
 
 
 def page(run_dir, name: str) -> str:
@@ -21,8 +24,12 @@ def page(run_dir, name: str) -> str:
 
 
 def answers_of(html: str) -> list[set[str]]:
-    """Return the filters that keep each answer of a page."""
-    return [set(re.findall(r"k-([a-z-]+)", found)) for found in re.findall(r'<li class="a ([^"]*)"', html)]
+    """Return the filters that keep each answer of a page, equal repeats one by one."""
+    kept = []
+    for classes, text in re.findall(r'<li class="a ([^"]*)">(.*?)</li>', html, re.DOTALL):
+        times = re.search(r'class="times">×(\d+)<', text)
+        kept += [set(re.findall(r"k-([a-z-]+)", classes))] * (int(times[1]) if times else 1)
+    return kept
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +49,9 @@ def test_a_filters_count_is_the_number_of_answers_it_keeps(run_dir):
     answers = answers_of(html)
     for kind, text in FILTERS.items():
         count = sum(kind in kinds for kinds in answers)
-        assert (f'<a href="#only-{kind}">{text} {count}</a>' in html) == bool(count)
-        assert (f'<span class="soft">{text} 0</span>' in html) == (not count)
+        if kind not in ("fixed", "broken"):  # of equal repeats some may have changed and others not
+            assert (f'<a href="#only-{kind}">{text} {count}</a>' in html) == bool(count)
+        assert (f'href="#only-{kind}"' in html) == bool(count)
         assert f'id="only-{kind}"' in html
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
     for kind in FILTERS:
@@ -51,16 +59,38 @@ def test_a_filters_count_is_the_number_of_answers_it_keeps(run_dir):
 
 
 def test_wrong_to_right_and_back_are_told_by_the_baselines_answer_to_the_same_question(run_dir):
-    baseline = answers_of(page(run_dir, "zero_shot.geoqa_test.html"))
-    changed = answers_of(page(run_dir, "grpo.geoqa_test.html"))
-    graded = [
-        (old, new) for old, new in zip(baseline, changed, strict=True) if not {"ungraded", "judge-failed"} & (old | new)
-    ]
-    assert any("fixed" in new for _, new in graded)
-    for old, new in graded:
-        assert ("fixed" in new) == ("correct" not in old and "correct" in new)
-        assert ("broken" in new) == ("correct" in old and "correct" not in new)
-    assert not any({"fixed", "broken"} & kinds for kinds in baseline)
+    with Store.open(run_dir.store_path, read_only=True) as store:
+        cells = {(cell.spec["model_digest"], cell.spec["task"]): cell.key for cell in store.cells()}
+        before, after = (
+            {(s.problem.problem_id, s.response.repeat): s.score for s in store.samples(cells[digest * 8, "geoqa_test"])}
+            for digest in ("000", "010")
+        )
+    graded = [(before[at], score) for at, score in after.items() if None not in (before[at], score)]
+    html = page(run_dir, "grpo.geoqa_test.html")
+    for kind, (old, new) in {"fixed": (0.0, 1.0), "broken": (1.0, 0.0)}.items():
+        count = graded.count((old, new))
+        assert (f'<a href="#only-{kind}">{FILTERS[kind]} {count}</a>' in html) == bool(count)
+    assert graded.count((0.0, 1.0))
+    assert 'href="#only-fixed"' not in page(run_dir, "zero_shot.geoqa_test.html")
+
+
+def test_equal_repeats_are_one_answer_and_the_baselines_stand_beside_them(run_dir):
+    html = page(run_dir, "grpo.geoqa_test.html")
+    assert "×2</span>" in html
+    assert html.count('<div class="beside">') == 12
+    left, right = re.search(r'<div class="beside">(.*?)</article>', html, re.DOTALL)[1].split("</ol></div>")[:2]
+    assert "<h3>mini: Zero-shot</h3>" in left
+    assert "<h3>mini: GRPO</h3>" in right
+    assert '<li class="a ' not in left  # what is filtered and counted is the row's
+    assert "beside" not in page(run_dir, "zero_shot.geoqa_test.html").partition("</style>")[2]
+
+
+def test_each_problem_leads_to_the_next_and_each_page_to_its_neighbours(run_dir):
+    html = page(run_dir, "grpo.geoqa_test.html")
+    ids = set(re.findall(r'<article[^>]* id="(p\d+)"', html))
+    assert set(re.findall(r'href="#(p\d+)"', html)) == ids
+    assert '<a href="grpo_atrl.geoqa_test.html">mini: GRPO + AT-RL</a>' in html
+    assert 'href="grpo.wemath_testmini.html"' not in html  # was left out
 
 
 def test_the_table_links_each_number_to_its_answers_and_filters(run_dir):
@@ -79,7 +109,7 @@ def test_a_long_page_is_cut_into_parts_that_link_to_each_other(make_report, tmp_
     assert len(parts) > 2
     texts = [path.read_text() for path in parts]
     assert sum(len(answers_of(text)) for text in texts) == 12 * 2
-    assert all(len(re.sub("<style>.*?</style>", "", text, flags=re.DOTALL)) < 3000 + 5000 for text in texts)
+    assert all(len(re.sub("<style>.*?</style>", "", text, flags=re.DOTALL)) < 3000 + 9000 for text in texts)
     assert f'<a href="{parts[1].name}">part' in texts[0]
     total = sum("wrong" in kinds for text in texts for kinds in answers_of(text))
     assert all(f"<span>wrong {total}</span>" in text for text in texts)
@@ -106,7 +136,7 @@ def test_pages_of_an_earlier_report_do_not_stay(make_report, tmp_path):
 def test_answers_of_several_training_seeds_say_which(make_report, tmp_path):
     run_dir = make_report(tmp_path, seeds=2, rows=("zero_shot", "grpo"), columns=("geoqa_test",))
     html = page(run_dir, "grpo.geoqa_test.html")
-    assert html.count("training seed 0, repeat 0") == html.count("training seed 1, repeat 0") == 12
+    assert html.count("training seed 0, repeat") >= 12 <= html.count("training seed 1, repeat")
     assert "training seed" not in page(run_dir, "zero_shot.geoqa_test.html")
 
 
@@ -138,31 +168,43 @@ def test_an_ordinary_name_stays():
 # Shades
 
 
-def test_shades_go_from_the_least_to_the_most_credited_token_of_the_response():
-    pieces = shaded([("a", 0.5), (" b", 1.0), (" c", 2.0), (" d", 3.5)])
-    # (value - 0.5) / 3 of six levels: 0, 1, 3 and 6; of four tokens the top 15 % is one
-    assert pieces == (Piece("a", 0, False), Piece(" b", 1, False), Piece(" c", 3, False), Piece(" d", 6, True))
+def test_shades_are_those_of_the_credit_itself_whatever_else_the_response_has():
+    pieces = shaded([("a", 0.0), (" b", 0.94), (" c", 1.06), (" d", 1.4), (" e", 3.5)])
+    # five levels between 0 and 1, five between 1 and 2; of five tokens the top 15 % is one
+    assert [piece.level for piece in pieces] == [-5, 0, 0, 2, 5]
+    assert [piece.is_top for piece in pieces] == [False] * 4 + [True]
 
 
-def test_equal_credit_is_not_shaded():
-    assert shaded([("a", 1.0), ("b", 1.0)]) == (Piece("a", 0, False), Piece("b", 0, False))
+def test_exactly_15_percent_are_underlined_or_none_where_they_tie():
+    assert top_tokens([1.0] * 17 + [1.2, 1.3, 1.4]) == {17, 18, 19}  # 15 % of 20 are 3
+    assert top_tokens([1.0] * 16 + [1.2, 1.2, 1.3, 1.4]) == set()  # the third and the fourth have as much
+    assert top_tokens([1.0, 1.0]) == top_tokens([]) == set()
+
+
+def test_what_a_generated_worlds_answer_read_from_the_image_is_marked():
+    tokens = [("The", 1.0), (" image", 1.0), (" shows", 1.0), (" 6", 1.0), (" 5", 1.0), (".", 1.0), (" 6", 1.0)]
+    pieces = shaded(tokens, has_known_anchors=True)
+    assert [piece.text for piece in pieces if piece.is_anchor] == [" 6", " 5"]
+    assert not pieces[-1].is_anchor  # the same digit, but not where the image is read
+    assert not any(piece.is_anchor for piece in shaded(tokens))
+    assert READING.match(f"{READING_PREFIX} 3 7.")[1] == "3 7"
 
 
 def test_credit_is_shown_on_the_answer_it_was_computed_for_and_only_where_the_tokens_are_its_text(
     make_report, tmp_path
 ):
     text = "The digits are 0 and 0. \\boxed{0}"
-    known = {("geoqa_test/0", 0): [("The digits", 0.2), (text[10:], 1.8)], ("geoqa_test/0", 1): [("other text", 1.0)]}
+    known = {("geoqa_test/0", 0): [("The digits", 0.2), (text[10:], 1.8)], ("geoqa_test/1", 0): [("other text", 1.0)]}
     run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",), credit_of=lambda _: known)
     html = page(run_dir, "zero_shot.geoqa_test.html")
-    assert '<pre>The digits<span class="c6 top"> are 0 and 0. \\boxed{0}</span></pre>' in html
-    assert html.count('<span class="c6 top">') == 2  # the answer and the legend
+    shades = '<span class="tok m4">The digits</span><span class="tok c4 top"> are 0 and 0. \\boxed{0}</span>'
+    assert html.count(f"<pre>{shades}</pre>") == 1
     assert "other text" not in html
-    assert "Shaded" in html
+    assert "Shaded: what AT-RL" in html
 
 
 def test_a_page_without_credit_has_no_legend(run_dir):
-    assert "Shaded" not in page(run_dir, "grpo.geoqa_test.html")
+    assert "Shaded:" not in page(run_dir, "grpo.geoqa_test.html")
 
 
 # Who decided

@@ -20,7 +20,8 @@ DEGREES = 1e9
 
 def comparison(other, mean, stderr=0.005, q=0.001, sd=0.001, num_seeds=5, row="AT-RL", training=None) -> Comparison:
     difference = Difference(Estimate(mean, stderr, DEGREES, num_problems=100, num_groups=100), 0.5, "t")
-    return Comparison(row, other, (None, difference), (None, q), SeedSpread(mean, sd, num_seeds), training)
+    seeds = SeedSpread(mean, sd, num_seeds)
+    return Comparison(row, other, (), (), seeds, training, row, difference, q, by_seed=(mean,) * num_seeds)
 
 
 def only(kind, **values):
@@ -31,13 +32,13 @@ def only(kind, **values):
 def said(*comparisons) -> Finding:
     rows = [("AT-RL", "atrl"), ("Top", "hard_truncation, kept_fraction=0.15"), ("Random order", "random")]
     rows += [("Reverse order", "reverse"), ("Uniform", "uniform")]
-    rows = tuple(only(Row, label=label, credit=credit) for label, credit in rows)
+    rows = tuple(only(Row, id=label, label=label, credit=credit) for label, credit in rows)
     return findings({"credit_placement": only(Table, rows=rows, comparisons=comparisons)}, [], "mini")[1]
 
 
 def test_a_question_without_a_table_names_the_command_that_answers_it():
     helps, placement = findings({}, [], "smoke")
-    assert (helps.answer, helps.because) == ("Not answered yet.", ())
+    assert (helps.text, helps.because, helps.figure) == ("Not answered yet.", (), None)
     assert helps.command == "atrl-bench run-table main_7b --profile smoke"
     assert placement.command == "atrl-bench run-table credit_placement --profile smoke"
 
@@ -48,58 +49,65 @@ def test_differences_that_are_clear_both_ways_are_named_with_their_sides():
         comparison("Random order", 0.03, q=0.3),
         comparison("Reverse order", -0.04),
     )
-    assert found.answer == (
-        "In part. Clear: AT-RL against Uniform +5.0 points; AT-RL against Reverse order −4.0 points. The other 1 of 3 "
-        "differences cannot be told from noise; one of about 1.0 points would have been."
+    # With 0.5 points of error, 1.96 + 0.84 errors are seen four times in five.
+    assert found.text == (
+        "Clear: AT-RL − Uniform +5.0; AT-RL − Reverse order −4.0 points. "
+        "The other 1 of 3 differences cannot be told from zero; one of 1.4 points would have been, four times in five."
     )
+    assert (found.answer.kind, found.answer.badge) == ("mixed", "Gain in 1, loss in 1 of 3")
     assert found.because == (
-        "AT-RL: against Uniform +5.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear; "
-        "against Random order +3.00 points ±1.0 over problems, ±0.1 over 5 seeds; "
-        "against Reverse order −4.00 points ±1.0 over problems, ±0.1 over 5 seeds: clear.",
+        "AT-RL: against Uniform +5.0 points ±1.0 over problems, ±0.1 over 5 seeds: clear; "
+        "against Random order +3.0 points ±1.0 over problems, ±0.1 over 5 seeds; "
+        "against Reverse order −4.0 points ±1.0 over problems, ±0.1 over 5 seeds: clear.",
     )
     assert found.page == "credit_placement.html#credit"
-    assert said(comparison("Uniform", 0.05)).answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
-    assert said(comparison("Uniform", -0.05)).answer == "No. Clear: AT-RL against Uniform −5.0 points."
+    gain, loss = said(comparison("Uniform", 0.05)), said(comparison("Uniform", -0.05))
+    assert (gain.answer.badge, gain.text) == ("Gain", "Told from zero: AT-RL − Uniform +5.0 points.")
+    assert (loss.answer.badge, loss.text) == ("Loss", "Told from zero: AT-RL − Uniform −5.0 points.")
 
 
 @pytest.mark.parametrize("change", [{"q": 0.2}, {"sd": 0.05}])
 def test_what_either_interval_leaves_open_is_not_called_clear(change):
-    """0.05 / sqrt(5) * 2.776 is 6.2 points over seeds: more than the difference of 5."""
+    """0.05 / sqrt(5) * (2.776 + 0.941) is 8.3 points over seeds: more than the difference of 5."""
     found = said(comparison("Uniform", 0.05, **change))
-    least = "6.2" if "sd" in change else "1.0"
-    assert found.answer == (
-        f"Not that 5 seeds could show: none of 1 differences is clear; one of about {least} points would have been."
+    least = "8.3" if "sd" in change else "1.4"
+    assert found.answer.badge == "No difference that 5 seeds could show"
+    assert found.text == (
+        "The difference is +5.0 points and cannot be told from zero. "
+        f"A difference of {least} points would have been seen, four times in five."
     )
     assert "clear" not in found.because[0]
 
 
 def test_one_seed_settles_nothing_however_large_the_difference():
     found = said(comparison("Uniform", 0.5, sd=None, num_seeds=1))
-    assert found.answer.startswith("One training seed cannot tell")
+    assert (found.answer.kind, found.answer.badge) == ("open", "One seed cannot tell")
+    assert found.figure.lines[0].grey == (found.figure.axis.left, found.figure.axis.right)
     assert "one seed" in found.because[0]
 
 
 def test_a_comparison_that_still_grows_holds_the_answer_back():
     found = said(comparison("Uniform", 0.05), comparison("Random order", 0.05, q=None))
-    assert found.answer == "Not finished: 1 of 2 comparisons still grow."
+    assert (found.answer.badge, found.text) == ("Not finished", "1 of 2 comparisons still lacks answers.")
     assert found.because[0].endswith("over 5 seeds: not finished.")
 
 
 def test_rows_whose_credit_is_not_on_anchors_are_no_evidence():
     found = said(comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
-    assert found.answer == "Yes. Clear: AT-RL against Uniform +5.0 points."
-    assert said(comparison("Uniform", 0.05, row="Top")).answer.startswith("Yes. Clear: Top against")
+    assert found.text == "Told from zero: AT-RL − Uniform +5.0 points."
+    assert len(found.figure.lines) == 1
+    assert said(comparison("Uniform", 0.05, row="Top")).text.startswith("Told from zero: Top − Uniform")
 
 
 def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own():
     """0.02 with sd 0.01 over five seeds is 4.47 standard errors: p = 0.011, and 0.022 beside one other."""
     ahead, level = (SeedSpread(mean, 0.01, 5) for mean in (0.02, 0.0005))
     found = said(comparison("Uniform", 0, q=0.9, training=ahead), comparison("Random order", 0, q=0.9, training=level))
-    assert found.answer.endswith("In the accuracy while training, 1 of 2 are clear: AT-RL against Uniform +2.0 points.")
-    assert "; while training +2.00 ±1.2 over 5 seeds;" in found.because[0]
+    assert found.because[0] == "In the accuracy while training, 1 of 2 is clear: AT-RL against Uniform +2.0 points."
+    assert "; while training +2.0 ±1.2 over 5 seeds;" in found.because[1]
     many = [comparison(f"row {n}", 0, q=0.9, training=level) for n in range(9)]
     found = said(comparison("Uniform", 0, q=0.9, training=ahead), *many)  # 10 * 0.011 is more than 0.05
-    assert found.answer.endswith("Nor is any clear in the accuracy while training.")
+    assert found.because[0] == "In the accuracy while training no difference is clear either."
 
 
 def anchors() -> list[AnchorScore]:
@@ -134,7 +142,7 @@ def test_the_scores_of_a_drawn_figure_are_read_back_and_none_of_one_that_was_cut
 
 def test_the_best_reading_is_told_setting_by_setting():
     found = findings({}, anchors(), "mini")[2]
-    assert found.answer == (
+    assert found.text == (
         "The predicting row: its density has an area under the ROC curve of 0.90 ±0.02, where 0.5 is chance. Of all "
         "credit rules the best is raw attention with 0.95 ±0.02; AT-RL's has 0.70 ±0.02."
     )

@@ -34,16 +34,17 @@ def test_every_table_has_its_state_its_counts_and_its_command(run_dir):
     # Three rows by two columns were filled, one of these cells was left out; the whole table is 13 by 5.
     assert "5 of 6 measured, 1 to run; the page shows 3 of 13 rows and 2 of 5 columns" in text_of(html)
     for table in list_tables():
-        assert f"<code>atrl-bench run-table {table} --profile mini</code>" in html
+        assert f"<li><code>atrl-bench run-table {table} --profile mini</code></li>" in html
     assert text_of(html).count("not run") >= len(list_tables()) - 1
     assert '<a href="main_7b.html">' in html
-    assert '<a href="main_7b.csv">CSV</a>' in html
+    assert '<a href="main_7b.csv">CSV<span class="hidden">: Main results' in html
 
 
 def test_a_page_of_some_rows_does_not_say_that_the_others_have_not_run(make_report, tmp_path):
     columns = tuple(column.id for column in load_table("main_7b").columns)
     html = render_index(make_report(tmp_path, rows=("zero_shot", "grpo"), columns=columns, problems=2))
-    assert "partial 10 of 10 measured; the page shows 2 of 13 rows atrl-bench run-table main_7b" in text_of(html)
+    assert "partial 10 of 10 measured; the page shows 2 of 13 rows Markdown" in text_of(html)
+    assert "<code>atrl-bench run-table main_7b --profile mini</code>" in html
 
 
 def test_a_page_of_the_whole_table_is_done_and_needs_no_command(make_report, tmp_path):
@@ -52,7 +53,7 @@ def test_a_page_of_the_whole_table_is_done_and_needs_no_command(make_report, tmp
     )
     html = text_of(render_index(make_report(tmp_path, rows=tuple(rows), columns=tuple(columns), problems=2)))
     # Two of the 13 rows by five columns cannot be measured in these tests.
-    assert "done 55 of 65 measured, 10 not measured, with reasons Markdown" in html
+    assert "done 55 of 65 measured, 10 not measured, with reasons One seed cannot tell Markdown" in html
     assert "the page shows" not in html
 
 
@@ -61,8 +62,8 @@ def test_a_damaged_report_is_as_good_as_not_rendered(make_report, tmp_path, dama
     run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
     (run_dir.reports / "main_7b.json").write_bytes(damaged.encode("latin-1"))
     html = render_index(run_dir)
-    assert "not run 0 of 65 measured, 65 to run atrl-bench run-table main_7b" in text_of(html)
-    assert "24 answers in 1 evaluations" in text_of(html)
+    assert "not run 0 of 65 measured, 65 to run" in text_of(html)
+    assert "24 answers in 1 evaluation" in text_of(html)
 
 
 def test_a_rendered_table_comes_back_as_it_was(make_table, tmp_path):
@@ -86,7 +87,7 @@ def test_answers_that_a_judge_graded_again_are_counted_once(make_report, tmp_pat
         store.add_responses(again, [sample.response for sample in store.samples(cell.key)])
         store.finish_cell(again, expected=cell.num_responses)
     # 12 problems by two repeats; the second evaluation holds the very same answers.
-    assert "24 answers in 1 evaluations: 1 done." in text_of(render_index(run_dir))
+    assert "24 answers in 1 evaluation: 1 done." in text_of(render_index(run_dir))
 
 
 def test_a_folder_where_nothing_ran_says_so(tmp_path):
@@ -119,6 +120,7 @@ def test_the_same_folder_gives_the_same_bytes(make_report, tmp_path):
     one, two = (make_report(tmp_path / name) for name in "ab")
     files = sorted(path.relative_to(one.reports) for path in one.reports.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(two.reports) for path in two.reports.rglob("*") if path.is_file())
-    assert len(files) == 6 + 1 + 6  # the table, the index, six cells
+    # The table as HTML, Markdown, CSV, JSON and its figure, six floats of LaTeX and all in one, the index, six cells.
+    assert len(files) == 5 + 7 + 1 + 6
     for name in files:
         assert (one.reports / name).read_bytes() == (two.reports / name).read_bytes(), name

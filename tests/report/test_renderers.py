@@ -8,21 +8,22 @@ import hashlib
 import io
 import json
 import re
-import shutil
-import subprocess
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
+from decimal import Decimal
 from html.parser import HTMLParser
 from itertools import product
 
 import pytest
+from table_fixtures import poisoned
 
 from atrl_bench.errors import StoreError
 from atrl_bench.escape import latex, markdown, running_latex, spreadsheet, visible
 from atrl_bench.experiments.definition import list_tables, load_table
-from atrl_bench.report import latex as latex_module
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.html import _charts, render_html
-from atrl_bench.report.latex import render_latex
-from atrl_bench.report.table_model import Footnote, TableCell
+from atrl_bench.report.labels import as_measured
+from atrl_bench.report.table_model import TableCell
 from atrl_bench.report.table_run import write_report
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
 from atrl_bench.resources import folder
@@ -42,7 +43,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "line", "circle", "br", "link"):
+        if tag not in ("meta", "line", "circle", "rect", "path", "br", "link"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -58,17 +59,6 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def poisoned(value, payload: str):
-    """Return a copy of the table with the payload in front of every text in it, except for keywords and numbers."""
-    if is_dataclass(value):
-        keep = {"state", "metric", "test"} if type(value).__name__ in ("TableCell", "Difference") else set()
-        changes = {f.name: poisoned(getattr(value, f.name), payload) for f in fields(value) if f.name not in keep}
-        return replace(value, **changes)
-    if isinstance(value, tuple):
-        return tuple(poisoned(item, payload) for item in value)
-    return payload + value if isinstance(value, str) and value else value
-
-
 @pytest.fixture(scope="module")
 def tiny(make_table):
     rows = ["zero_shot", "grpo", "dapo", "vppo", "grpo_atrl"]
@@ -81,29 +71,11 @@ def tiny(make_table):
 
 def test_no_text_becomes_markup_in_the_page(tiny, payload):
     clean, page = Page(render_html(tiny)), Page(render_html(poisoned(tiny, payload)))
-    assert [tag for tag, _ in page.tags] == [tag for tag, _ in clean.tags]
+    # Labels in the figure are as many lines of text as their length asks for.
+    assert [tag for tag, _ in page.tags if tag != "text"] == [tag for tag, _ in clean.tags if tag != "text"]
     assert {name for _, attrs in page.tags for name in attrs} == {name for _, attrs in clean.tags for name in attrs}
     assert not page.open
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.text)
-
-
-def test_no_text_becomes_a_command_in_latex(tiny, payload):
-    source = render_latex(poisoned(tiny, payload))
-    for command in (r"\input", r"\write", r"\immediate", r"\catcode", r"\def"):
-        assert command not in source
-    assert source.count("{") - source.count(r"\{") == source.count("}") - source.count(r"\}")
-    assert commands(source) - {
-        "textbackslash",
-        "textasciicircum",
-        "textasciitilde",
-        "textquotedbl",
-        "textbar",
-    } <= commands(render_latex(tiny)) | {"textless", "textgreater", "textasciigrave", "geq", "leq"}
-    assert source.isascii() or not re.search("[^\x00-\u017f]", source)
-
-
-def commands(source: str) -> set[str]:
-    return set(re.findall(r"\\([a-zA-Z]+)", source))
 
 
 def test_no_text_becomes_a_formula_in_a_spreadsheet(tiny, payload):
@@ -135,7 +107,7 @@ def test_json_keeps_every_text_as_it_is(tiny, payload):
 def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path, payloads):
     payload = "".join(payloads)
     table = make_table(problems=3, decorate=lambda text: payload + text, rows=["zero_shot", "grpo"])
-    assert len(write_report(table, tmp_path)) == 6
+    assert len(write_report(table, tmp_path)) == 4 + 4  # and of LaTeX the scores, trainings, published, all in one
     assert not Page((tmp_path / "main_7b.html").read_text()).all("script")
 
 
@@ -145,7 +117,8 @@ def test_escaping_by_hand():
     assert latex("--allow-code ''x'' ,,") == "-{}-allow-code '{}'x'{}' ,{},"
     assert latex("1–2") == "1--2"
     assert running_latex("a_b,c/d, e_") == r"a\_\allowbreak{}b,\allowbreak{}c/\allowbreak{}d, e\_"
-    assert latex("é ζ ↑") == r"é [U+03B6] $\uparrow$"
+    assert latex("é ζ ↑ ï ą") == r"\'{e} [U+03B6] $\uparrow$ \"{\i} [U+0105]"
+    assert latex('a "b c" `d') == r"a ``b c'' \textquoteleft{}d"
     assert markdown("a|b\n<c>*") == r"a\|b &lt;c&gt;\*"
     assert [spreadsheet(text) for text in ("=1", " @x", "-2", "ok")] == ["'=1", "' @x", "'-2", "ok"]
 
@@ -170,7 +143,7 @@ def test_every_link_of_the_page_leads_to_something_on_it(table):
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     links = [a["href"] for a in page.all("a")]
-    assert len(links) == 11 * 6
+    assert len(links) == 11 * 6 + 1  # the numbers, and past the heading
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 
@@ -182,11 +155,38 @@ def test_tables_have_captions_and_headings_with_a_scope(table):
     assert page.all("svg")[0]["role"] == "img"
 
 
-def test_directions_are_words_too_and_not_colour_alone(table):
+def test_a_difference_has_one_notation_and_colour_only_where_a_comparison_of_credit_is_clear(table):
     html = render_html(table)
-    assert html.count('<span aria-hidden="true">↑</span><span class="hidden">up </span>') > 20
-    assert 'class="change up"' in html
-    assert 'class="change down"' in html
+    assert not re.search("[↑↓]", html)
+    scores = html[html.index('id="measured"') : html.index('id="credit"')]
+    assert re.search(r'<span class="change">\+\d+\.\d\*<span class="hidden"> significant', scores)
+    assert 'class="change up"' not in scores
+    [first, *others] = table.comparisons
+    clear = replace(first, q_values=(0.001,) * 6, overall_q=0.001)
+    clear = replace(clear, seeds=replace(clear.seeds, mean=clear.overall.estimate.mean, sd=1e-6))
+    coloured = render_html(replace(table, comparisons=(clear, *others)))
+    assert coloured.count('<g class="gain">') + coloured.count('<g class="loss">') == 1
+    assert html.count('<g class="gain">') + html.count('<g class="loss">') == 0
+
+
+def test_no_score_has_an_interval_that_leaves_nought_to_a_hundred():
+    assert numbers.error(Estimate(0.74, 0.05, 9, 10, 10)) == "±11.3"  # t at 9 degrees: 2.262
+    assert numbers.error(Estimate(0.95, 0.05, 9, 10, 10)) == "83.7 to 100.0"
+
+
+def test_every_row_and_figure_of_another_profile_says_whose_it_is(table):
+    assert all(row.label.startswith("mini: ") for row in table.rows)
+    svg = render_answer_svg(table)
+    assert svg.count("mini: ") >= 2 * len(table.comparisons)
+    assert "mini" in svg[svg.index('class="quiet"') :].partition("</text>")[0]
+    wide = as_measured(load_table("scale_32b"), load_profile("mini"))
+    assert {row.label for row in wide.rows} >= {
+        "mini in place of Qwen2.5-VL-32B-Instruct",
+        "mini in place of Qwen2.5-VL-32B + Ours",
+        "mini: OpenAI GPT-4o",
+    }
+    assert wide.caption.startswith("Profile mini in place of the models named here. Score in percent")
+    assert as_measured(load_table("scale_32b"), load_profile("paper")) == load_table("scale_32b")
 
 
 def test_the_page_says_that_mini_and_paper_numbers_are_not_comparable_and_keeps_them_apart(table):
@@ -212,9 +212,9 @@ def test_each_groups_baseline_is_a_dashed_line_beside_its_own_rows_only(table):
     assert [line.x for line in chart.baselines] == [chart.bars[0].middle, chart.bars[2].middle]
     assert [(line.top, line.bottom) for line in chart.baselines] == [(39, 91), (117, 169)]
     html = render_html(small)
-    assert "Dashed: Zero-shot, 7B; Zero-shot, 3B." in html
-    assert html.count('<line class="zero"') == 2
-    assert "points against Zero-shot, 7B or, in its group, Zero-shot, 3B)" in html
+    assert "Dashed: mini: Zero-shot, 7B; mini: Zero-shot, 3B." in html
+    assert html.count('<line class="dashed"') == 2
+    assert "points against mini: Zero-shot, 7B or, in its group, mini: Zero-shot, 3B)" in html
 
 
 def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
@@ -247,69 +247,22 @@ def test_a_full_page_stays_below_two_megabytes(make_table):
 # The other files
 
 
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-@pytest.mark.parametrize("third", [None, 0, 1, 2])
-@pytest.mark.parametrize("most_columns", [1, 10])
-def test_the_latex_document_compiles(tiny, tmp_path, payloads, third, most_columns, monkeypatch):
-    monkeypatch.setattr(latex_module, "MOST_COLUMNS", most_columns)
-    payload = "" if third is None else "".join(payloads[third::3])
-    table = replace(tiny, profile="paper", is_comparable=True)  # with a verdict on each row
-    (tmp_path / "t.tex").write_text(render_latex(poisoned(table, payload) if payload else table, standalone=True))
-    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-
-
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-def test_lists_and_paths_in_latex_notes_end_inside_the_page(tiny, tmp_path):
-    tasks = ",".join(f"task_number_{i}" for i in range(30))
-    note = f"Only an endpoint has it: atrl-bench evaluate Qwen/Qwen2.5-VL-72B --tasks {tasks}"
-    [first, *others] = tiny.rows
-    unmeasured = replace(first, cells=tuple(TableCell("not measured", reason=note) for _ in first.cells))
-    table = replace(tiny, notes=(note,), rows=(unmeasured, *others), footnotes=(Footnote("a", note),))
-    (tmp_path / "t.tex").write_text(render_latex(table, standalone=True))
-    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0
-    wide = re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout.decode(errors="replace"))
-    assert max(map(float, wide), default=0) < 20
-
-
-def test_the_latex_looks_like_the_papers_table(table):
-    source = render_latex(table)
-    assert r"\rowcolor{gray!10} \multicolumn{7}{l}{\textit{Uniform Credit Baselines}} \\" in source
-    assert r"GeoQA$_{\text{test}}$" in source
-    published = source[source.index(r":published}") :]
-    assert r"GRPO & 46.86{\scriptsize\textcolor{ForestGreen}{$\uparrow$2.81}} & 41.81" in published
-    assert r"\rowcolor{blue!5}" in published
-    assert r"\textbf{SAPO + AT-RL} & \textbf{52.77{\scriptsize\textcolor{ForestGreen}{$\uparrow$8.72}}} &" in published
-    assert r"StepGRPO$^{\text{i}}$ & 41.12{\scriptsize\textcolor{red}{$\downarrow$2.93}}" in published
-
-
-def test_a_table_with_many_columns_is_printed_with_its_models_as_columns(table, monkeypatch):
-    monkeypatch.setattr(latex_module, "MOST_COLUMNS", 5)
-    source = render_latex(table)
-    assert source.count(r"\textbf{Benchmark} & Zero-shot") == 2  # measured and published
-    lines = [line for line in source.splitlines() if line.startswith(("GeoQA", "Average"))]
-    assert [line.count(" & ") for line in lines] == [len(table.rows)] * 2 + [len(table.published)] * 2
-    assert r" & 46.86{\scriptsize\textcolor{ForestGreen}{$\uparrow$2.81}}" in lines[2]
-
-
 def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
     text = terminal_text(table).plain
     assert max(map(len, text.splitlines())) <= 80
-    assert all(row.label.split(",")[0] in text for row in table.rows)
+    words = set(text.split())
+    assert all(set(row.label.split()) <= words for row in table.rows)  # a label may take several lines
     assert "seed variance" in text or "training seeds" in text
 
 
 def test_partial_cells_and_columns_that_may_not_run_stay_below_their_heads_in_eighty_columns(tiny):
-    score = Estimate(1.0, 0.1, 9, 10, 10)  # "100.0… ±22.6": twelve characters, as "not measured" has
+    score = Estimate(1.0, 0.1, 9, 10, 10)  # "100.0… 77.4–100.0": wider than "not measured"
     cells = (TableCell("partial", estimate=score, num_expected=20), TableCell("not measured"), TableCell("missing"))
     rows = tuple(replace(row, cells=cells) for row in tiny.rows[:2])
     lines = terminal_text(replace(tiny, rows=rows, notes=())).plain.splitlines()
-    assert {len(line) for line in lines if "±" in line or "─" in line} == {80}
-    [shown, _] = (line for line in lines if "±" in line)
-    assert shown.endswith(" 100.0… ±22.6 not measured      not run")
+    assert {len(line) for line in lines if "…" in line or "─" in line} == {80}
+    [shown, _] = (line for line in lines if "…" in line)
+    assert shown.endswith(" 100.0… 77.4–100.0      not measured           not run")
 
 
 def test_a_note_breaks_no_name_on_the_terminal_and_ends_with_a_command_that_can_be_pasted(tiny):
@@ -348,9 +301,10 @@ def test_a_report_that_cannot_be_written_says_what_to_do(tiny):
 
 
 def test_numbers_by_hand():
-    assert numbers.percent(0.46859) == "46.86"
+    assert numbers.percent(0.46859) == "46.9"
     assert numbers.percent(float("nan")) == "–"
-    assert (numbers.signed(0.0281), numbers.signed(-0.0293), numbers.signed(0.00001)) == ("+2.81", "−2.93", "0.00")
+    assert (numbers.signed(0.0281), numbers.signed(-0.0293), numbers.signed(0.00001)) == ("+2.8", "−2.9", "0.0")
+    assert numbers.signed(Decimal("2.81")) == "+2.81"  # as printed
     assert numbers.interval(Estimate(0.05, 0.05, 9, 10, 10)) == "0.0 to 16.3"  # t at 9 degrees: 2.262
-    assert numbers.direction(-0.00004) == 0  # an arrow beside 0.00 would say more than the digits
+    assert numbers.direction(-0.00004) == 0  # a sign before 0.0 would say more than the digits
     assert [numbers.p_value(p) for p in (0.0001, 0.0134, float("nan"))] == ["< 0.001", "= 0.013", "not defined"]

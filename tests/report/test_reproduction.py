@@ -95,7 +95,7 @@ def test_without_an_average_each_column_is_compared_and_the_worst_is_said(paper)
 
 
 def test_the_comparison_stands_in_every_kind_of_output(paper):
-    html, text, source = render_html(paper), render_markdown(paper), render_latex(paper)
+    html, text, source = render_html(paper), render_markdown(paper), render_latex(paper)["_verdicts"]
     for item in against_paper(paper):
         assert item.sentence.split(":")[0] in html
         assert item.sentence.split(":")[0] in text

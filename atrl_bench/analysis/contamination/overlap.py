@@ -213,11 +213,18 @@ def overlap_counts(run_dir: RunDir, train: str, task: str) -> dict[str, Any] | N
 def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     """Return the sentence a table says about its training set and its benchmarks."""
     of_task = {task: overlap_counts(run_dir, train, task) for task in tasks}
-    shares = [f"{c['num_overlapping']} of {c['num_problems']} {task}" for task, c in of_task.items() if c]
+    shares = [
+        f"{c['num_overlapping']} of {c['num_problems']} problems of {task}"
+        for task, c in of_task.items()
+        if c and c["num_overlapping"]
+    ]
+    clean = [task for task, c in of_task.items() if c and not c["num_overlapping"]]
     missing = ",".join(task for task, counts in of_task.items() if counts is None)
     # Without the folder's path: a page is the same wherever its folder lies.
     command = f"atrl-bench overlap {train} {missing} {run_dir.profile.option}"
-    parts = [f"Test problems found in {train} by text and picture: {', '.join(shares)}."] if shares else []
+    parts = [f"Also in the training data {train}, by text and picture: {', '.join(shares)}."] if shares else []
+    if clean:
+        parts.append(f"No problem of {', '.join(clean)} was found in the training data {train}, by text and picture.")
     return " ".join([*parts, f"Not searched for in {train}: {command}"] if missing else parts)
 
 

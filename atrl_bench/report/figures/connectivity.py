@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,8 @@ from atrl_bench.report.figures.drawing import (
     sheet,
 )
 from atrl_bench.report.figures.sources import Source, published
-from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
+from atrl_bench.report.figures.tokens import answers
+from atrl_bench.report.token_shades import num_top
 
 NUM_BINS = 40
 CSV_FIELDS = (
@@ -44,8 +44,8 @@ def make(source: Source) -> FigureContent:
 
 def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
     """Return the figure of these connectivities of tokens, with what the paper prints of its own."""
-    # The most connected 15 % of the tokens, rounded down, are above it.
-    threshold = sorted(tokens, reverse=True)[math.floor(ANCHOR_FRACTION * len(tokens))]
+    # The most connected 15 % of the tokens are above it.
+    threshold = sorted(tokens, reverse=True)[min(num_top(len(tokens)), len(tokens) - 1)]
     edges = np.histogram_bin_edges(tokens, NUM_BINS)
     above = [value for value in tokens if value > threshold]
     below = [value for value in tokens if value <= threshold]

@@ -197,6 +197,16 @@ def token_text(text: str) -> str:
     return plain(text, 24) or ("⏎" if "\n" in text else "␣")
 
 
+def sign(content: FigureContent, profile: str) -> None:
+    """Write the profile into a corner of the figure, below all that is drawn: cut out, it still says whose it is."""
+    height = float(content.figure.get_figheight())
+    strip = 0.22 / height
+    engine = content.figure.get_layout_engine()
+    if engine is not None:
+        engine.set(rect=(0, strip, 1, 1 - strip))  # type: ignore[call-arg]
+    content.figure.text(0.995, 0.03 / height, f"measured with profile {profile}", ha="right", fontsize=8, color=SOFT)
+
+
 # Files ----------------------------------------------------------------------------------------------------------------
 
 

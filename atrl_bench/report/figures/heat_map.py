@@ -1,11 +1,11 @@
 """The credit of each token of one response, beside the image it was read from.
 
-A token's ground is the darker the more credit it has; the 15 % with the most are underlined as well.
+A token's ground is blue below a credit of 1 and orange above, on one scale for all responses; the 15 % with the most
+are underlined, unless they tie with others.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.experiments.answer_credit import TokenCredit, prompts_of_cell
 from atrl_bench.report.figures.clusters import case
-from atrl_bench.report.figures.drawing import INK, LINE, ORANGE, SOFT, FigureContent, bare, plain, rows_of, sheet
+from atrl_bench.report.figures.drawing import BLUE, INK, LINE, ORANGE, SOFT, FigureContent, bare, plain, rows_of, sheet
 from atrl_bench.report.figures.sources import Source
-from atrl_bench.report.figures.tokens import ANCHOR_FRACTION, answers
+from atrl_bench.report.figures.tokens import answers
 from atrl_bench.report.figures.words import text_width
+from atrl_bench.report.token_shades import LEVELS, level, top_tokens
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,9 +62,9 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
     top = top_tokens(credit.credit_T)
     low, high = min(credit.credit_T), max(credit.credit_T)
     for t, box in enumerate(boxes):
-        share = (credit.credit_T[t] - low) / (high - low) if high > low else 0.0
         y = -box.line * LINE_HEIGHT
-        text.add_patch(_rectangle(box.x, y - 0.36 * LINE_HEIGHT, box.width, 0.72 * LINE_HEIGHT, DARKEST * share))
+        shade = level(credit.credit_T[t])
+        text.add_patch(_rectangle(box.x, y - 0.36 * LINE_HEIGHT, box.width, 0.72 * LINE_HEIGHT, shade))
         text.text(box.x + box.width / 2, y, box.text, fontsize=SIZE, ha="center", va="center_baseline")
         if t in top:
             text.plot([box.x + 1, box.x + box.width - 1], [y - 0.38 * LINE_HEIGHT] * 2, color=INK, linewidth=1.8)
@@ -72,29 +73,18 @@ def picture(credit: TokenCredit, label: str, question: str, images: Sequence[Ima
         text.text(0, y, f"… and {len(credit.texts) - MAX_TOKENS} tokens more, in the CSV", fontsize=9, color=SOFT)
     depth = max((num_lines + 1.7) * LINE_HEIGHT, 72 * height - 50)
     text.set(xlim=(-4, WIDTH + 4), ylim=(0.8 * LINE_HEIGHT - depth, 0.8 * LINE_HEIGHT))
-    _legend(text, -(num_lines + 0.35) * LINE_HEIGHT, low, high)
+    _legend(text, -(num_lines + 0.35) * LINE_HEIGHT)
     text.set_title(f"Measured: {plain(label, 80)}")
     bare(text)
     tokens = zip(credit.texts, credit.credit_T, credit.connectivity_T, credit.cluster_T, strict=True)
     rows = rows_of(CSV_FIELDS, [(t, *token, int(t in top)) for t, token in enumerate(tokens)])
     named = ", ".join(f"{boxes[t].text} ({credit.credit_T[t]:.2f})" for t in sorted(top) if t < len(boxes))
     description = (
-        f"A response of {len(credit.texts)} tokens ({plain(label, 80)}), each token on a ground that is the darker the "
-        f"more credit it has, beside the image. The credit reaches from {low:.2f} to {high:.2f}. Underlined, the 15 % "
-        f"with the most, and those with as much: {plain(named, 600)}."
+        f"A response of {len(credit.texts)} tokens ({plain(label, 80)}) beside the image, each token on a ground "
+        f"that is blue below a credit of 1 and orange above. The credit reaches from {low:.2f} to {high:.2f}. "
+        + (f"Underlined, the 15 % with the most: {plain(named, 600)}." if named else "No 15 % stand out.")
     )
     return FigureContent("Credit of the tokens of one response", description, figure, rows)
-
-
-def top_tokens(credit_T: Sequence[float]) -> set[int]:
-    """Return the places of the 15 % of tokens, rounded up, with the most credit, and of those that have as much.
-
-    All tokens of a cluster have the same credit. Where every token has, there are none.
-    """
-    if not max(credit_T) > min(credit_T):
-        return set()
-    least = sorted(credit_T, reverse=True)[math.ceil(ANCHOR_FRACTION * len(credit_T)) - 1]
-    return {t for t, value in enumerate(credit_T) if value >= least}
 
 
 def laid_out(texts: Sequence[str]) -> list[Box]:
@@ -130,15 +120,16 @@ def _image(panel: Any, images: Sequence[Image], question_lines: Sequence[str]) -
     panel.set_xlabel("\n".join(question_lines), fontsize=9, loc="left", labelpad=8)
 
 
-def _rectangle(x: float, y: float, width: float, height: float, alpha: float) -> Any:
+def _rectangle(x: float, y: float, width: float, height: float, shade: int) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x, y), width, height, facecolor=ORANGE, alpha=alpha, linewidth=0)
+    colour, alpha = ORANGE if shade > 0 else BLUE, DARKEST * abs(shade) / LEVELS
+    return Rectangle((x, y), width, height, facecolor=colour, alpha=alpha, linewidth=0)
 
 
-def _legend(panel: Any, y: float, low: float, high: float) -> None:
-    panel.text(0, y, f"credit {low:.2f}", fontsize=9, color=SOFT, va="center")
-    for step in range(6):
-        panel.add_patch(_rectangle(66 + 18 * step, y - 6, 18, 12, DARKEST * step / 5))
-    panel.text(180, y, f"{high:.2f}", fontsize=9, color=SOFT, va="center")
-    panel.text(220, y, "underlined: as much as the 15 % with the most", fontsize=9, color=SOFT, va="center")
+def _legend(panel: Any, y: float) -> None:
+    panel.text(0, y, "credit 0", fontsize=9, color=SOFT, va="center")
+    for step in range(-LEVELS, LEVELS + 1):
+        panel.add_patch(_rectangle(48 + 13 * (step + LEVELS), y - 6, 13, 12, step))
+    panel.text(198, y, "2 or more", fontsize=9, color=SOFT, va="center")
+    panel.text(255, y, "underlined: the 15 % with the most", fontsize=9, color=SOFT, va="center")

@@ -13,8 +13,6 @@ from atrl_bench.report.figures.sources import Source, chosen_cell
 from atrl_bench.results.records import Sample
 from atrl_bench.results.store import Cell
 
-ANCHOR_FRACTION = 0.15  # of the tokens: the paper's threshold
-
 
 @dataclass(frozen=True)
 class ReadAnswers:

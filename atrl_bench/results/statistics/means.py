@@ -73,6 +73,16 @@ class Estimate:
         low, high = self.interval(level)
         return high - low if self.kind == "unanimous" else (high - low) / 2
 
+    def detectable(self, level: float = 0.95, power: float = 0.8) -> float:
+        """Return the true mean whose interval would leave zero out in a share `power` of all repetitions.
+
+        The minimum detectable difference, (t_{(1 + level)/2} + t_power) * stderr; without a spread the half width.
+        """
+        from scipy.special import stdtrit
+
+        half = self.half_width(level)
+        return half if self.stderr == 0 else half + float(stdtrit(self.degrees, power)) * self.stderr
+
     def p_value(self) -> float:
         """Return the two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
         if self.kind == "constant":

@@ -133,7 +133,7 @@ def test_a_table_reads_the_counts_until_the_data_change(planted):
     assert counts is not None
     assert counts["num_overlapping"] == record.num_overlapping
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]) == (
-        "Test problems found in virl39k by text and picture: 4 of 7 geoqa_test."
+        "Also in the training data virl39k, by text and picture: 4 of 7 problems of geoqa_test."
     )
 
 

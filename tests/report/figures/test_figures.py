@@ -24,6 +24,7 @@ from atrl_bench.report.figures import (
 from atrl_bench.report.figures.curves import bands, smoothed
 from atrl_bench.report.figures.drawing import DARK, csv_text, token_text
 from atrl_bench.report.figures.sources import Training, published, published_score
+from atrl_bench.report.token_shades import top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 HOSTILE = "</text><script>alert(1)</script>$\\frac{1}{0}$\x00\x1b[31m\u202e=cmd()"
@@ -273,9 +274,9 @@ def test_a_clusters_share_is_of_the_credit_and_its_tokens_keep_their_order(drawn
     assert float(rows[0]["mean_connectivity"]) == pytest.approx((0.2 + 0.1 + 0.8) / 3, rel=1e-5)
 
 
-def test_tokens_with_as_much_credit_as_the_top_are_underlined_together():
-    assert heat_map.top_tokens(CREDITED.credit_T) == {1, 2, 3}  # one of six is the top 15 %; the cluster has as much
-    assert heat_map.top_tokens([1.0, 1.0]) == set()
+def test_no_token_is_underlined_where_the_top_ones_tie_with_others():
+    assert not top_tokens(CREDITED.credit_T)  # one of six is the top 15 %, and the whole cluster has as much
+    assert top_tokens([1.0, 3.0, 2.0, 1.0, 1.0, 1.0]) == {1}
 
 
 def test_a_heat_map_has_a_row_for_each_token_and_the_image_inside(drawn):
