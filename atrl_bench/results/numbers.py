@@ -23,11 +23,9 @@ def half_width(estimate: Estimate, digits: int = 1) -> str:
 
 def error(estimate: Estimate) -> str:
     """Return the 95 % interval of a score: ±6.3, or 0.0 to 13.2 where the half width would leave 0 to 100."""
-    low, high = estimate.interval()
-    is_symmetric = math.isclose((low + high) / 2, estimate.mean, abs_tol=1e-12)
-    if math.isnan(low) or (low >= 0 and high <= 1 and is_symmetric):
-        return f"±{half_width(estimate)}"
-    return interval(estimate)
+    half = estimate.half_width()
+    reaches_out = estimate.mean - half < 0 or estimate.mean + half > 1
+    return interval(estimate) if reaches_out else f"±{half_width(estimate)}"
 
 
 def interval(estimate: Estimate) -> str:
