@@ -122,7 +122,7 @@ def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], li
         try:
             problem = _checked(to_problem(task, row))
             task.code.doc_to_text(row, {})
-        except AtrlBenchError:
+        except (AtrlBenchError, MemoryError):
             raise
         except Exception as error:  # whatever a task's code makes of a row that is not as its publisher describes
             unreadable.append(UnreadableRow(row_name(task, row, index), reason_of(error)))

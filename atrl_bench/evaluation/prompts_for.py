@@ -50,7 +50,7 @@ def read_prompt(
         # lmms-eval calls an image's or video's content `url`; chat templates only look at the type.
         for part in (part for turn in messages for part in turn["content"] if part["type"] in media):
             media[part["type"]].append(read_frames(part["url"]) if part["type"] == "video" else part["url"])
-    except AtrlBenchError:
+    except (AtrlBenchError, MemoryError):
         raise
     except Exception as error:  # a bad video, and whatever Pillow raises on damaged bytes, which is of many kinds
         return UnreadableRow(problem_id, reason_of(error))

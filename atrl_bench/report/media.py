@@ -83,6 +83,8 @@ def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
                 else _small(item)
                 for item in images
             ]
+        except MemoryError:
+            raise  # says nothing about the picture, and what is written here is remembered
         except Exception:  # of as many kinds as there are ways to damage a picture
             return []
 

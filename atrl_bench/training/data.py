@@ -204,6 +204,8 @@ def _usable(described: TrainingSet, root: Path, index: int, row: dict[str, Any])
 def _read(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:
     try:
         return read_problem(described, index, row, root), ""
+    except MemoryError:
+        raise
     except Exception as error:  # a row that is not as its publisher describes, in whatever way
         return None, f"no row of this set ({reason_of(error)})"
 
@@ -221,6 +223,8 @@ def _why_unusable(problem: TrainingProblem) -> str:
         return _why_no_file(files)
     try:
         problem.decoded()
+    except MemoryError:
+        raise
     except Exception:  # whatever a decoder raises on damaged bytes, the row is not usable
         return "undecodable image"
     return ""

@@ -171,14 +171,14 @@ def test_what_a_judge_did_is_one_line():
     calibration = CalibrationReport(Passed(14, 15), Passed(15, 15), Passed(15, 15), [], [], 1793232000.0)
     summary = JudgeSummary({"model": "qwen", "strict": True}, 120, 40, 3, 1, {}, table, calibration)
     assert summary.line == (
-        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; agrees with the rules on 94.1 %, kappa 0.85; "
+        "judge qwen: 160 questions, 1 without a verdict; agrees with the rules on 94.1 %, kappa 0.85; "
         "calibration questions right 14/15, wrong 15/15, injection 15/15 on 2026-10-29"
     )
     lenient = replace(
         summary, identity={"model": "qwen", "strict": False}, agreement=Agreement(0, 0, 0, 0, 0), calibration=None
     )
     assert lenient.line == (
-        "judge qwen: 120 asked, 40 known, 3 retries, 1 without a verdict; not comparable with the rules; "
+        "judge qwen: 160 questions, 1 without a verdict; not comparable with the rules; "
         "calibration questions not asked; not held to its calibration set"
     )
 

@@ -280,6 +280,7 @@ def main(order: dict) -> None:
     import transformers  # noqa: F401
     import trl  # noqa: F401
 
+    import atrl_bench.cli
     import atrl_bench.report.table_run
     import atrl_bench.training.trainer  # noqa: F401
 

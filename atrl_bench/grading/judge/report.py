@@ -32,9 +32,9 @@ class JudgeSummary:
 
     @property
     def line(self) -> str:
-        """All of it as one line."""
+        """What a reader has to know, as one line; how many requests it took depends on what interrupted them."""
         parts = [
-            f"{self.asked} asked, {self.cached} known, {self.retried} retries, {self.failed} without a verdict",
+            f"{self.asked + self.cached} questions, {self.failed} without a verdict",
             _agreement_text(self.agreement),
             _calibration_text(self.calibration),
         ]
