@@ -8,32 +8,126 @@ after "the answer is", and `<answer>` tags. Every search reads the text once, so
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
-LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
+from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.options import lone_letter, named_options
+from atrl_bench.grading.prose import (
+    SENTENCE_END,
+    continuation,
+    last_letter,
+    refuses,
+    sentences,
+    stated_number,
+    stated_option,
+    without_echo,
+)
+
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
+MAX_BARE_WORDS = 3  # a longer text is prose
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
 
 
-def extract_answer(response: str, *, num_choices: int = 0, words: bool = False) -> str | None:
+def extract_answer(
+    response: str, *, choices: Sequence[str] = (), num_choices: int = 0, words: bool = False
+) -> str | None:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
-    The order: the last balanced box with something in it, the last `<answer>` tag, the last "answer is", then an option
-    letter that stands as an option (not the pronoun I, the article A or a vertex of a triangle), then all of a short
-    response, then the last number. Where the answer is to be `words`, a short last line stands for the last two.
+    The order: the last balanced box with something in it, the last `<answer>` tag, then what the prose states. Prose that
+    goes on to a next question, which nobody asked, is read up to there. Where the answer is to be `words`, it is the text
+    after the last "answer is" or a short last line.
     """
     tail = response[-FALLBACK_CHARS:]
-    stated = last_boxed(response[-SEARCHED_CHARS:])
-    if stated is None:
-        stated = _last_tagged(tail) or _last_stated(tail) or _last_letter(tail, num_choices)
-    if stated is not None:
-        return stated
+    marked = last_boxed(response[-SEARCHED_CHARS:]) or _last_tagged(tail)
+    if marked is not None:
+        return marked
     if words:
-        lines = [line.strip(_PADDING) for line in tail.splitlines() if line.strip(_PADDING)]
-        return lines[-1] if lines and len(lines[-1].split()) <= MAX_WORDS else None
-    bare = tail.strip(" \t\r\n*$`")
-    is_short = len(response) <= 60 and "\n" not in bare and len(bare.split()) <= 3 and any(map(str.isalnum, bare))
-    return bare if is_short else _last_number(tail)
+        return _last_stated(tail) or _short_last_line(tail)
+    options = _Options(choices, num_choices)
+    cut_box = _CUT_BOX.search(tail)
+    if cut_box:
+        content = cut_box[1].strip(_PADDING + "$.")
+        is_whole = cut_box[1].rstrip().endswith((".", "$")) or options.letter(content)
+        return content if content and is_whole else None
+    own, rest = continuation(tail)
+    is_short = len(response) <= 60
+    return _read_prose(own, options, is_short) or (_read_prose(rest, options, is_short=False) if rest else None)
+
+
+class _Options(NamedTuple):
+    """The options of a question, or only how many there are, and what names one of them."""
+
+    choices: Sequence[str]
+    num_choices: int
+
+    def letter(self, text: str) -> bool:
+        return lone_letter(parse(text), self.num_choices) is not None
+
+    def are_named_by(self, text: str) -> bool:
+        """Whether a text names an option, and does nothing else."""
+        answer = parse(text)
+        parsed = [parse(choice) for choice in self.choices]
+        letter, matching = named_options(answer, parsed, self.num_choices)
+        return letter is not None or bool(matching) or answer.value in [choice.value for choice in parsed if choice.value]
+
+
+def _read_prose(text: str, options: _Options, is_short: bool) -> str | None:
+    text = without_echo(text, options.choices)
+    prefix = _PREFIX.match(text)
+    if prefix:
+        answer = _read_prose(text[prefix.end() :], options, is_short)
+        if not options.num_choices or (answer and options.are_named_by(answer)):
+            return answer
+    return _read_option(text, options, is_short) if options.num_choices else _read_value(text, is_short)
+
+
+def _read_option(text: str, options: _Options, is_short: bool) -> str | None:
+    """Return what names an option: after "the answer is", else in the last sentence that names one."""
+    stated = _last_stated(text)
+    if stated:
+        stated = _ITEM_OF_LIST.sub(r"\2", stated)
+        if options.are_named_by(stated):
+            return stated
+        named = stated_option(stated, options.choices) or last_letter(stated, options.num_choices)
+        if named:
+            return named
+    bare = text.strip(_PADDING + "$")
+    if bare and options.are_named_by(bare):
+        return bare
+    for sentence in sentences(text):
+        named = last_letter(sentence, options.num_choices) or stated_option(sentence, options.choices)
+        if named:
+            return named
+    if refuses(text):
+        return None
+    return stated or _bare(text, is_short) or _last_number(text)
+
+
+def _read_value(text: str, is_short: bool) -> str | None:
+    stated = _last_stated(text)
+    if stated and refuses(stated):
+        return None
+    if stated:
+        return (stated_number(stated) or stated) if len(stated.split()) > MAX_BARE_WORDS else stated
+    return _bare(text, is_short) or _last_number(text)
+
+
+def _bare(text: str, is_short: bool) -> str | None:
+    """Return all of a response that is nothing but an answer."""
+    bare = text.strip(" \t\r\n*$`")
+    is_bare = is_short and "\n" not in bare and len(bare.split()) <= MAX_BARE_WORDS and any(map(str.isalnum, bare))
+    return bare if is_bare and not refuses(bare) else None
+
+
+def _short_last_line(text: str) -> str | None:
+    lines = [line.strip(_PADDING) for line in text.splitlines() if line.strip(_PADDING)]
+    return lines[-1] if lines and len(lines[-1].split()) <= MAX_WORDS else None
+
+
+def _last_number(text: str) -> str | None:
+    return next(filter(None, map(stated_number, sentences(text))), None)
 
 
 # Boxes ------------------------------------------------------------------------------------------------------------
@@ -67,15 +161,14 @@ def last_boxed(text: str) -> str | None:
 
 _TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.S | re.I)
 _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
+_CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
+_PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
+_ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
 _PHRASE = re.compile(
-    r"\banswers?\b[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
-    r"|\bcorrect\s+(?:option|choice)\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"
+    r"\banswers?\b(?:\s+to\s[^.\n]{1,60}?)??[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
+    r"|\b(?:correct|right|best)\s+(?:option|choice|figure|letter|one|image|picture)(?:\s+letter)?\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"
     r"|(?:答案|选项|选)\s{0,4}(?:是|为|：|:)+[\s*]{0,4}",
     re.I,
-)
-# "Dr. Pepper" and "St. Louis" are answers; "No." is one too, and ends there.
-_SENTENCE_END = re.compile(
-    r"\n|(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)[.。!！?？;；](?=\s|$|\*)|</|，(?=所以|因)"
 )
 _PADDING = " \t\r\n*_`\"'"
 
@@ -93,62 +186,8 @@ def _last_stated(text: str) -> str | None:
         display = re.match(r"(?:\\\[|\$\$)\s*(.{1,200}?)\s*(?:\\\]|\$\$)", rest, re.S)
         if display:
             return display[1]
-        end = _SENTENCE_END.search(rest)
+        end = SENTENCE_END.search(rest)
         stated = rest[: end.start() if end else None].strip(_PADDING)
         if stated and any(map(str.isalnum, stated)):
             return stated[:400]
     return None
-
-
-# An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
-_LETTER_PATTERNS = (
-    r"(?i:option|choice)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b",
-    r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
-    r"\*\*\(?([A-P])\)?[.:)]?\*\*",
-    r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
-    r"^\s{0,4}([A-P])[.:)]\s",
-    r"(?:^|\s)\(([A-P])\)(?!\w)",
-    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])[.\s]*$",
-)
-_LETTER = tuple(re.compile(pattern, re.M) for pattern in _LETTER_PATTERNS)
-
-
-def _last_letter(text: str, num_choices: int) -> str | None:
-    if not num_choices:
-        return None
-    ends = [(match.end(), match[1]) for pattern in _LETTER for match in pattern.finditer(text)]
-    return max((end for end in ends if end[1] in LETTERS[:num_choices]), default=(0, None))[1]
-
-
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-_ATOM = (
-    rf"(?:\\?sqrt\s?[({{]\s?(?:{_NUMBER})\s?[)}}]|√\s?[({{]?\s?(?:{_NUMBER})\s?[)}}]?"
-    rf"|\\[dt]?frac\s?\{{[^{{}}]{{1,40}}\}}\s?\{{[^{{}}]{{1,40}}\}}|\\?pi\b|π|{_NUMBER})"
-)
-_EXPRESSION = re.compile(rf"(?<![\w.\\])[-−]?{_ATOM}(?:\s?[*/·×]\s?{_ATOM}|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?")
-
-
-def _last_number(text: str) -> str | None:
-    last = None
-    for last in _EXPRESSION.finditer(text):  # noqa: B007 - only the last one counts
-        pass
-    return last[0].strip() if last else None
-
-
-_CHANGES_A_NUMBER = re.compile(
-    r"\b(?:not|no|never|or|and|minus|negative|than|half|hundred|thousand|[mb]illion|dozen|squared|cubed|by|to"
-    r"|at\s+(?:least|most))\b|\b(?:over|under|below|above|beyond)\s+[$≈]?\s?(?=[\d.√π\\-])|n't",
-    re.I,
-)
-
-# Neither formula, code nor a list. One class, not a group in a group: that takes time 2^n over a row of dots.
-_PLAIN_WORDING = re.compile(r"(?:[^\W\d_]|[\s.,:'°%$≈*-])*")
-
-
-def sole_number(text: str) -> str | None:
-    """Return the number in a wording that contains exactly one, and no word that makes another number of it."""
-    numbers = list(_EXPRESSION.finditer(text))
-    if len(numbers) != 1 or _CHANGES_A_NUMBER.search(text):
-        return None
-    around = text[: numbers[0].start()] + text[numbers[0].end() :]
-    return numbers[0][0].strip() if _PLAIN_WORDING.fullmatch(around) else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from atrl_bench.grading.answer_parser import ParsedAnswer, parse
-from atrl_bench.grading.extraction import LETTERS
+from atrl_bench.grading.prose import LETTERS
 
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 

@@ -1,0 +1,258 @@
+r"""What prose states: the number, letter or option text of its last sentence that states one.
+
+Sentences are asked from the last to the first. One that refuses ("cannot be determined", "please provide") or that the
+token limit cut off ends the search without an answer; one that only supposes, asks or explains is passed over. A
+sentence that is ambiguous states nothing. Every search reads the text once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from atrl_bench.grading.spelling import NUMBER_WORDS
+
+LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
+
+
+# Sentences --------------------------------------------------------------------------------------------------------
+
+# "Dr. Pepper" and "St. Louis" are answers; "No." is one too, and ends there.
+SENTENCE_END = re.compile(
+    r"\n|(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)[.!?;](?=\s|$|\*)|[。！？；]|</|[,，](?=所以|因)"
+)
+_LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
+_ITEM = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")
+_REFUSAL = re.compile(
+    r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to)"
+    r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see\b|seen|tell|told|solv|calculat|comput|find|found|infer|view|access"
+    r"|provid|identif|decid|say\b|know|look|assist|help|read|conclud|deduc|ascertain)"
+    r"|\b(?:not enough|insufficient|need(?:s|ed)? more|without more|no) information\b|\b(?:would|will) (?:have to|need)\b"
+    r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
+    r"|\b(?:is|are) (?:missing|not (?:provided|given|shown|visible|available|specified|clear))\b"
+    r"|无法|不能确定|不能判断|请提供|信息不足",
+    re.I,
+)
+_CUT_OFF = re.compile(
+    r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+*/×(,:−-])[\s*$]*\Z", re.I
+)
+_SUPPOSES = re.compile(
+    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to)\b"
+    r"|^\W*(?:first|this is because|because|since|here|note|to)\b(?!.*(?:[=≈]|\bso\b))",
+    re.I,
+)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, the last first, up to one that refuses or was cut off."""
+    starts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
+    pieces = [text[start:end].strip() for start, end in zip(starts, starts[1:], strict=False)]
+    joined: list[str] = []
+    for piece in pieces:
+        if joined and _LABEL.fullmatch(joined[-1].rstrip(".")) and joined[-1].endswith("."):
+            joined[-1] += " " + piece
+        elif piece:
+            joined.append(piece)
+    if joined and len(joined[-1].split()) > 1 and _CUT_OFF.search(joined[-1]):
+        return
+    for sentence in reversed(joined):
+        if refuses(sentence):
+            return
+        if not _SUPPOSES.search(_without_month(sentence)):
+            yield _ITEM.sub("", sentence, count=1)
+
+
+def _without_month(sentence: str) -> str:
+    """Return a sentence without the month of May, which supposes nothing."""
+    return re.sub(r"\bMay\b", "", sentence)
+
+
+def refuses(text: str) -> bool:
+    """Whether a text says that there is no answer, or asks for what is missing."""
+    return _REFUSAL.search(text) is not None
+
+
+# Letters ----------------------------------------------------------------------------------------------------------
+
+# An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
+_NOUN = r"(?i:option|choice|letter|figure|answer|image|picture|diagram|shape|statement|graph)"
+_LETTER_PATTERNS = (
+    rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:is\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
+    r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
+    r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
+    r"\*\*\(?([A-P])\)?[.:)]?\*\*",
+    r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
+    r"^\s{0,4}([A-P])[.:)]\s",
+    r"(?:^|\s)\(([A-P])\)(?!\w)",
+    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])[.\s]*$",
+    r"\b([A-P])[)*]{0,3}\s{1,2}is\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
+    r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
+)
+_LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
+_REJECTED = re.compile(
+    r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不)"
+)
+_REJECTS = re.compile(r"(?:\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z", re.I)
+
+
+def last_letter(text: str, num_choices: int) -> str | None:
+    """Return the last letter with which a text names one of the first options, and does not reject it."""
+    named = []
+    for match in (match for pattern in _LETTER for match in pattern.finditer(text)):
+        before = text[max(0, match.start(1) - 30) : match.start(1)]
+        if not _REJECTED.match(text, match.end(1)) and not _REJECTS.search(before):
+            named.append((match.end(1), match[1].upper()))
+    return max((end for end in named if end[1] in LETTERS[:num_choices]), default=(0, None))[1]
+
+
+# Texts of options -------------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+")
+_ARTICLES = ("a", "an", "the")
+_CONTRASTS = {"not", "than", "nor", "neither", "except", "unlike", "cannot", "t", "compared", "between", "versus"}
+_COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called"}
+_LEADING_WORD = re.compile(r"\W*(yes|no)\b(?!\s+\w)", re.I)
+
+
+def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
+    """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
+    leading = _LEADING_WORD.match(sentence)
+    words = _words(sentence)
+    spans = []
+    for choice in choices:
+        target = _words(choice)
+        if target in (["yes"], ["no"]):
+            if leading and leading[1].lower() == target[0]:
+                return choice
+        elif _is_wording(choice):
+            spans += [(start, start + len(target), choice) for start in _occurrences(target, words)]
+    spans = [span for span in spans if not any(_contains(other, span) for other in spans)]
+    named = [span for span in spans if not _CONTRASTS & set(words[max(0, span[0] - 2) : span[0]])]
+    if len({choice for _, _, choice in named}) > 1:
+        if "or" in words or "both" in words:
+            return None
+        named = [span for span in named if span[0] and words[span[0] - 1] in _COPULAS]
+    options = {" ".join(_words(choice)): choice for _, _, choice in named}
+    return next(iter(options.values())) if len(options) == 1 else None
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES]
+
+
+def _is_wording(choice: str) -> bool:
+    return "\\" not in choice and not choice[:1].isdigit() and sum(map(str.isalpha, choice)) > 1
+
+
+def _occurrences(target: list[str], words: list[str]) -> list[int]:
+    size = len(target)
+    return [start for start in range(len(words) - size + 1) if size and words[start : start + size] == target]
+
+
+def _contains(outer: tuple[int, int, str], inner: tuple[int, int, str]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[1] - outer[0] > inner[1] - inner[0]
+
+
+# Numbers ----------------------------------------------------------------------------------------------------------
+
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_GROUP = r"\{(?:[^{}]|\{[^{}]{0,20}\}){1,40}\}"
+_ATOM = (
+    rf"(?:\\?sqrt\s?[({{]\s?(?:{_NUMBER})\s?[)}}]|√\s?[({{]?\s?(?:{_NUMBER})\s?[)}}]?"
+    rf"|\\[dt]?frac\s?{_GROUP}\s?{_GROUP}|\\?pi\b|π|{_NUMBER})"
+)
+_POWER = r"(?:\s?\^\s?(?:\{-?\d{1,3}\}|-?\d{1,3}))?"
+EXPRESSION = re.compile(
+    rf"(?<![A-Za-z0-9_.\\^])(?<!\^\{{)(?<![a-z]\()[-−]?{_ATOM}{_POWER}"
+    rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
+    rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?"
+)
+_SPELLED = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!\s+(?:of|hundred|thousand|million))", re.I)
+_STATES = re.compile(
+    r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
+    r"|counted|find|obtain|yields?|total of|answer|with)\b|[=≈:]|[为是有约得])"
+    r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of|thus|therefore)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
+    re.I,
+)
+_BESIDE = re.compile(
+    r"(?:\b(?:above|below|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
+    r"|column|number|page|angle|after|before|in|per|up to|every|each)|[∠△#])[\s$*]*\Z",
+    re.I,
+)
+_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]")
+_SUBORDINATE = re.compile(r",?\s(?:which|because|since|where|while|so that|given that|when)\b", re.I)
+_CONCLUDES = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result)\b", re.I)
+_NEGATED = re.compile(r"\b(?:not|never|neither)\b|n[’']t\b|不")
+
+
+def stated_number(sentence: str) -> str | None:
+    """Return the number that a sentence states; None where it states none, or several."""
+    clause = _SUBORDINATE.split(sentence, maxsplit=1)[0]
+    return _number_of(clause) or (None if clause == sentence else _number_of(sentence))
+
+
+def _number_of(clause: str) -> str | None:
+    matches = sorted([*EXPRESSION.finditer(clause), *_SPELLED.finditer(clause)], key=lambda match: match.start())
+    stated, other = [], []
+    for match in matches:
+        before = clause[max(0, match.start() - 60) : match.start()]
+        if _STATES.search(before) and not _UNFINISHED.match(clause, match.end()):
+            stated.append(match)
+        elif not _BESIDE.search(before):
+            other.append(match)
+    numbers = stated or (other if len(matches) == 1 or len(other) == 1 else [])
+    texts = {match[0].strip().lower() for match in numbers}
+    if not numbers or (len(texts) > 1 and not _CONCLUDES.search(clause)) or _NEGATED.search(clause):
+        return None
+    if re.match(r"\s*(?:or\b|\bto\b)", clause[numbers[-1].end() :]):
+        return None
+    return numbers[-1][0].strip()
+
+
+_CHANGES_A_NUMBER = re.compile(
+    r"\b(?:not|no|never|or|and|minus|negative|than|half|hundred|thousand|[mb]illion|dozen|squared|cubed|by|to"
+    r"|at\s+(?:least|most))\b|\b(?:over|under|below|above|beyond)\s+[$≈]?\s?(?=[\d.√π\\-])|n't",
+    re.I,
+)
+
+# Neither formula, code nor a list. One class, not a group in a group: that takes time 2^n over a row of dots.
+_PLAIN_WORDING = re.compile(r"(?:[^\W\d_]|[\s.,:'°%$≈*-])*")
+
+
+def sole_number(text: str) -> str | None:
+    """Return the number in a wording that contains exactly one, and no word that makes another number of it."""
+    numbers = list(EXPRESSION.finditer(text))
+    if len(numbers) != 1 or _CHANGES_A_NUMBER.search(text):
+        return None
+    around = text[: numbers[0].start()] + text[numbers[0].end() :]
+    return numbers[0][0].strip() if _PLAIN_WORDING.fullmatch(around) else None
+
+
+# Echoes -----------------------------------------------------------------------------------------------------------
+
+_LISTED = re.compile(r"(?:^|(?<=\s))(?:\(([A-P])\)|([A-P])[.:)])\s{1,4}", re.M)
+_CONTINUATION = re.compile(r"\n\s{0,4}(?:Question|Q|Choices|Options|Hint|User|Human)\s?:", re.I)
+
+
+def without_echo(text: str, choices: Sequence[str]) -> str:
+    """Return a text without the list of the options, where it repeats two or more of them from A on."""
+    labels = [
+        (match.start(), match.end() + len(choices[index]), index)
+        for match in _LISTED.finditer(text)
+        if (index := LETTERS.index(match[1] or match[2])) < len(choices) and text.startswith(choices[index], match.end())
+    ]
+    kept, position = [], 0
+    for (start, _, index), (_, end, following) in zip(labels, labels[1:], strict=False):
+        if following == index + 1:
+            kept.append(text[position : max(position, start)])
+            position = end
+    return "".join([*kept, text[position:]])
+
+
+def continuation(text: str) -> tuple[str, str]:
+    """Return a text before the next question that the model went on to write, and from there on."""
+    match = _CONTINUATION.search(text.lstrip())
+    if match is None:
+        return text, ""
+    text = text.lstrip()
+    return text[: match.start()], text[match.end() :]
