@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.answer_parser import Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
     SENTENCE_END,
@@ -42,7 +42,7 @@ def extract_answer(
     tail = response[-FALLBACK_CHARS:]
     marked = last_boxed(response[-SEARCHED_CHARS:]) or _last_tagged(tail)
     if marked is not None:
-        return marked
+        return _ITEM_OF_LIST.sub(r"\2", marked) if choices else marked
     if words:
         return _last_stated(tail) or _short_last_line(tail)
     options = _Options(choices, num_choices)
@@ -97,20 +97,18 @@ def _read_option(text: str, options: _Options, is_short: bool) -> str | None:
     if bare and options.are_named_by(bare):
         return bare
     for sentence in sentences(text):
+        if refuses(sentence):
+            return stated_option(sentence, [choice for choice in options.choices if refuses(choice)])
         named = last_letter(sentence, options.num_choices) or stated_option(sentence, options.choices)
         if named:
             return named
-    if refuses(text):
-        return None
     return stated or _bare(text, is_short) or _last_number(text)
 
 
 def _read_value(text: str, is_short: bool) -> str | None:
     stated = _last_stated(text)
-    if stated and refuses(stated):
-        return None
     if stated:
-        return (stated_number(stated) or stated) if len(stated.split()) > MAX_BARE_WORDS else stated
+        return (stated_number(stated) or stated) if _is_sentence(stated) else stated
     return _bare(text, is_short) or _last_number(text)
 
 
@@ -118,7 +116,7 @@ def _bare(text: str, is_short: bool) -> str | None:
     """Return all of a response that is nothing but an answer."""
     bare = text.strip(" \t\r\n*$`")
     is_bare = is_short and "\n" not in bare and len(bare.split()) <= MAX_BARE_WORDS and any(map(str.isalnum, bare))
-    return bare if is_bare and not refuses(bare) else None
+    return bare if is_bare and not _CHINESE_SENTENCE.search(bare) else None
 
 
 def _short_last_line(text: str) -> str | None:
@@ -127,7 +125,16 @@ def _short_last_line(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    return next(filter(None, map(stated_number, sentences(text))), None)
+    numbers = (None if refuses(sentence) else stated_number(sentence) for sentence in sentences(text))
+    return next(filter(None, numbers), None)
+
+
+def _is_sentence(stated: str) -> bool:
+    """Whether what follows "the answer is" is wording around a number, and no value, formula or list."""
+    if len(stated.split()) <= MAX_BARE_WORDS or len(_LONG_WORD.findall(stated)) < 2 or _NO_SENTENCE.search(stated):
+        return False
+    answer = parse(stated)
+    return answer.sole_number is None and (answer.value is None or isinstance(answer.value, Words))
 
 
 # Boxes ------------------------------------------------------------------------------------------------------------
@@ -164,6 +171,9 @@ _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
+_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误")
+_LONG_WORD = re.compile(r"[A-Za-z]{4,}")
+_NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")
 _PHRASE = re.compile(
     r"\banswers?\b(?:\s+to\s[^.\n]{1,60}?)??[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
     r"|\b(?:correct|right|best)\s+(?:option|choice|figure|letter|one|image|picture)(?:\s+letter)?\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"

@@ -11,7 +11,7 @@ from atrl_bench.grading.prose import LETTERS
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 
 _BEFORE = r"[(\[{\s]*(?:(?i:option|choice|answer)\s*:?\s*)?[(\[{]*"
-_LONE = re.compile(rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s.:,]*|[(\[]?(?P<lower>[a-p])[)\].]?")
+_LONE = re.compile(rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s.:,]*|(?:(?i:option|choice)\s+)?[(\[]?(?P<lower>[a-p])[)\].]?")
 _OPTION = re.compile(
     rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s]*"
     r"(?:$|[.:,)\]]|(?:because|since|as|is(?!\s+(?:not|wrong|incorrect|false))|which|from|with|for|\(|-|=)(?![a-z]))",

@@ -34,7 +34,7 @@ _REFUSAL = re.compile(
     re.I,
 )
 _CUT_OFF = re.compile(
-    r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+*/×(,:−-])[\s*$]*\Z", re.I
+    r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+/×(,:−-]|\s[*])[\s$]*\Z", re.I
 )
 _SUPPOSES = re.compile(
     r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to)\b"
@@ -44,7 +44,7 @@ _SUPPOSES = re.compile(
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, the last first, up to one that refuses or was cut off."""
+    """Yield the sentences of a text that state something, the last first, up to one that refuses or was cut off."""
     starts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
     pieces = [text[start:end].strip() for start, end in zip(starts, starts[1:], strict=False)]
     joined: list[str] = []
@@ -57,6 +57,7 @@ def sentences(text: str) -> Iterator[str]:
         return
     for sentence in reversed(joined):
         if refuses(sentence):
+            yield sentence
             return
         if not _SUPPOSES.search(_without_month(sentence)):
             yield _ITEM.sub("", sentence, count=1)
@@ -77,7 +78,7 @@ def refuses(text: str) -> bool:
 # An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
 _NOUN = r"(?i:option|choice|letter|figure|answer|image|picture|diagram|shape|statement|graph)"
 _LETTER_PATTERNS = (
-    rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:is\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
+    rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:(?:is|(?:w|sh)ould\s{{1,2}}be|must\s{{1,2}}be)\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
     r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
     r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
@@ -90,9 +91,10 @@ _LETTER_PATTERNS = (
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
 _REJECTED = re.compile(
-    r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不)"
+    r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
+    r"|(?:,|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
 )
-_REJECTS = re.compile(r"(?:\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z", re.I)
+_REJECTS = re.compile(r"(?:\b[A-P][)*]{0,3}\s{0,2}(?:,|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z", re.I)
 
 
 def last_letter(text: str, num_choices: int) -> str | None:
@@ -128,8 +130,10 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
             spans += [(start, start + len(target), choice) for start in _occurrences(target, words)]
     spans = [span for span in spans if not any(_contains(other, span) for other in spans)]
     named = [span for span in spans if not _CONTRASTS & set(words[max(0, span[0] - 2) : span[0]])]
+    if "or" in words and not any("or" in _words(choice) for choice in choices):
+        return None
     if len({choice for _, _, choice in named}) > 1:
-        if "or" in words or "both" in words:
+        if "both" in words:
             return None
         named = [span for span in named if span[0] and words[span[0] - 1] in _COPULAS]
     options = {" ".join(_words(choice)): choice for _, _, choice in named}
@@ -163,25 +167,26 @@ _ATOM = (
 )
 _POWER = r"(?:\s?\^\s?(?:\{-?\d{1,3}\}|-?\d{1,3}))?"
 EXPRESSION = re.compile(
-    rf"(?<![A-Za-z0-9_.\\^])(?<!\^\{{)(?<![a-z]\()[-−]?{_ATOM}{_POWER}"
+    rf"(?<![A-Za-z0-9_.\\^])(?<!\^\{{)(?<!\b[A-Za-z]\()[-−]?{_ATOM}{_POWER}"
     rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
     rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?"
 )
-_SPELLED = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!\s+(?:of|hundred|thousand|million))", re.I)
+_SPELLED = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I)
 _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
-    r"|counted|find|obtain|yields?|total of|answer|with)\b|[=≈:]|[为是有约得])"
-    r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of|thus|therefore)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
+    r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence)\b|[=≈:]|[为是有约得])"
+    r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
 _BESIDE = re.compile(
     r"(?:\b(?:above|below|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
-    r"|column|number|page|angle|after|before|in|per|up to|every|each)|[∠△#])[\s$*]*\Z",
+    r"|column|number|page|angle|after|before|in|per|up to|every|each|between\s\S{1,20}\sand)|[∠△#])[\s$*]*\Z",
     re.I,
 )
 _UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]")
 _SUBORDINATE = re.compile(r",?\s(?:which|because|since|where|while|so that|given that|when)\b", re.I)
 _CONCLUDES = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result)\b", re.I)
+_ANOTHER = re.compile(r"\b(?:or|to)\b|或")
 _NEGATED = re.compile(r"\b(?:not|never|neither)\b|n[’']t\b|不")
 
 
@@ -200,11 +205,11 @@ def _number_of(clause: str) -> str | None:
             stated.append(match)
         elif not _BESIDE.search(before):
             other.append(match)
-    numbers = stated or (other if len(matches) == 1 or len(other) == 1 else [])
+    numbers = stated or other
     texts = {match[0].strip().lower() for match in numbers}
-    if not numbers or (len(texts) > 1 and not _CONCLUDES.search(clause)) or _NEGATED.search(clause):
+    if not numbers or (len(texts) > 1 and not (stated and _CONCLUDES.search(clause))) or _NEGATED.search(clause):
         return None
-    if re.match(r"\s*(?:or\b|\bto\b)", clause[numbers[-1].end() :]):
+    if _ANOTHER.search(clause) and len({match[0].strip() for match in matches}) > 1:
         return None
     return numbers[-1][0].strip()
 

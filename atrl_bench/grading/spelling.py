@@ -47,6 +47,7 @@ _REWRITES = tuple(
         (r"\\pi(?![a-z])", "π"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
         (r"\\(?:times|cdot|ast)(?![a-z])", "*"),
+        (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", "*"),
         (r"\\div(?![a-z])", "/"),
         (r"\\approx(?![a-z])|\\simeq(?![a-z])", "≈"),
         (r"\\infty(?![a-z])", "∞"),
