@@ -40,7 +40,9 @@ def extract_answer(
     after the last "answer is" or a short last line.
     """
     tail = response[-FALLBACK_CHARS:]
-    marked = last_boxed(response[-SEARCHED_CHARS:]) or _last_tagged(tail)
+    marked = last_boxed(response[-SEARCHED_CHARS:])
+    if marked is None:
+        marked = _last_tagged(tail)
     if marked is not None:
         return _ITEM_OF_LIST.sub(r"\2", marked) if choices else marked
     if words:

@@ -171,6 +171,7 @@ EXPRESSION = re.compile(
     rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
     rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?"
 )
+_HAS_VALUE = re.compile(r"\d|π|pi\b")
 _SPELLED = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I)
 _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
@@ -197,7 +198,8 @@ def stated_number(sentence: str) -> str | None:
 
 
 def _number_of(clause: str) -> str | None:
-    matches = sorted([*EXPRESSION.finditer(clause), *_SPELLED.finditer(clause)], key=lambda match: match.start())
+    written = (match for match in EXPRESSION.finditer(clause) if _HAS_VALUE.search(match[0]))
+    matches = sorted([*written, *_SPELLED.finditer(clause)], key=lambda match: match.start())
     stated, other = [], []
     for match in matches:
         before = clause[max(0, match.start() - 60) : match.start()]
