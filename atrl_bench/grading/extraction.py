@@ -72,16 +72,22 @@ class _Options(NamedTuple):
         answer = parse(text)
         parsed = [parse(choice) for choice in self.choices]
         letter, matching = named_options(answer, parsed, self.num_choices)
-        return letter is not None or bool(matching) or answer.value in [choice.value for choice in parsed if choice.value]
+        return (
+            letter is not None or bool(matching) or answer.value in [choice.value for choice in parsed if choice.value]
+        )
 
 
 def _read_prose(text: str, options: _Options, is_short: bool) -> str | None:
     text = without_echo(text, options.choices)
     prefix = _PREFIX.match(text)
     if prefix:
-        answer = _read_prose(text[prefix.end() :], options, is_short)
+        answer = _read(text[prefix.end() :], options, is_short)
         if not options.num_choices or (answer and options.are_named_by(answer)):
             return answer
+    return _read(text, options, is_short)
+
+
+def _read(text: str, options: _Options, is_short: bool) -> str | None:
     return _read_option(text, options, is_short) if options.num_choices else _read_value(text, is_short)
 
 
@@ -118,7 +124,7 @@ def _bare(text: str, is_short: bool) -> str | None:
     """Return all of a response that is nothing but an answer."""
     bare = text.strip(" \t\r\n*$`")
     is_bare = is_short and "\n" not in bare and len(bare.split()) <= MAX_BARE_WORDS and any(map(str.isalnum, bare))
-    return bare if is_bare and not _CHINESE_SENTENCE.search(bare) else None
+    return bare if is_bare and not bare.endswith(":") and not _CHINESE_SENTENCE.search(bare) else None
 
 
 def _short_last_line(text: str) -> str | None:

@@ -22,7 +22,7 @@ SENTENCE_END = re.compile(
     r"\n|(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)[.!?;](?=\s|$|\*)|[。！？；]|</|[,，](?=所以|因)"
 )
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
-_ITEM = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")
+_ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
 _REFUSAL = re.compile(
     r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to)"
     r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see\b|seen|tell|told|solv|calculat|comput|find|found|infer|view|access"
@@ -37,7 +37,7 @@ _CUT_OFF = re.compile(
     r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+/×(,:−-]|\s[*])[\s$]*\Z", re.I
 )
 _SUPPOSES = re.compile(
-    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to)\b"
+    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|guess|let[’']?s|let us|suppose|assume|need to|have to)\b"
     r"|^\W*(?:first|this is because|because|since|here|note|to)\b(?!.*(?:[=≈]|\bso\b))",
     re.I,
 )
@@ -86,7 +86,7 @@ _LETTER_PATTERNS = (
     r"^\s{0,4}([A-P])[.:)]\s",
     r"(?:^|\s)\(([A-P])\)(?!\w)",
     r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])[.\s]*$",
-    r"\b([A-P])[)*]{0,3}\s{1,2}is\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
+    r"\b([A-P])[)*]{0,3}\s{1,2}(?:is|would\s{1,2}be)\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
@@ -94,7 +94,10 @@ _REJECTED = re.compile(
     r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
     r"|(?:,|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
 )
-_REJECTS = re.compile(r"(?:\b[A-P][)*]{0,3}\s{0,2}(?:,|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z", re.I)
+_REJECTS = re.compile(
+    r"(?:\b[A-P][)*]{0,3}\s{0,2}(?:,|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z",
+    re.I,
+)
 
 
 def last_letter(text: str, num_choices: int) -> str | None:
@@ -111,7 +114,20 @@ def last_letter(text: str, num_choices: int) -> str | None:
 
 _WORD = re.compile(r"[^\W_]+")
 _ARTICLES = ("a", "an", "the")
-_CONTRASTS = {"not", "than", "nor", "neither", "except", "unlike", "cannot", "t", "compared", "between", "versus"}
+_CONTRASTS = {
+    "not",
+    "than",
+    "nor",
+    "neither",
+    "except",
+    "unlike",
+    "cannot",
+    "t",
+    "compared",
+    "between",
+    "versus",
+    "followed",
+}
 _COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called"}
 _LEADING_WORD = re.compile(r"\W*(yes|no)\b(?!\s+\w)", re.I)
 
@@ -172,7 +188,9 @@ EXPRESSION = re.compile(
     rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?"
 )
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
-_SPELLED = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I)
+_SPELLED = re.compile(
+    rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I
+)
 _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
     r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence)\b|[=≈:]|[为是有约得])"
@@ -184,11 +202,11 @@ _BESIDE = re.compile(
     r"|column|number|page|angle|after|before|in|per|up to|every|each|between\s\S{1,20}\sand)|[∠△#])[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]")
+_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]|,?\s(?:and\s)?\d")
 _SUBORDINATE = re.compile(r",?\s(?:which|because|since|where|while|so that|given that|when)\b", re.I)
 _CONCLUDES = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result)\b", re.I)
 _ANOTHER = re.compile(r"\b(?:or|to)\b|或")
-_NEGATED = re.compile(r"\b(?:not|never|neither)\b|n[’']t\b|不")
+_NEGATED = re.compile(r"\b(?:not|never|neither|incorrect|wrong|false)\b|n[’']t\b|不")
 
 
 def stated_number(sentence: str) -> str | None:
@@ -246,7 +264,8 @@ def without_echo(text: str, choices: Sequence[str]) -> str:
     labels = [
         (match.start(), match.end() + len(choices[index]), index)
         for match in _LISTED.finditer(text)
-        if (index := LETTERS.index(match[1] or match[2])) < len(choices) and text.startswith(choices[index], match.end())
+        if (index := LETTERS.index(match[1] or match[2])) < len(choices)
+        and text.startswith(choices[index], match.end())
     ]
     kept, position = [], 0
     for (start, _, index), (_, end, following) in zip(labels, labels[1:], strict=False):

@@ -1,0 +1,78 @@
+"""Answers in prose: a labelled corpus with as many traps, and no text on which reading grows faster than its length."""
+
+import json
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.comparison import PendingCheck
+from atrl_bench.grading.extraction import extract_answer
+from atrl_bench.grading.grade import GradingPool, grade_fast
+from atrl_bench.results.records import Gold
+
+CORPUS = Path(__file__).parent / "corpus" / "prose.jsonl"
+CHOICES = ("opal", "jasper", "heptagonal prism", "onyx")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def states(rows):
+    answers = [(row["response"], Gold(row["gold"], tuple(row["choices"]), row["kind"])) for row in rows]
+    with GradingPool() as pool:
+        return [verdict.state for verdict in pool.grade_many(answers)]
+
+
+def test_the_corpus_is_what_its_frames_make(rows):
+    assert rows == runpy.run_path(str(CORPUS.with_name("make_prose.py")))["rows"]()
+    assert len(rows) > 1000
+
+
+def test_at_most_2_in_100_right_answers_are_refused_and_2_in_1000_wrong_ones_accepted(rows, states):
+    right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
+    wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
+    assert sum(state != "correct" for state in right) <= 0.02 * len(right)
+    assert wrong.count("correct") <= 0.002 * len(wrong)
+
+
+def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
+    read = [
+        row["response"]
+        for row, state in zip(rows, states, strict=True)
+        if row["label"] == "unparseable" and state != "unparseable"
+    ]
+    assert read == []
+
+
+@pytest.mark.parametrize("pattern", ["-", "−", "½", " per m", "5 per m", "(", "{", " ", "A: ", "5 or ", "B, ", "n/a "])
+@pytest.mark.parametrize("frame", [r"\boxed{%s}", "%s", "The answer is 5%s!"])
+def test_four_times_the_text_takes_about_four_times_as_long(pattern, frame):
+    for gold in (Gold("7391.27"), Gold("C", CHOICES, kind="choice")):
+        short, long = (_least_seconds(frame % (pattern * (size // len(pattern))), gold) for size in (480, 1920))
+        assert long < max(8 * short, 0.01)
+
+
+def _least_seconds(text: str, gold: Gold) -> float:
+    def seconds() -> float:
+        parse.cache_clear()
+        start = time.process_time()
+        grade_fast(text, gold)
+        return time.process_time() - start
+
+    return min(seconds() for _ in range(4))
+
+
+@pytest.mark.parametrize("answer", ["N/A", "n/a", "image_1.png", "images/fig 2.jpg"])
+def test_what_names_a_thing_is_no_question_for_sympy(answer):
+    assert not isinstance(grade_fast(rf"\boxed{{{answer}}}", Gold("x^2+1")), PendingCheck)
+
+
+def test_a_box_that_was_cut_off_holds_an_answer_only_when_it_is_whole():
+    assert extract_answer(r"So it is \boxed{12") is None  # perhaps 125
+    assert extract_answer(r"So it is \boxed{D.", choices=CHOICES, num_choices=4) == "D"
