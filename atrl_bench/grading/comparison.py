@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
 from atrl_bench.grading.extraction import last_boxed
-from atrl_bench.grading.prose import LETTERS
 from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES, lone_letter, named_options, option_letter
+from atrl_bench.grading.prose import LETTERS
 from atrl_bench.grading.units import unit_factor
 from atrl_bench.results.records import Gold
 

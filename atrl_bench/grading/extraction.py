@@ -1,8 +1,8 @@
 r"""Where in a response the answer is: the last balanced `\boxed{}`, or what the response offers instead.
 
 The paper (appendix, evaluation protocol) takes the last `\boxed{}` and falls back to a search of the whole text for an
-option letter or a number. In between stand the two other places where models write an answer when asked to: the text
-after "the answer is", and `<answer>` tags. Every search reads the text once, so even a megabyte of braces is quick.
+option letter or a number. Here that search is for the sentence that states the answer (`prose`), and between the two
+stand `<answer>` tags. Every search reads the text once, so even a megabyte of braces is quick.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def extract_answer(
 ) -> str | None:
     """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
 
-    The order: the last balanced box with something in it, the last `<answer>` tag, then what the prose states. Prose that
-    goes on to a next question, which nobody asked, is read up to there. Where the answer is to be `words`, it is the text
-    after the last "answer is" or a short last line.
+    The order: the last balanced box with something in it, the last `<answer>` tag, then what the prose states. Prose
+    that goes on to a next question, which nobody asked, is read up to there. Where the answer is to be `words`, it is
+    the text after the last "answer is" or a short last line.
     """
     tail = response[-FALLBACK_CHARS:]
     marked = last_boxed(response[-SEARCHED_CHARS:])
@@ -47,7 +47,7 @@ def extract_answer(
         return _ITEM_OF_LIST.sub(r"\2", marked) if choices else marked
     if words:
         return _last_stated(tail) or _short_last_line(tail)
-    options = _Options(choices, num_choices)
+    options = _Choices(choices, num_choices)
     cut_box = _CUT_BOX.search(tail)
     if cut_box:
         content = cut_box[1].strip(_PADDING + "$.")
@@ -58,7 +58,7 @@ def extract_answer(
     return _read_prose(own, options, is_short) or (_read_prose(rest, options, is_short=False) if rest else None)
 
 
-class _Options(NamedTuple):
+class _Choices(NamedTuple):
     """The options of a question, or only how many there are, and what names one of them."""
 
     choices: Sequence[str]
@@ -77,7 +77,7 @@ class _Options(NamedTuple):
         )
 
 
-def _read_prose(text: str, options: _Options, is_short: bool) -> str | None:
+def _read_prose(text: str, options: _Choices, is_short: bool) -> str | None:
     text = without_echo(text, options.choices)
     prefix = _PREFIX.match(text)
     if prefix:
@@ -87,11 +87,11 @@ def _read_prose(text: str, options: _Options, is_short: bool) -> str | None:
     return _read(text, options, is_short)
 
 
-def _read(text: str, options: _Options, is_short: bool) -> str | None:
+def _read(text: str, options: _Choices, is_short: bool) -> str | None:
     return _read_option(text, options, is_short) if options.num_choices else _read_value(text, is_short)
 
 
-def _read_option(text: str, options: _Options, is_short: bool) -> str | None:
+def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
     """Return what names an option: after "the answer is", else in the last sentence that names one."""
     stated = _last_stated(text)
     if stated:

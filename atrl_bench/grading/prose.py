@@ -7,6 +7,7 @@ sentence that is ambiguous states nothing. Every search reads the text once.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -24,10 +25,12 @@ SENTENCE_END = re.compile(
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
 _REFUSAL = re.compile(
-    r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to)"
+    r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t"
+    r"|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to)"
     r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see\b|seen|tell|told|solv|calculat|comput|find|found|infer|view|access"
     r"|provid|identif|decid|say\b|know|look|assist|help|read|conclud|deduc|ascertain)"
-    r"|\b(?:not enough|insufficient|need(?:s|ed)? more|without more|no) information\b|\b(?:would|will) (?:have to|need)\b"
+    r"|\b(?:not enough|insufficient|need(?:s|ed)? more|without more|no) information\b"
+    r"|\b(?:would|will) (?:have to|need)\b"
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|not (?:provided|given|shown|visible|available|specified|clear))\b"
     r"|无法|不能确定|不能判断|请提供|信息不足",
@@ -37,7 +40,8 @@ _CUT_OFF = re.compile(
     r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+/×(,:−-]|\s[*])[\s$]*\Z", re.I
 )
 _SUPPOSES = re.compile(
-    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|guess|let[’']?s|let us|suppose|assume|need to|have to)\b"
+    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|guess"
+    r"|let[’']?s|let us|suppose|assume|need to|have to)\b"
     r"|^\W*(?:first|this is because|because|since|here|note|to)\b(?!.*(?:[=≈]|\bso\b))",
     re.I,
 )
@@ -46,7 +50,7 @@ _SUPPOSES = re.compile(
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text that state something, the last first, up to one that refuses or was cut off."""
     starts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    pieces = [text[start:end].strip() for start, end in zip(starts, starts[1:], strict=False)]
+    pieces = [text[start:end].strip() for start, end in itertools.pairwise(starts)]
     joined: list[str] = []
     for piece in pieces:
         if joined and _LABEL.fullmatch(joined[-1].rstrip(".")) and joined[-1].endswith("."):
@@ -192,17 +196,19 @@ _SPELLED = re.compile(
     rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I
 )
 _STATES = re.compile(
-    r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
+    r"(?:\b(?:is|are|was|were|be"
+    r"|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
     r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence)\b|[=≈:]|[为是有约得])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
 _BESIDE = re.compile(
-    r"(?:\b(?:above|below|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
+    r"(?:\b(?:above|below"
+    r"|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
     r"|column|number|page|angle|after|before|in|per|up to|every|each|between\s\S{1,20}\sand)|[∠△#])[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]|,?\s(?:and\s)?\d")
+_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]|\s?and\s\d|,\s\d")
 _SUBORDINATE = re.compile(r",?\s(?:which|because|since|where|while|so that|given that|when)\b", re.I)
 _CONCLUDES = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result)\b", re.I)
 _ANOTHER = re.compile(r"\b(?:or|to)\b|或")
@@ -268,7 +274,7 @@ def without_echo(text: str, choices: Sequence[str]) -> str:
         and text.startswith(choices[index], match.end())
     ]
     kept, position = [], 0
-    for (start, _, index), (_, end, following) in zip(labels, labels[1:], strict=False):
+    for (start, _, index), (_, end, following) in itertools.pairwise(labels):
         if following == index + 1:
             kept.append(text[position : max(position, start)])
             position = end

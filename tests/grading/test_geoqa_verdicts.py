@@ -3,7 +3,8 @@
 R1-V gave the whole response and the gold answer to math-verify. Its gold answers write roots as `√{3}`, which is no
 LaTeX: of `10√{2}` math-verify reads the 10 and of `9π` the 9, on both sides. So "10" was counted as right for 10√2.
 Where our verdict differs, the published one is wrong, in every one of the rows below; agreeing in more of them would
-mean to count wrong answers as right, or to count a ratio as none. What can be compared without that defect, the extraction, agrees in 1,493.
+mean to count wrong answers as right, or to count a ratio as none. What can be compared without
+that defect, the extraction, agrees in more than 1,490.
 """
 
 import json
