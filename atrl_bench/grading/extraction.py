@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atrl_bench.grading.answer_parser import Words, parse
+from atrl_bench.grading.answer_parser import Bracketed, Quantity, Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
     SENTENCE_END,
     continuation,
+    is_hypothetical,
     last_letter,
     refuses,
     sentences,
@@ -123,8 +124,10 @@ def _read_value(text: str, is_short: bool) -> str | None:
 def _bare(text: str, is_short: bool) -> str | None:
     """Return all of a response that is nothing but an answer."""
     bare = text.strip(" \t\r\n*$`")
-    is_bare = is_short and "\n" not in bare and len(bare.split()) <= MAX_BARE_WORDS and any(map(str.isalnum, bare))
-    return bare if is_bare and not bare.endswith(":") and not _CHINESE_SENTENCE.search(bare) else None
+    if not is_short or "\n" in bare or not any(map(str.isalnum, bare)) or bare.endswith(":"):
+        return None
+    is_sentence = len(bare.split()) > MAX_BARE_WORDS or (_TWO_WORDS.match(bare) and stated_number(bare))
+    return None if is_sentence or _CHINESE_SENTENCE.search(bare) else bare
 
 
 def _short_last_line(text: str) -> str | None:
@@ -133,8 +136,24 @@ def _short_last_line(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    numbers = (None if refuses(sentence) else stated_number(sentence) for sentence in sentences(text))
-    return next(filter(None, numbers), None)
+    stating = (sentence for sentence in sentences(text) if not refuses(sentence) and not is_hypothetical(sentence))
+    return next(filter(None, map(_stated_value, stating)), None)
+
+
+def _stated_value(sentence: str) -> str | None:
+    """Return what a sentence states: all that follows its verb where that is mathematics, else its number."""
+    complement = _COMPLEMENT.fullmatch(sentence)
+    rest = (complement[1] if complement else sentence).strip(_PADDING + "$.")
+    if not _MATHEMATICS.fullmatch(rest) or not _DIGIT.search(rest):
+        return stated_number(sentence)
+    return rest if _is_value(rest) else stated_number(sentence) or (rest if "=" in rest else None)
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text is a number, or several, without other words."""
+    value = parse(text).value
+    values = value.items if isinstance(value, Bracketed) and len(value.items) > 1 else (value,)
+    return all(isinstance(item, Quantity) for item in values)
 
 
 def _is_sentence(stated: str) -> bool:
@@ -179,7 +198,11 @@ _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
-_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误")
+_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿]{2,}[^，。]*[，。].")
+_COMPLEMENT = re.compile(r".*\b(?:is|are|was|were|be|equals|at)\s+(?:at\s+)?(.+)", re.S | re.I)
+_MATHEMATICS = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?![A-Za-z])|[^A-Za-z\n一-鿿])+")  # no word of two letters
+_TWO_WORDS = re.compile(r"[A-Za-z]{2,}\s[a-z]{2,}\s")  # "Ellen needs $5."
+_DIGIT = re.compile(r"\d")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,}")
 _NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")
 _PHRASE = re.compile(

@@ -18,63 +18,91 @@ LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
 # Sentences --------------------------------------------------------------------------------------------------------
 
-# "Dr. Pepper" and "St. Louis" are answers; "No." is one too, and ends there.
-SENTENCE_END = re.compile(
-    r"\n|(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)[.!?;](?=\s|$|\*)|[。！？；]|</|[,，](?=所以|因)"
-)
+# "Dr. Pepper", "e.g. 3" and "5 in. tall" go on; "No." is an answer, and ends there.
+_PERIOD = r"(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)(?<!\bFig)(?<!\bapprox)"
+SENTENCE_END = re.compile(rf"\n|{_PERIOD}[.!?](?=\s|$|\*)(?!\s[a-z]{{2}})|[。！？；]|</|[,，](?=所以|因|故)")
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
 _REFUSAL = re.compile(
     r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t"
-    r"|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to)"
+    r"|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to|\bhard to|\bdifficult to)"
     r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see\b|seen|tell|told|solv|calculat|comput|find|found|infer|view|access"
     r"|provid|identif|decid|say\b|know|look|assist|help|read|conclud|deduc|ascertain)"
-    r"|\b(?:not enough|insufficient|need(?:s|ed)? more|without more|no) information\b"
-    r"|\b(?:would|will) (?:have to|need)\b"
+    r"|(?:\bnot|n[’']t)\s(?:\w+\s){0,3}(?:enough|sufficient)\b|\b(?:no|n[’']t have|not have) access\b"
+    r"|\b(?:insufficient|no|without|needs?|needed|requires?)\s(?:\w+\s){0,2}(?:information|details|context|data)\b"
+    r"|\b(?:would|will) (?:have to|need)\b|\bnot (?:\w+\s)?(?:sure|certain)\b|\bunclear\b"
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|not (?:provided|given|shown|visible|available|specified|clear))\b"
-    r"|无法|不能确定|不能判断|请提供|信息不足",
+    r"|无法|不能确定|不能判断|请提供|信息不足|不确定",
     re.I,
 )
 _CUT_OFF = re.compile(
     r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+/×(,:−-]|\s[*])[\s$]*\Z", re.I
 )
-_SUPPOSES = re.compile(
-    r"\?\s*\Z|\b(?:if|whether|might|may(?! (?:is|has|was)\b)|could|perhaps|guess"
-    r"|let[’']?s|let us|suppose|assume|need to|have to)\b"
-    r"|^\W*(?:first|this is because|because|since|here|note|to)\b(?!.*(?:[=≈]|\bso\b))",
+_PLANS = re.compile(
+    r"[?？]\s*\Z|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
+    r"|\A\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b",
     re.I,
 )
+_CONCLUSION = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result|answer|choose|option)\b|所以|因此|故|答案|选", re.I)
+_MAY = re.compile(r"\bMay\b")  # the month supposes nothing
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text that state something, the last first, up to one that refuses or was cut off."""
-    starts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    pieces = [text[start:end].strip() for start, end in itertools.pairwise(starts)]
-    joined: list[str] = []
-    for piece in pieces:
-        if joined and _LABEL.fullmatch(joined[-1].rstrip(".")) and joined[-1].endswith("."):
-            joined[-1] += " " + piece
-        elif piece:
-            joined.append(piece)
-    if joined and len(joined[-1].split()) > 1 and _CUT_OFF.search(joined[-1]):
+    """Yield the sentences of a text that state something, the last first, up to one that refuses or was cut off.
+
+    After a refusal only a conclusion counts: "Without the picture I cannot tell. So I choose B."
+    """
+    pieces = _pieces(text)
+    if pieces and len(pieces[-1].split()) > 1 and _CUT_OFF.search(pieces[-1]):
         return
-    for sentence in reversed(joined):
-        if refuses(sentence):
-            yield sentence
+    has_refused = any(map(refuses, pieces))
+    for piece in reversed(pieces):
+        if refuses(piece):
+            yield piece
             return
-        if not _SUPPOSES.search(_without_month(sentence)):
-            yield _ITEM.sub("", sentence, count=1)
+        plans = list(_PLANS.finditer(_MAY.sub("...", piece)))
+        states = _CONCLUSION.search(piece, plans[-1].end() if plans else 0) or not (has_refused or plans)
+        if states:
+            yield _ITEM.sub("", piece, count=1)
 
 
-def _without_month(sentence: str) -> str:
-    """Return a sentence without the month of May, which supposes nothing."""
-    return re.sub(r"\bMay\b", "", sentence)
+def _pieces(text: str) -> list[str]:
+    starts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
+    pieces: list[str] = []
+    for start, end in itertools.pairwise(starts):
+        piece = text[start:end].strip()
+        if pieces and pieces[-1].endswith(".") and _LABEL.fullmatch(pieces[-1].rstrip(".")):
+            pieces[-1] += " " + piece
+        elif piece:
+            pieces.append(piece)
+    return pieces
+
+
+def is_hypothetical(sentence: str) -> bool:
+    """Whether a sentence says what would be if something else were: no number in it is the answer."""
+    return _SUPPOSES.search(sentence) is not None and re.search(r"\bwould\b", sentence) is not None
 
 
 def refuses(text: str) -> bool:
     """Whether a text says that there is no answer, or asks for what is missing."""
     return _REFUSAL.search(text) is not None
+
+
+_SUBORDINATE = re.compile(
+    r"(?:\b(?:if|whether|since|because|when|while|where|given|assuming|so that|although|unless|depending)\b|,\s(?:which|as)\b"
+    r"|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
+    re.I,
+)
+_SUPPOSES = re.compile(r"\b(?:if|whether|unless|depending)\b", re.I)
+_SO = re.compile(r"\b(?:so|therefore|thus|hence)\b,?|;|所以|因此|故", re.I)
+
+
+def _clauses(sentence: str) -> list[str]:
+    """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
+    main = _SUBORDINATE.sub(" ", sentence)
+    clauses = [_SO.split(main)[-1], main]
+    return list(dict.fromkeys(clauses if _SUPPOSES.search(sentence) else [*clauses, sentence]))
 
 
 # Letters ----------------------------------------------------------------------------------------------------------
@@ -89,7 +117,7 @@ _LETTER_PATTERNS = (
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
     r"^\s{0,4}([A-P])[.:)]\s",
     r"(?:^|\s)\(([A-P])\)(?!\w)",
-    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])[.\s]*$",
+    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])(?:[.:)]\s|[.\s]*$)",
     r"\b([A-P])[)*]{0,3}\s{1,2}(?:is|would\s{1,2}be)\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
@@ -116,7 +144,7 @@ def last_letter(text: str, num_choices: int) -> str | None:
 
 # Texts of options -------------------------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")  # in Chinese, a character
 _ARTICLES = ("a", "an", "the")
 _CONTRASTS = {
     "not",
@@ -131,22 +159,29 @@ _CONTRASTS = {
     "between",
     "versus",
     "followed",
+    "不",
+    "比",
 }
-_COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called"}
+_COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called", "是", "为"}
 _LEADING_WORD = re.compile(r"\W*(yes|no)\b(?!\s+\w)", re.I)
 
 
 def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
     """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
     leading = _LEADING_WORD.match(sentence)
-    words = _words(sentence)
+    if leading:
+        choice = next((choice for choice in choices if _words(choice) == [leading[1].lower()]), None)
+        if choice:
+            return choice
+    return next(filter(None, (_option_of(clause, choices) for clause in _clauses(sentence))), None)
+
+
+def _option_of(clause: str, choices: Sequence[str]) -> str | None:
+    words = _words(clause)
     spans = []
     for choice in choices:
         target = _words(choice)
-        if target in (["yes"], ["no"]):
-            if leading and leading[1].lower() == target[0]:
-                return choice
-        elif _is_wording(choice):
+        if target not in (["yes"], ["no"]) and _is_wording(choice):
             spans += [(start, start + len(target), choice) for start in _occurrences(target, words)]
     spans = [span for span in spans if not any(_contains(other, span) for other in spans)]
     named = [span for span in spans if not _CONTRASTS & set(words[max(0, span[0] - 2) : span[0]])]
@@ -205,20 +240,18 @@ _STATES = re.compile(
 _BESIDE = re.compile(
     r"(?:\b(?:above|below"
     r"|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
-    r"|column|number|page|angle|after|before|in|per|up to|every|each|between\s\S{1,20}\sand)|[∠△#])[\s$*]*\Z",
+    r"|column|number|page|angle|after|before|in|per|up to|or|every|each|between\s\S{1,20}\sand|\d,?\sand)|[∠△#+*/×·])[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-+*/×·=]\s?[\d(√\\]|\s?and\s\d|,\s\d")
-_SUBORDINATE = re.compile(r",?\s(?:which|because|since|where|while|so that|given that|when)\b", re.I)
-_CONCLUDES = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result)\b", re.I)
-_ANOTHER = re.compile(r"\b(?:or|to)\b|或")
-_NEGATED = re.compile(r"\b(?:not|never|neither|incorrect|wrong|false)\b|n[’']t\b|不")
+_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|\s?(?:and|or|to)\s[$]?\d|,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
+_EITHER = re.compile(r"\bor\b|或")
+_NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
+_REJECTED_NUMBER = re.compile(r"\W*\b(?:is|are)\s(?:not|incorrect|wrong|false)\b")
 
 
 def stated_number(sentence: str) -> str | None:
     """Return the number that a sentence states; None where it states none, or several."""
-    clause = _SUBORDINATE.split(sentence, maxsplit=1)[0]
-    return _number_of(clause) or (None if clause == sentence else _number_of(sentence))
+    return next(filter(None, map(_number_of, _clauses(sentence))), None)
 
 
 def _number_of(clause: str) -> str | None:
@@ -227,17 +260,17 @@ def _number_of(clause: str) -> str | None:
     stated, other = [], []
     for match in matches:
         before = clause[max(0, match.start() - 60) : match.start()]
-        if _STATES.search(before) and not _UNFINISHED.match(clause, match.end()):
+        if _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end()) or _NEGATED.search(before):
+            continue
+        if _STATES.search(before):
             stated.append(match)
         elif not _BESIDE.search(before):
             other.append(match)
     numbers = stated or other
     texts = {match[0].strip().lower() for match in numbers}
-    if not numbers or (len(texts) > 1 and not (stated and _CONCLUDES.search(clause))) or _NEGATED.search(clause):
+    if len(texts) > 1 and (_EITHER.search(clause) or not (stated and _CONCLUSION.search(clause))):
         return None
-    if _ANOTHER.search(clause) and len({match[0].strip() for match in matches}) > 1:
-        return None
-    return numbers[-1][0].strip()
+    return numbers[-1][0].strip() if numbers else None
 
 
 _CHANGES_A_NUMBER = re.compile(
