@@ -15,6 +15,7 @@ from atrl_bench.grading.answer_parser import Bracketed, Quantity, Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
     SENTENCE_END,
+    clauses,
     continuation,
     is_hypothetical,
     last_letter,
@@ -27,6 +28,7 @@ from atrl_bench.grading.prose import (
 
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
+MAX_FORMULA_CHARS = 200  # in a sentence
 MAX_BARE_WORDS = 3  # a longer text is prose
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
 
@@ -103,7 +105,7 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
         if named:
             return named
     bare = text.strip(_PADDING + "$")
-    if bare and options.are_named_by(bare):
+    if bare and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
         return bare
     for sentence in sentences(text):
         if refuses(sentence):
@@ -117,7 +119,7 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
 def _read_value(text: str, is_short: bool) -> str | None:
     stated = _last_stated(text)
     if stated:
-        return (stated_number(stated) or stated) if _is_sentence(stated) else stated
+        return (_stated_value(stated) or stated) if _is_sentence(stated) else stated
     return _bare(text, is_short) or _last_number(text)
 
 
@@ -142,11 +144,17 @@ def _last_number(text: str) -> str | None:
 
 def _stated_value(sentence: str) -> str | None:
     """Return what a sentence states: all that follows its verb where that is mathematics, else its number."""
-    complement = _COMPLEMENT.fullmatch(sentence)
-    rest = (complement[1] if complement else sentence).strip(_PADDING + "$.")
-    if not _MATHEMATICS.fullmatch(rest) or not _DIGIT.search(rest):
-        return stated_number(sentence)
-    return rest if _is_value(rest) else stated_number(sentence) or (rest if "=" in rest else None)
+    return next(filter(None, map(_value_of, clauses(sentence))), None)
+
+
+def _value_of(clause: str) -> str | None:
+    complement = _COMPLEMENT.fullmatch(clause)
+    rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
+    if len(rest) > MAX_FORMULA_CHARS or not _MATHEMATICS.fullmatch(rest) or not _DIGIT.search(rest):
+        return stated_number(clause)
+    if _is_value(rest) or _INEQUALITY.search(rest):
+        return rest
+    return stated_number(clause) or (rest if "=" in rest else None)
 
 
 def _is_value(text: str) -> bool:
@@ -199,9 +207,11 @@ _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
 _CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿]{2,}[^，。]*[，。].")
-_COMPLEMENT = re.compile(r".*\b(?:is|are|was|were|be|equals|at)\s+(?:at\s+)?(.+)", re.S | re.I)
+_COMPLEMENT = re.compile(r".*(?:\b(?:is|are|was|were|be|equals|at)\s+(?:at\s+)?|[为是]\s?)(.+)", re.S | re.I)
+_INEQUALITY = re.compile(r"[<>≤≥∈]|\\(?:[lg]eq?|in)\b")
 _MATHEMATICS = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?![A-Za-z])|[^A-Za-z\n一-鿿])+")  # no word of two letters
 _TWO_WORDS = re.compile(r"[A-Za-z]{2,}\s[a-z]{2,}\s")  # "Ellen needs $5."
+_SAYS_WHAT_IS = re.compile(r"[A-P] is\b")  # "D is the midpoint of AC."
 _DIGIT = re.compile(r"\d")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,}")
 _NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")

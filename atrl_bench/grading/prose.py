@@ -32,7 +32,7 @@ _REFUSAL = re.compile(
     r"|\b(?:insufficient|no|without|needs?|needed|requires?)\s(?:\w+\s){0,2}(?:information|details|context|data)\b"
     r"|\b(?:would|will) (?:have to|need)\b|\bnot (?:\w+\s)?(?:sure|certain)\b|\bunclear\b"
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
-    r"|\b(?:is|are) (?:missing|not (?:provided|given|shown|visible|available|specified|clear))\b"
+    r"|\b(?:is|are) (?:missing|unknown|not (?:provided|given|shown|visible|available|specified|clear))\b"
     r"|无法|不能确定|不能判断|请提供|信息不足|不确定",
     re.I,
 )
@@ -94,15 +94,18 @@ _SUBORDINATE = re.compile(
     r"|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
     re.I,
 )
-_SUPPOSES = re.compile(r"\b(?:if|whether|unless|depending)\b", re.I)
-_SO = re.compile(r"\b(?:so|therefore|thus|hence)\b,?|;|所以|因此|故", re.I)
+_SUPPOSES = re.compile(r"\b(?:if|whether|when|where|unless|depending)\b", re.I)
+_SO = re.compile(
+    r"\b(?:so|therefore|thus|hence)\b,?|[;，]|所以|因此|故"
+    r"|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
+    re.I,
+)
 
 
-def _clauses(sentence: str) -> list[str]:
+def clauses(sentence: str) -> list[str]:
     """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
-    main = _SUBORDINATE.sub(" ", sentence)
-    clauses = [_SO.split(main)[-1], main]
-    return list(dict.fromkeys(clauses if _SUPPOSES.search(sentence) else [*clauses, sentence]))
+    found = [_SUBORDINATE.sub(" ", part) for part in (_SO.split(sentence)[-1], sentence)]
+    return list(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
 
 
 # Letters ----------------------------------------------------------------------------------------------------------
@@ -113,27 +116,35 @@ _LETTER_PATTERNS = (
     rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:(?:is|(?:w|sh)ould\s{{1,2}}be|must\s{{1,2}}be)\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
     r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
     r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
+    r"(?:is|be|with|but|leaves|leaving|namely)\s{1,2}[(*]{0,3}([A-P])(?:[)*.\s]|，|。){0,6}\Z",
+    r"^\s{0,4}\(?([A-P])\)?,?\s{1,2}(?:because|since)\b",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
     r"^\s{0,4}([A-P])[.:)]\s",
     r"(?:^|\s)\(([A-P])\)(?!\w)",
-    r"\b(?:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])(?:[.:)]\s|[.\s]*$)",
-    r"\b([A-P])[)*]{0,3}\s{1,2}(?:is|would\s{1,2}be)\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
+    r"\b(?i:so|therefore|thus|hence),?\s{1,2}([B-HJ-P])(?:[.:)]\s|[.\s]*$)",
+    r"\b([A-P])[)*]{0,3}\s{1,2}(?:is|as|would\s{1,2}be|must\s{1,2}be)\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b",
+    r"([A-P])\s?(?:选项)?(?:正确|符合)",
+    r"[是为]\s?([A-P])(?=选项|\W*\Z)",
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
 _REJECTED = re.compile(
     r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
-    r"|(?:,|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
+    r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
 )
 _REJECTS = re.compile(
-    r"(?:\b[A-P][)*]{0,3}\s{0,2}(?:,|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z",
+    r"(?:\b[A-P][)*]{0,3}\s{0,2}(?:,|、|和|或|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z",
     re.I,
 )
 
 
 def last_letter(text: str, num_choices: int) -> str | None:
-    """Return the last letter with which a text names one of the first options, and does not reject it."""
+    """Return the last letter with which a sentence names one of the first options, and does not reject it."""
+    return next(filter(None, (_letter_of(clause, num_choices) for clause in clauses(text))), None)
+
+
+def _letter_of(text: str, num_choices: int) -> str | None:
     named = []
     for match in (match for pattern in _LETTER for match in pattern.finditer(text)):
         before = text[max(0, match.start(1) - 30) : match.start(1)]
@@ -163,17 +174,19 @@ _CONTRASTS = {
     "比",
 }
 _COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called", "是", "为"}
-_LEADING_WORD = re.compile(r"\W*(yes|no)\b(?!\s+\w)", re.I)
+_YES_NO = re.compile(
+    r"\b(yes|no)\b(?=\s?[,.:;!?–—*\"'-]|\s*\Z|\s(?:it|they|the|there|this|that|these|both|he|she|you|we)\b)", re.I
+)
 
 
 def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
     """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
-    leading = _LEADING_WORD.match(sentence)
-    if leading:
-        choice = next((choice for choice in choices if _words(choice) == [leading[1].lower()]), None)
+    yes_no = _YES_NO.search(sentence)
+    if yes_no:
+        choice = next((choice for choice in choices if _words(choice) == [yes_no[1].lower()]), None)
         if choice:
             return choice
-    return next(filter(None, (_option_of(clause, choices) for clause in _clauses(sentence))), None)
+    return next(filter(None, (_option_of(clause, choices) for clause in clauses(sentence))), None)
 
 
 def _option_of(clause: str, choices: Sequence[str]) -> str | None:
@@ -214,7 +227,7 @@ def _contains(outer: tuple[int, int, str], inner: tuple[int, int, str]) -> bool:
 
 # Numbers ----------------------------------------------------------------------------------------------------------
 
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = r"\d{1,3}\s\d{1,3}/\d{1,3}(?![\d.])|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _GROUP = r"\{(?:[^{}]|\{[^{}]{0,20}\}){1,40}\}"
 _ATOM = (
     rf"(?:\\?sqrt\s?[({{]\s?(?:{_NUMBER})\s?[)}}]|√\s?[({{]?\s?(?:{_NUMBER})\s?[)}}]?"
@@ -233,44 +246,53 @@ _SPELLED = re.compile(
 _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be"
     r"|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
-    r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence)\b|[=≈:]|[为是有约得])"
+    r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence|namely|approaches"
+    r"|(?:closest|equal|rounds?|comes?|amounts?|adds? up|sums?|simplifies|corresponds?) to)\b|[=≈:]|[为是有约得多少])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
 _BESIDE = re.compile(
     r"(?:\b(?:above|below"
-    r"|over|under|than|beyond|by|from|to|between|at least|at most|not|figure|step|question|point|row|part"
-    r"|column|number|page|angle|after|before|in|per|up to|or|every|each|between\s\S{1,20}\sand|\d,?\sand)|[∠△#+*/×·])[\s$*]*\Z",
+    r"|over|under|than|beyond|from|out of|to|between|at least|at most|not|figure|step|question|point|row|part"
+    r"|column|number|page|angle|after|before|in|per|up to|(?<!, )or|every|each|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|\s?(?:and|or|to)\s[$]?\d|,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
+_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of)\s[$]?\d|[°%]?,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
 _EITHER = re.compile(r"\bor\b|或")
+_OR_ANOTHER = re.compile(r"[^,]*?\sor\s[^,]*\d")
 _NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
 _REJECTED_NUMBER = re.compile(r"\W*\b(?:is|are)\s(?:not|incorrect|wrong|false)\b")
 
 
-def stated_number(sentence: str) -> str | None:
-    """Return the number that a sentence states; None where it states none, or several."""
-    return next(filter(None, map(_number_of, _clauses(sentence))), None)
+_NOTHING_DOES = re.compile(r"\A\W*(?:none|neither|nothing|nobody)\b", re.I)
+_RATIO_IN_WORDS = re.compile(r"(?<=\d)\sto\s(?=\d)")
 
 
-def _number_of(clause: str) -> str | None:
+def stated_number(clause: str) -> str | None:
+    """Return the number that a clause states: one after its verb, else its last; None where it states none, or several."""
+    if _NOTHING_DOES.match(clause):
+        return None
+    if "ratio" in clause:
+        clause = _RATIO_IN_WORDS.sub(":", clause)
     written = (match for match in EXPRESSION.finditer(clause) if _HAS_VALUE.search(match[0]))
     matches = sorted([*written, *_SPELLED.finditer(clause)], key=lambda match: match.start())
     stated, other = [], []
     for match in matches:
         before = clause[max(0, match.start() - 60) : match.start()]
-        if _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end()) or _NEGATED.search(before):
+        is_part = _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end())
+        if is_part or _NEGATED.search(before):
             continue
         if _STATES.search(before):
             stated.append(match)
         elif not _BESIDE.search(before):
             other.append(match)
     numbers = stated or other
-    texts = {match[0].strip().lower() for match in numbers}
-    if len(texts) > 1 and (_EITHER.search(clause) or not (stated and _CONCLUSION.search(clause))):
+    if not numbers or _OR_ANOTHER.match(clause, numbers[-1].end()):
         return None
-    return numbers[-1][0].strip() if numbers else None
+    if len({match[0].strip().lower() for match in numbers}) > 1:
+        if _EITHER.search(clause) or (stated and not _CONCLUSION.search(clause)):
+            return None
+    return numbers[-1][0].strip()
 
 
 _CHANGES_A_NUMBER = re.compile(
