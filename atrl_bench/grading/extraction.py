@@ -28,6 +28,7 @@ from atrl_bench.grading.prose import (
 
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
+MAX_OPTION_CHARS = 400  # no option is longer
 MAX_FORMULA_CHARS = 200  # in a sentence
 MAX_BARE_WORDS = 3  # a longer text is prose
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
@@ -105,7 +106,7 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
         if named:
             return named
     bare = text.strip(_PADDING + "$")
-    if bare and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
+    if 0 < len(bare) <= MAX_OPTION_CHARS and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
         return bare
     for sentence in sentences(text):
         if refuses(sentence):
@@ -148,7 +149,8 @@ def _stated_value(sentence: str) -> str | None:
 
 
 def _value_of(clause: str) -> str | None:
-    complement = _COMPLEMENT.fullmatch(clause)
+    clause = _DELIMITER.sub(" ", clause)
+    complement = _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
     rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
     if len(rest) > MAX_FORMULA_CHARS or not _MATHEMATICS.fullmatch(rest) or not _DIGIT.search(rest):
         return stated_number(clause)
@@ -206,8 +208,10 @@ _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
-_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿]{2,}[^，。]*[，。].")
+_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿].*[，：；∴=]|[，：；∴=].*[一-鿿]")
 _COMPLEMENT = re.compile(r".*(?:\b(?:is|are|was|were|be|equals|at)\s+(?:at\s+)?|[为是]\s?)(.+)", re.S | re.I)
+_TUPLE = re.compile(r".*(?<![A-Za-z])([(\[][^()\[\]]{1,60},[^()\[\]]{1,60}[)\]])[\s.$*]*", re.S)
+_DELIMITER = re.compile(r"\\[()\[\]]")
 _INEQUALITY = re.compile(r"[<>≤≥∈]|\\(?:[lg]eq?|in)\b")
 _MATHEMATICS = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?![A-Za-z])|[^A-Za-z\n一-鿿])+")  # no word of two letters
 _TWO_WORDS = re.compile(r"[A-Za-z]{2,}\s[a-z]{2,}\s")  # "Ellen needs $5."

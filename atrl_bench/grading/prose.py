@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from atrl_bench.grading.spelling import NUMBER_WORDS
 
@@ -30,7 +31,9 @@ _REFUSAL = re.compile(
     r"|provid|identif|decid|say\b|know|look|assist|help|read|conclud|deduc|ascertain)"
     r"|(?:\bnot|n[’']t)\s(?:\w+\s){0,3}(?:enough|sufficient)\b|\b(?:no|n[’']t have|not have) access\b"
     r"|\b(?:insufficient|no|without|needs?|needed|requires?)\s(?:\w+\s){0,2}(?:information|details|context|data)\b"
-    r"|\b(?:would|will) (?:have to|need)\b|\bnot (?:\w+\s)?(?:sure|certain)\b|\bunclear\b"
+    r"|\bI(?:[’']m|\sam)?\s(?:sorry|unable|not able|cannot|can ?not|can[’']t|could ?n(?:o|[’'])t)\b"
+    r"|\b(?:image|picture|figure|chart|graph|diagram)\b[^.]{0,30}\b(?:does|did)(?:\snot|n[’']t)\s(?:\w+\s){0,3}(?:contain|provide|include|give)\b"
+    r"|(?:\b(?:would|will)|[’']d) (?:have to|need)\b|\bnot (?:\w+\s)?(?:sure|certain)\b|\bunclear\b"
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|unknown|not (?:provided|given|shown|visible|available|specified|clear))\b"
     r"|无法|不能确定|不能判断|请提供|信息不足|不确定",
@@ -54,11 +57,11 @@ def sentences(text: str) -> Iterator[str]:
     After a refusal only a conclusion counts: "Without the picture I cannot tell. So I choose B."
     """
     pieces = _pieces(text)
-    if pieces and len(pieces[-1].split()) > 1 and _CUT_OFF.search(pieces[-1]):
+    if pieces and len(pieces[-1].split()) > 1 and _CUT_OFF.search(pieces[-1][-20:]):
         return
-    has_refused = any(map(refuses, pieces))
+    has_refused = refuses(text)
     for piece in reversed(pieces):
-        if refuses(piece):
+        if has_refused and refuses(piece):
             yield piece
             return
         plans = list(_PLANS.finditer(_MAY.sub("...", piece)))
@@ -84,6 +87,7 @@ def is_hypothetical(sentence: str) -> bool:
     return _SUPPOSES.search(sentence) is not None and re.search(r"\bwould\b", sentence) is not None
 
 
+@lru_cache(maxsize=256)
 def refuses(text: str) -> bool:
     """Whether a text says that there is no answer, or asks for what is missing."""
     return _REFUSAL.search(text) is not None
@@ -102,10 +106,11 @@ _SO = re.compile(
 )
 
 
-def clauses(sentence: str) -> list[str]:
+@lru_cache(maxsize=256)
+def clauses(sentence: str) -> tuple[str, ...]:
     """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
     found = [_SUBORDINATE.sub(" ", part) for part in (_SO.split(sentence)[-1], sentence)]
-    return list(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
+    return tuple(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
 
 
 # Letters ----------------------------------------------------------------------------------------------------------
@@ -116,7 +121,7 @@ _LETTER_PATTERNS = (
     rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:(?:is|(?:w|sh)ould\s{{1,2}}be|must\s{{1,2}}be)\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
     r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
     r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
-    r"(?:is|be|with|but|leaves|leaving|namely)\s{1,2}[(*]{0,3}([A-P])(?:[)*.\s]|，|。){0,6}\Z",
+    r"(?:is|[’']s|be|with|but|leaves|leaving|namely)\s{1,2}[(*]{0,3}([A-P])(?:[)*.\s]|，|。){0,6}\Z",
     r"^\s{0,4}\(?([A-P])\)?,?\s{1,2}(?:because|since)\b",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
@@ -129,6 +134,7 @@ _LETTER_PATTERNS = (
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
+_LONE_LETTER = re.compile(r"(?<![A-Za-z])[A-Pa-p](?![A-Za-z])")
 _REJECTED = re.compile(
     r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
     r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
@@ -145,6 +151,8 @@ def last_letter(text: str, num_choices: int) -> str | None:
 
 
 def _letter_of(text: str, num_choices: int) -> str | None:
+    if not _LONE_LETTER.search(text):
+        return None
     named = []
     for match in (match for pattern in _LETTER for match in pattern.finditer(text)):
         before = text[max(0, match.start(1) - 30) : match.start(1)]
@@ -183,7 +191,7 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
     """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
     yes_no = _YES_NO.search(sentence)
     if yes_no:
-        choice = next((choice for choice in choices if _words(choice) == [yes_no[1].lower()]), None)
+        choice = next((choice for choice in choices if _words(choice) == (yes_no[1].lower(),)), None)
         if choice:
             return choice
     return next(filter(None, (_option_of(clause, choices) for clause in clauses(sentence))), None)
@@ -191,38 +199,38 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
 
 def _option_of(clause: str, choices: Sequence[str]) -> str | None:
     words = _words(clause)
-    spans = []
-    for choice in choices:
-        target = _words(choice)
-        if target not in (["yes"], ["no"]) and _is_wording(choice):
-            spans += [(start, start + len(target), choice) for start in _occurrences(target, words)]
-    spans = [span for span in spans if not any(_contains(other, span) for other in spans)]
-    named = [span for span in spans if not _CONTRASTS & set(words[max(0, span[0] - 2) : span[0]])]
-    if "or" in words and not any("or" in _words(choice) for choice in choices):
+    targets = {choice: _words(choice) for choice in choices if _is_wording(choice)}
+    starts: dict[int, str] = {}  # where an option is named; a word of a longer option names no shorter one
+    taken: set[int] = set()
+    for choice in sorted(targets, key=lambda choice: -len(targets[choice])):
+        for start in _occurrences(targets[choice], words):
+            if start not in taken:
+                starts[start] = choice
+                taken.update(range(start, start + len(targets[choice])))
+    if "or" in words and not any("or" in target for target in targets.values()):
         return None
-    if len({choice for _, _, choice in named}) > 1:
+    named = {start: choice for start, choice in starts.items() if not _CONTRASTS & set(words[max(0, start - 2) : start])}
+    if len(set(named.values())) > 1:
         if "both" in words:
             return None
-        named = [span for span in named if span[0] and words[span[0] - 1] in _COPULAS]
-    options = {" ".join(_words(choice)): choice for _, _, choice in named}
+        named = {start: choice for start, choice in named.items() if start and words[start - 1] in _COPULAS}
+    options = {targets[choice]: choice for choice in named.values()}
     return next(iter(options.values())) if len(options) == 1 else None
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES]
+@lru_cache(maxsize=1024)
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES)
 
 
 def _is_wording(choice: str) -> bool:
-    return "\\" not in choice and not choice[:1].isdigit() and sum(map(str.isalpha, choice)) > 1
+    is_number = "\\" in choice or choice[:1].isdigit() or sum(map(str.isalpha, choice)) < 2
+    return not is_number and _words(choice) not in (("yes",), ("no",))
 
 
-def _occurrences(target: list[str], words: list[str]) -> list[int]:
+def _occurrences(target: tuple[str, ...], words: tuple[str, ...]) -> list[int]:
     size = len(target)
     return [start for start in range(len(words) - size + 1) if size and words[start : start + size] == target]
-
-
-def _contains(outer: tuple[int, int, str], inner: tuple[int, int, str]) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[1] - outer[0] > inner[1] - inner[0]
 
 
 # Numbers ----------------------------------------------------------------------------------------------------------
@@ -237,16 +245,16 @@ _POWER = r"(?:\s?\^\s?(?:\{-?\d{1,3}\}|-?\d{1,3}))?"
 EXPRESSION = re.compile(
     rf"(?<![A-Za-z0-9_.\\^])(?<!\^\{{)(?<!\b[A-Za-z]\()[-−]?{_ATOM}{_POWER}"
     rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
-    rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*\s?%?"
+    rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*(?:\s?%)?"
 )
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
 _SPELLED = re.compile(
-    rf"\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I
+    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I
 )
 _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be"
     r"|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
-    r"|counted|find|obtain|yields?|total of|answer|with|so|therefore|thus|hence|namely|approaches"
+    r"|counted|find|obtain|yields?|total of|answer|leaves|so|therefore|thus|hence|namely|approaches"
     r"|(?:closest|equal|rounds?|comes?|amounts?|adds? up|sums?|simplifies|corresponds?) to)\b|[=≈:]|[为是有约得多少])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
@@ -254,12 +262,15 @@ _STATES = re.compile(
 _BESIDE = re.compile(
     r"(?:\b(?:above|below"
     r"|over|under|than|beyond|from|out of|to|between|at least|at most|not|figure|step|question|point|row|part"
-    r"|column|number|page|angle|after|before|in|per|up to|(?<!, )or|every|each|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
+    r"|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
     re.I,
 )
 _UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of)\s[$]?\d|[°%]?,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
+_UNSOLVED = re.compile(r"(?:\d[a-z]|[a-z]\s?[-+]\s?[\d.]+(?:°|\^\s?\\circ|\^\{\\circ\})?)\s?=\s*\Z")  # 2x + 6 = 20
+_SUBJECT_BEFORE = re.compile(r"(?:\A|,)[\s*]*\Z")
+_SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b")  # "4 boxes had exactly 32 toys"
 _EITHER = re.compile(r"\bor\b|或")
-_OR_ANOTHER = re.compile(r"[^,]*?\sor\s[^,]*\d")
+_OR_ANOTHER = re.compile(r"[^,]*?\bor\s[^,]*\d")
 _NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
 _REJECTED_NUMBER = re.compile(r"\W*\b(?:is|are)\s(?:not|incorrect|wrong|false)\b")
 
@@ -280,9 +291,10 @@ def stated_number(clause: str) -> str | None:
     for match in matches:
         before = clause[max(0, match.start() - 60) : match.start()]
         is_part = _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end())
-        if is_part or _NEGATED.search(before):
+        if is_part or _NEGATED.search(before) or _UNSOLVED.search(before):
             continue
-        if _STATES.search(before):
+        is_subject = _SUBJECT_BEFORE.search(before) and _SUBJECT_AFTER.match(clause, match.end())
+        if is_subject or _STATES.search(before):
             stated.append(match)
         elif not _BESIDE.search(before):
             other.append(match)
