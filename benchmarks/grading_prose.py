@@ -14,6 +14,7 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold, Verdict
 
 CORPUS = Path(__file__).parents[1] / "tests/grading/corpus/prose.jsonl"
+HELD_OUT = CORPUS.with_name("prose_held_out.jsonl")
 CAUSES = (
     *("boxed, the control", "option named by its text", "option named by its letter", "number in a sentence", "ratio"),
     *("refusal or cut off", "long text of an option", "echoed list of options", "A: as a prefix", "Chinese", "unit"),

@@ -150,9 +150,14 @@ def _stated_value(sentence: str) -> str | None:
 
 def _value_of(clause: str) -> str | None:
     clause = _DELIMITER.sub(" ", clause)
+    left, _, right = clause.partition(" or ")
+    if right and left.endswith(right.strip(_PADDING + "$.")):
+        clause = left  # said twice
     complement = _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
     rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
-    if len(rest) > MAX_FORMULA_CHARS or not _MATHEMATICS.fullmatch(rest) or not _DIGIT.search(rest):
+    if len(rest) > MAX_FORMULA_CHARS or not _DIGIT.search(rest) or not _MATHEMATICS.fullmatch(rest):
+        if _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):  # 16 − 4π square units
+            return rest
         return stated_number(clause)
     if _is_value(rest) or _INEQUALITY.search(rest):
         return rest
@@ -209,13 +214,14 @@ _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
 _CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿].*[，：；∴=]|[，：；∴=].*[一-鿿]")
-_COMPLEMENT = re.compile(r".*(?:\b(?:is|are|was|were|be|equals|at)\s+(?:at\s+)?|[为是]\s?)(.+)", re.S | re.I)
+_COMPLEMENT = re.compile(r".*(?:\b(?:is|are|was|were|be|equals|at|an?\s\w+\sof)\s+(?:at\s+)?|[为是]\s?)(.+)", re.S | re.I)
 _TUPLE = re.compile(r".*(?<![A-Za-z])([(\[][^()\[\]]{1,60},[^()\[\]]{1,60}[)\]])[\s.$*]*", re.S)
 _DELIMITER = re.compile(r"\\[()\[\]]")
 _INEQUALITY = re.compile(r"[<>≤≥∈]|\\(?:[lg]eq?|in)\b")
 _MATHEMATICS = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?![A-Za-z])|[^A-Za-z\n一-鿿])+")  # no word of two letters
 _TWO_WORDS = re.compile(r"[A-Za-z]{2,}\s[a-z]{2,}\s")  # "Ellen needs $5."
 _SAYS_WHAT_IS = re.compile(r"[A-P] is\b")  # "D is the midpoint of AC."
+_DIFFERENCE = re.compile(r"\s[-−+]\s")
 _DIGIT = re.compile(r"\d")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,}")
 _NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")

@@ -40,14 +40,16 @@ _REFUSAL = re.compile(
     re.I,
 )
 _CUT_OFF = re.compile(
-    r"(?:\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)|[=+/×(,:−-]|\s[*])[\s$]*\Z", re.I
+    r"(?:(?<!\bit )(?<!\bthey )(?<!\bthere )\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)"
+    r"|[=+/×(,:−-]|\s[*])[\s$]*\Z"
 )
 _PLANS = re.compile(
     r"[?？]\s*\Z|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
     r"|\A\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b",
     re.I,
 )
-_CONCLUSION = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result|answer|choose|option)\b|所以|因此|故|答案|选", re.I)
+_RESULT = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选", re.I)
+_CONCLUSION = re.compile(r"\b(?:so|therefore|thus|hence|answer|choose|option)\b|所以|因此|故|答案|选", re.I)
 _MAY = re.compile(r"\bMay\b")  # the month supposes nothing
 
 
@@ -65,7 +67,10 @@ def sentences(text: str) -> Iterator[str]:
             yield piece
             return
         plans = list(_PLANS.finditer(_MAY.sub("...", piece)))
-        states = _CONCLUSION.search(piece, plans[-1].end() if plans else 0) or not (has_refused or plans)
+        if has_refused:
+            states = _CONCLUSION.search(piece) and not _SUPPOSES.search(piece)
+        else:
+            states = not plans or _RESULT.search(piece, plans[-1].end())
         if states:
             yield _ITEM.sub("", piece, count=1)
 
@@ -101,7 +106,7 @@ _SUBORDINATE = re.compile(
 _SUPPOSES = re.compile(r"\b(?:if|whether|when|where|unless|depending)\b", re.I)
 _SO = re.compile(
     r"\b(?:so|therefore|thus|hence)\b,?|[;，]|所以|因此|故"
-    r"|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
+    r"|\bi\.e\.,?|\b(?:that is|in other words),|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
     re.I,
 )
 
@@ -116,13 +121,14 @@ def clauses(sentence: str) -> tuple[str, ...]:
 # Letters ----------------------------------------------------------------------------------------------------------
 
 # An option stands in brackets, in bold, alone on its line or before its text there, or after a word that announces it.
-_NOUN = r"(?i:option|choice|letter|figure|answer|image|picture|diagram|shape|statement|graph)"
+_NOUN = r"(?i:option|choice|letter|figure|answer|image|picture|diagram|shape|statement|graph|solution|response|result)"
 _LETTER_PATTERNS = (
     rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}})?(?i:(?:is|(?:w|sh)ould\s{{1,2}}be|must\s{{1,2}}be)\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
     r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
     r"(?i:select|choose|pick)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])\b(?!\s[a-z])",
     r"(?:is|[’']s|be|with|but|leaves|leaving|namely)\s{1,2}[(*]{0,3}([A-P])(?:[)*.\s]|，|。){0,6}\Z",
     r"^\s{0,4}\(?([A-P])\)?,?\s{1,2}(?:because|since)\b",
+    r"(?:\A|,\s)([A-P])\s(?:matches|fits|agrees|works|satisfies|represents|corresponds|shows)\b",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
     r"^\s{0,4}([A-P])[.:)]\s",
@@ -187,6 +193,11 @@ _YES_NO = re.compile(
 )
 
 
+_NOT = re.compile(r"\bnot\b|n[’']t\b", re.I)
+_COMPARED = re.compile(r"\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b", re.I)
+_AND = re.compile(r"\b(?:and|or)\b", re.I)
+
+
 def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
     """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
     yes_no = _YES_NO.search(sentence)
@@ -198,23 +209,37 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
 
 
 def _option_of(clause: str, choices: Sequence[str]) -> str | None:
+    """Return the option that a clause names before what it compares it with, and after "not ... but"."""
+    clause = clause.split(" but ")[-1] if _NOT.search(clause) else clause
+    parts = _COMPARED.split(clause, maxsplit=1)
+    return next(filter(None, (_sole_option(part, choices) for part in dict.fromkeys((parts[0], clause)))), None)
+
+
+def _sole_option(clause: str, choices: Sequence[str]) -> str | None:
     words = _words(clause)
     targets = {choice: _words(choice) for choice in choices if _is_wording(choice)}
-    starts: dict[int, str] = {}  # where an option is named; a word of a longer option names no shorter one
+    ends: dict[int, tuple[int, str]] = {}  # by where an option starts; no shorter option is named inside a longer one
     taken: set[int] = set()
     for choice in sorted(targets, key=lambda choice: -len(targets[choice])):
         for start in _occurrences(targets[choice], words):
             if start not in taken:
-                starts[start] = choice
-                taken.update(range(start, start + len(targets[choice])))
+                ends[start] = start + len(targets[choice]), choice
+                taken.update(range(start, ends[start][0]))
     if "or" in words and not any("or" in target for target in targets.values()):
         return None
-    named = {start: choice for start, choice in starts.items() if not _CONTRASTS & set(words[max(0, start - 2) : start])}
-    if len(set(named.values())) > 1:
+    named = {start: end for start, end in ends.items() if not _CONTRASTS & set(words[max(0, start - 2) : start])}
+    if len({choice for _, choice in named.values()}) > 1:
         if "both" in words:
             return None
-        named = {start: choice for start, choice in named.items() if start and words[start - 1] in _COPULAS}
-    options = {targets[choice]: choice for choice in named.values()}
+        last = clause.rpartition(",")[2]
+        if "," in clause and len(_words(last)) > 3 and not _AND.search(last):  # "Among A, B and C, the smallest is B"
+            return _sole_option(last, choices)
+        named = {
+            start: end
+            for start, end in named.items()
+            if start and words[start - 1] in _COPULAS and end[0] not in ends and words[end[0] : end[0] + 1] != ("and",)
+        }
+    options = {targets[choice]: choice for _, choice in named.values()}
     return next(iter(options.values())) if len(options) == 1 else None
 
 
@@ -255,20 +280,20 @@ _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be"
     r"|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
     r"|counted|find|obtain|yields?|total of|answer|leaves|so|therefore|thus|hence|namely|approaches"
-    r"|(?:closest|equal|rounds?|comes?|amounts?|adds? up|sums?|simplifies|corresponds?) to)\b|[=≈:]|[为是有约得多少])"
+    r"|(?:clos\w+|equal|rounds?|comes?|came|amount\w*|add\w* up|sum\w*|simplif\w+|correspond\w*) to)\b|[=≈:]|[为是有约得多少])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
 _BESIDE = re.compile(
     r"(?:\b(?:above|below"
-    r"|over|under|than|beyond|from|out of|to|between|at least|at most|not|figure|step|question|point|row|part"
+    r"|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most|not|figure|step|question|point|row|part"
     r"|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of)\s[$]?\d|[°%]?,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
+_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of|out of every)\s[$]?\d|[°%]?,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
 _UNSOLVED = re.compile(r"(?:\d[a-z]|[a-z]\s?[-+]\s?[\d.]+(?:°|\^\s?\\circ|\^\{\\circ\})?)\s?=\s*\Z")  # 2x + 6 = 20
 _SUBJECT_BEFORE = re.compile(r"(?:\A|,)[\s*]*\Z")
-_SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b")  # "4 boxes had exactly 32 toys"
+_SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b(?!\s\S*\d)")  # "4 boxes had exactly 32 toys"
 _EITHER = re.compile(r"\bor\b|或")
 _OR_ANOTHER = re.compile(r"[^,]*?\bor\s[^,]*\d")
 _NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
@@ -302,7 +327,7 @@ def stated_number(clause: str) -> str | None:
     if not numbers or _OR_ANOTHER.match(clause, numbers[-1].end()):
         return None
     if len({match[0].strip().lower() for match in numbers}) > 1:
-        if _EITHER.search(clause) or (stated and not _CONCLUSION.search(clause)):
+        if _EITHER.search(clause) or (stated and not _RESULT.search(clause)):
             return None
     return numbers[-1][0].strip()
 

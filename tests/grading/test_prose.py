@@ -14,19 +14,28 @@ from atrl_bench.grading.grade import GradingPool, grade_fast
 from atrl_bench.results.records import Gold
 
 CORPUS = Path(__file__).parent / "corpus" / "prose.jsonl"
+HELD_OUT = CORPUS.with_name("prose_held_out.jsonl")
 CHOICES = ("opal", "jasper", "heptagonal prism", "onyx")
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def grade(rows):
+    answers = [(row["response"], Gold(row["gold"], tuple(row["choices"]), row["kind"])) for row in rows]
+    with GradingPool() as pool:
+        return [verdict.state for verdict in pool.grade_many(answers)]
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+    return read(CORPUS)
 
 
 @pytest.fixture(scope="module")
 def states(rows):
-    answers = [(row["response"], Gold(row["gold"], tuple(row["choices"]), row["kind"])) for row in rows]
-    with GradingPool() as pool:
-        return [verdict.state for verdict in pool.grade_many(answers)]
+    return grade(rows)
 
 
 def test_the_corpus_is_what_its_frames_make(rows):
@@ -41,6 +50,16 @@ def test_at_most_2_in_100_right_answers_are_refused_and_2_in_1000_wrong_ones_acc
     assert wrong.count("correct") <= 0.002 * len(wrong)
 
 
+def test_of_the_answers_that_were_labelled_before_they_were_graded_few_are_misread():
+    rows = read(HELD_OUT)
+    states = grade(rows)
+    right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
+    wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
+    assert (len(right), len(wrong)) == (544, 983)
+    assert sum(state != "correct" for state in right) <= 0.025 * len(right)
+    assert wrong.count("correct") <= 0.008 * len(wrong)
+
+
 def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
     read = [
         row["response"]
@@ -50,7 +69,7 @@ def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(r
     assert read == []
 
 
-@pytest.mark.parametrize("pattern", ["-", "−", "½", " per m", "5 per m", "(", "{", " ", "A: ", "5 or ", "B, ", "n/a "])
+@pytest.mark.parametrize("pattern", ["-", "−", "½", " per m", "5 per m", "(", "{", " ", "A: ", "5 or ", "B, ", "n/a ", "opal ", "x+1=", "$5 ", "3 a b c d ", "1.\n"])
 @pytest.mark.parametrize("frame", [r"\boxed{%s}", "%s", "The answer is 5%s!"])
 def test_four_times_the_text_takes_about_four_times_as_long(pattern, frame):
     for gold in (Gold("7391.27"), Gold("C", CHOICES, kind="choice")):
