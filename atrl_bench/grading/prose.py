@@ -20,7 +20,9 @@ LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 # Sentences --------------------------------------------------------------------------------------------------------
 
 # "Dr. Pepper", "e.g. 3" and "5 in. tall" go on; "No." is an answer, and ends there.
-_PERIOD = r"(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)(?<!\bFig)(?<!\bapprox)"
+_PERIOD = (
+    r"(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)(?<!\bFig)(?<!\bapprox)"
+)
 SENTENCE_END = re.compile(rf"\n|{_PERIOD}[.!?](?=\s|$|\*)(?!\s[a-z]{{2}})|[。！？；]|</|[,，](?=所以|因|故)")
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
@@ -40,16 +42,20 @@ _REFUSAL = re.compile(
     re.I,
 )
 _CUT_OFF = re.compile(
-    r"(?:(?<!\bit )(?<!\bthey )(?<!\bthere )\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)"
+    r"(?:(?<!\bit )(?<!\bthey )(?<!\bthere )"
+    r"\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)"
     r"|[=+/×(,:−-]|\s[*])[\s$]*\Z"
 )
 _PLANS = re.compile(
-    r"[?？]\s*\Z|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
+    r"[?？]\s*\Z"
+    r"|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
     r"|\A\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b",
     re.I,
 )
-_RESULT = re.compile(r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选", re.I)
-_CONCLUSION = re.compile(r"\b(?:so|therefore|thus|hence|answer|choose|option)\b|所以|因此|故|答案|选", re.I)
+_RESULT = re.compile(
+    r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选", re.I
+)
+_CONCLUSION = re.compile(r"\b(?:so|therefore|thus|hence|answer|choose)\b|所以|因此|故|答案|选", re.I)
 _MAY = re.compile(r"\bMay\b")  # the month supposes nothing
 
 
@@ -99,14 +105,15 @@ def refuses(text: str) -> bool:
 
 
 _SUBORDINATE = re.compile(
-    r"(?:\b(?:if|whether|since|because|when|while|where|given|assuming|so that|although|unless|depending)\b|,\s(?:which|as)\b"
-    r"|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
+    r"(?:\b(?:if|whether|since|because|when|while|where|given|assuming|so that|although|unless|depending)\b"
+    r"|,\s(?:which|as)\b|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
     re.I,
 )
 _SUPPOSES = re.compile(r"\b(?:if|whether|when|where|unless|depending)\b", re.I)
 _SO = re.compile(
     r"\b(?:so|therefore|thus|hence)\b,?|[;，]|所以|因此|故"
-    r"|\bi\.e\.,?|\b(?:that is|in other words),|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
+    r"|\bi\.e\.,?|\b(?:that is|in other words),"
+    r"|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
     re.I,
 )
 
@@ -260,7 +267,7 @@ def _occurrences(target: tuple[str, ...], words: tuple[str, ...]) -> list[int]:
 
 # Numbers ----------------------------------------------------------------------------------------------------------
 
-_NUMBER = r"\d{1,3}\s\d{1,3}/\d{1,3}(?![\d.])|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _GROUP = r"\{(?:[^{}]|\{[^{}]{0,20}\}){1,40}\}"
 _ATOM = (
     rf"(?:\\?sqrt\s?[({{]\s?(?:{_NUMBER})\s?[)}}]|√\s?[({{]?\s?(?:{_NUMBER})\s?[)}}]?"
@@ -272,48 +279,55 @@ EXPRESSION = re.compile(
     rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
     rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*(?:\s?%)?"
 )
+_EXPRESSION_OR_MIXED = re.compile(
+    rf"(?<![\w.,/^])\d{{1,3}}\s\d{{1,3}}/\d{{1,3}}(?![\d.])|{EXPRESSION.pattern}"
+)  # 2 1/2
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
 _SPELLED = re.compile(
-    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))", re.I
+    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)"
+    r"(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))",
+    re.I,
 )
+# What stands before a number that the clause states ...
 _STATES = re.compile(
-    r"(?:\b(?:is|are|was|were|be"
-    r"|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count"
-    r"|counted|find|obtain|yields?|total of|answer|leaves|so|therefore|thus|hence|namely|approaches"
-    r"|(?:clos\w+|equal|rounds?|comes?|came|amount\w*|add\w* up|sum\w*|simplif\w+|correspond\w*) to)\b|[=≈:]|[为是有约得多少])"
+    r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see"
+    r"|count|counted|find|obtain|yields?|leaves|total of|answer|so|therefore|thus|hence|namely|approaches"
+    r"|(?:clos\w+|equal|rounds?|comes?|came|amount\w*|add\w* up|sum\w*|simplif\w+|correspond\w*) to)\b"
+    r"|[=≈:]|[为是有约得多少])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
+# ... and before one that only says where, when, of what or beside what.
 _BESIDE = re.compile(
-    r"(?:\b(?:above|below"
-    r"|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most|not|figure|step|question|point|row|part"
-    r"|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
+    r"(?:\b(?:above|below|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most|not"
+    r"|figure|step|question|point|row|part|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each"
+    r"|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
     re.I,
 )
-_UNFINISHED = re.compile(r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of|out of every)\s[$]?\d|[°%]?,\s\d|(?<=\d)[abknxyz](?![A-Za-z])")
+# What follows a number that is a part of a formula or of a list.
+_UNFINISHED = re.compile(
+    r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of|out of every)\s[$]?\d|[°%]?,\s\d"
+    r"|(?<=\d)[abknxyz](?![A-Za-z])"
+)
 _UNSOLVED = re.compile(r"(?:\d[a-z]|[a-z]\s?[-+]\s?[\d.]+(?:°|\^\s?\\circ|\^\{\\circ\})?)\s?=\s*\Z")  # 2x + 6 = 20
-_SUBJECT_BEFORE = re.compile(r"(?:\A|,)[\s*]*\Z")
-_SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b(?!\s\S*\d)")  # "4 boxes had exactly 32 toys"
+_SUBJECT_BEFORE = re.compile(r"(?:\A|,)[\s*]*\Z")  # "4 boxes had exactly 32 toys"
+_SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b(?!\s\S*\d)")
 _EITHER = re.compile(r"\bor\b|或")
 _OR_ANOTHER = re.compile(r"[^,]*?\bor\s[^,]*\d")
 _NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
 _REJECTED_NUMBER = re.compile(r"\W*\b(?:is|are)\s(?:not|incorrect|wrong|false)\b")
-
-
 _NOTHING_DOES = re.compile(r"\A\W*(?:none|neither|nothing|nobody)\b", re.I)
 _RATIO_IN_WORDS = re.compile(r"(?<=\d)\sto\s(?=\d)")
 
 
 def stated_number(clause: str) -> str | None:
-    """Return the number that a clause states: one after its verb, else its last; None where it states none, or several."""
+    """Return the number that a clause states: one after its verb, else its last; None for none and for several."""
     if _NOTHING_DOES.match(clause):
         return None
     if "ratio" in clause:
         clause = _RATIO_IN_WORDS.sub(":", clause)
-    written = (match for match in EXPRESSION.finditer(clause) if _HAS_VALUE.search(match[0]))
-    matches = sorted([*written, *_SPELLED.finditer(clause)], key=lambda match: match.start())
     stated, other = [], []
-    for match in matches:
+    for match in _numbers(clause):
         before = clause[max(0, match.start() - 60) : match.start()]
         is_part = _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end())
         if is_part or _NEGATED.search(before) or _UNSOLVED.search(before):
@@ -326,10 +340,15 @@ def stated_number(clause: str) -> str | None:
     numbers = stated or other
     if not numbers or _OR_ANOTHER.match(clause, numbers[-1].end()):
         return None
-    if len({match[0].strip().lower() for match in numbers}) > 1:
-        if _EITHER.search(clause) or (stated and not _RESULT.search(clause)):
-            return None
+    several = len({match[0].lower() for match in numbers}) > 1
+    if several and (_EITHER.search(clause) or (stated and not _RESULT.search(clause))):
+        return None
     return numbers[-1][0].strip()
+
+
+def _numbers(clause: str) -> list[re.Match[str]]:
+    written = (match for match in _EXPRESSION_OR_MIXED.finditer(clause) if _HAS_VALUE.search(match[0]))
+    return sorted([*written, *_SPELLED.finditer(clause)], key=lambda match: match.start())
 
 
 _CHANGES_A_NUMBER = re.compile(
