@@ -74,9 +74,9 @@ def sentences(text: str) -> Iterator[str]:
             return
         plans = list(_PLANS.finditer(_MAY.sub("...", piece)))
         if has_refused:
-            states = _CONCLUSION.search(piece) and not _SUPPOSES.search(piece)
+            states = bool(_CONCLUSION.search(piece)) and not _SUPPOSES.search(piece)
         else:
-            states = not plans or _RESULT.search(piece, plans[-1].end())
+            states = not plans or bool(_RESULT.search(piece, plans[-1].end()))
         if states:
             yield _ITEM.sub("", piece, count=1)
 
@@ -279,9 +279,8 @@ EXPRESSION = re.compile(
     rf"(?:\s?(?:[*/·×]|\\times|\\cdot|x(?=\s?10\s?\^)|(?<=[\dπ])\s?:(?=\s?[\dπ]))\s?{_ATOM}{_POWER}"
     rf"|(?<!\d){_ATOM}|(?=[√π\\s]){_ATOM})*(?:\s?%)?"
 )
-_EXPRESSION_OR_MIXED = re.compile(
-    rf"(?<![\w.,/^])\d{{1,3}}\s\d{{1,3}}/\d{{1,3}}(?![\d.])|{EXPRESSION.pattern}"
-)  # 2 1/2
+_MIXED = r"(?<![\w.,/^])\d{1,3}\s\d{1,3}/\d{1,3}(?![\d.])"  # 2 1/2
+_EXPRESSION_OR_MIXED = re.compile(rf"{_MIXED}|{EXPRESSION.pattern}")
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
 _SPELLED = re.compile(
     rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)"
