@@ -298,8 +298,8 @@ _STATES = re.compile(
 )
 # ... and before one that only says where, when, of what or beside what.
 _BESIDE = re.compile(
-    r"(?:\b(?:above|below|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most|not"
-    r"|figure|step|question|point|row|part|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each"
+    r"(?:\b(?:above|below|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most"
+    r"|not|figure|step|question|point|row|part|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each"
     r"|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
     re.I,
 )
