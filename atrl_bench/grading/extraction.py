@@ -213,7 +213,7 @@ _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
-_CHINESE_SENTENCE = re.compile("[为是有约得选]|正确|错误|[一-鿿].*[，：；∴=]|[，：；∴=].*[一-鿿]")
+_CHINESE_SENTENCE = re.compile(r"[为是有约得选]|正确|错误|[一-鿿]{4}.*\d|[一-鿿].*[，：；∴=]|[，：；∴=].*[一-鿿]")
 _COMPLEMENT = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|at|an?\s\w+\sof)\s+(?:at\s+)?|[为是]\s?)(.+)", re.S | re.I
 )

@@ -201,7 +201,7 @@ _YES_NO = re.compile(
 
 
 _NOT = re.compile(r"\bnot\b|n[’']t\b", re.I)
-_COMPARED = re.compile(r"\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b", re.I)
+_COMPARED = re.compile(r",\snot\b|\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b", re.I)
 _AND = re.compile(r"\b(?:and|or)\b", re.I)
 
 
@@ -292,7 +292,7 @@ _STATES = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see"
     r"|count|counted|find|obtain|yields?|leaves|total of|answer|so|therefore|thus|hence|namely|approaches"
     r"|(?:clos\w+|equal|rounds?|comes?|came|amount\w*|add\w* up|sum\w*|simplif\w+|correspond\w*) to)\b"
-    r"|[=≈:]|[为是有约得多少])"
+    r"|[=≈:]|等于|[为是有约得多少])"
     r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
     re.I,
 )
