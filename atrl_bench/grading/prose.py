@@ -1,8 +1,9 @@
 r"""What prose states: the number, letter or option text of its last sentence that states one.
 
-Sentences are asked from the last to the first. One that refuses ("cannot be determined", "please provide") or that the
-token limit cut off ends the search without an answer; one that only supposes, asks or explains is passed over. A
-sentence that is ambiguous states nothing. Every search reads the text once.
+Sentences are asked from the last to the first, and of each first what follows "so", then its main clause, then all of it
+(`clauses`). One that refuses ("cannot be determined", "please provide") or that the token limit cut off ends the search
+without an answer; one that asks, plans or only supposes is passed over. A clause that names two options or two numbers
+states neither. Every search reads the text once.
 """
 
 from __future__ import annotations

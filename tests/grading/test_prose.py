@@ -55,9 +55,9 @@ def test_of_the_answers_that_were_labelled_before_they_were_graded_few_are_misre
     states = grade(rows)
     right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
     wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
-    assert (len(right), len(wrong)) == (544, 983)
-    assert sum(state != "correct" for state in right) <= 0.025 * len(right)
-    assert wrong.count("correct") <= 0.008 * len(wrong)
+    assert (len(right), len(wrong)) == (604, 1079)
+    assert sum(state != "correct" for state in right) <= 0.02 * len(right)
+    assert wrong.count("correct") <= 0.007 * len(wrong)
 
 
 def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
