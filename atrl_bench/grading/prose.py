@@ -1,6 +1,6 @@
 r"""What prose states: the number, letter or option text of its last sentence that states one.
 
-Sentences are asked from the last to the first, and of each first what follows "so", then its main clause, then all of it
+Sentences are asked from the last to the first, and of each what follows "so", then its main clause, then all of it
 (`clauses`). One that refuses ("cannot be determined", "please provide") or that the token limit cut off ends the search
 without an answer; one that asks, plans or only supposes is passed over. A clause that names two options or two numbers
 states neither. Every search reads the text once.
@@ -150,7 +150,7 @@ _LETTER_PATTERNS = (
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
 _LONE_LETTER = re.compile(r"(?<![A-Za-z])[A-Pa-p](?![A-Za-z])")
 _REJECTED = re.compile(
-    r"[)）*]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
+    r"[)）*.:]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
     r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
 )
 _REJECTS = re.compile(
@@ -201,6 +201,7 @@ _YES_NO = re.compile(
 )
 
 
+_RELATION = re.compile(r"[=<>≤≥]")
 _NOT = re.compile(r"\bnot\b|n[’']t\b", re.I)
 _COMPARED = re.compile(r",\snot\b|\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b", re.I)
 _AND = re.compile(r"\b(?:and|or)\b", re.I)
@@ -213,7 +214,16 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
         choice = next((choice for choice in choices if _words(choice) == (yes_no[1].lower(),)), None)
         if choice:
             return choice
-    return next(filter(None, (_option_of(clause, choices) for clause in clauses(sentence))), None)
+    named = next(filter(None, (_option_of(clause, choices) for clause in clauses(sentence))), None)
+    return named or _formula_at_end(sentence, choices)
+
+
+def _formula_at_end(sentence: str, choices: Sequence[str]) -> str | None:
+    """Return the option that is a relation and ends a sentence: "PA = PB < AB"."""
+    text = "".join(sentence.split()).rstrip(".$*")
+    texts = {choice: "".join(choice.split()).strip("$") for choice in choices if _RELATION.search(choice)}
+    ending = [choice for choice in texts if text.rstrip(")$").endswith(texts[choice].rstrip(")"))]
+    return max(ending, key=len) if ending and not _EITHER.search(sentence) else None
 
 
 def _option_of(clause: str, choices: Sequence[str]) -> str | None:
@@ -257,7 +267,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _is_wording(choice: str) -> bool:
-    is_number = "\\" in choice or choice[:1].isdigit() or sum(map(str.isalpha, choice)) < 2
+    is_number = _RELATION.search(choice) or "\\" in choice or choice[:1].isdigit() or sum(map(str.isalpha, choice)) < 2
     return not is_number and _words(choice) not in (("yes",), ("no",))
 
 
