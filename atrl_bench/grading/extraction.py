@@ -156,8 +156,8 @@ def _value_of(clause: str) -> str | None:
     complement = _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
     rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
     if len(rest) > MAX_FORMULA_CHARS or not _DIGIT.search(rest) or not _MATHEMATICS.fullmatch(rest):
-        if _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):  # 16 − 4π square units
-            return rest
+        if "=" not in rest and _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):
+            return rest  # 16 − 4π square units
         return stated_number(clause)
     if _is_value(rest) or _INEQUALITY.search(rest):
         return rest
