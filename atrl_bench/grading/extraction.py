@@ -14,6 +14,7 @@ from typing import NamedTuple
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
+    Guarded,
     SENTENCE_END,
     clauses,
     continuation,
@@ -29,6 +30,7 @@ from atrl_bench.grading.prose import (
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
 MAX_OPTION_CHARS = 400  # no option is longer
+MAX_LABEL_CHARS = 30  # around an option: "The correct option is (B)"
 MAX_FORMULA_CHARS = 200  # in a sentence
 MAX_BARE_WORDS = 3  # a longer text is prose
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
@@ -106,7 +108,8 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
         if named:
             return named
     bare = text.strip(_PADDING + "$")
-    if 0 < len(bare) <= MAX_OPTION_CHARS and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
+    longest = MAX_LABEL_CHARS + max(map(len, options.choices), default=0)
+    if 0 < len(bare) <= min(longest, MAX_OPTION_CHARS) and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
         return bare
     for sentence in sentences(text):
         if refuses(sentence):
@@ -153,7 +156,7 @@ def _value_of(clause: str) -> str | None:
     left, _, right = clause.partition(" or ")
     if right and left.endswith(right.strip(_PADDING + "$.")):
         clause = left  # said twice
-    complement = _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
+    complement = (")" in clause or "]" in clause) and _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
     rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
     if len(rest) > MAX_FORMULA_CHARS or not _DIGIT.search(rest) or not _MATHEMATICS.fullmatch(rest):
         if "=" not in rest and _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):
@@ -227,11 +230,11 @@ _DIFFERENCE = re.compile(r"\s[-−+]\s")
 _DIGIT = re.compile(r"\d")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,}")
 _NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")
-_PHRASE = re.compile(
+_PHRASE = Guarded(
     r"\banswers?\b(?:\s+to\s[^.\n]{1,60}?)??[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
     r"|\b(?:correct|right|best)\s+(?:option|choice|figure|letter|one|image|picture)(?:\s+letter)?\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"
     r"|(?:答案|选项|选)\s{0,4}(?:是|为|：|:)+[\s*]{0,4}",
-    re.I,
+    words="answer|correct|right|best|答案|选",
 )
 _PADDING = " \t\r\n*_`\"'"
 

@@ -18,16 +18,44 @@ from atrl_bench.grading.spelling import NUMBER_WORDS
 LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
 
+class Guarded:
+    """A pattern without regard to case that is tried only on a text with one of its words: a look costs a hundredth."""
+
+    def __init__(self, pattern: str, words: str) -> None:
+        self._pattern = re.compile(pattern, re.I)
+        self._words = words.split("|")
+
+    def may_match(self, text: str) -> bool:
+        """Whether a text has one of the words, without one of which the pattern matches nothing."""
+        lowered = text.lower()
+        for word in self._words:  # a loop: `any` with a generator takes twice as long
+            if word in lowered:
+                return True
+        return False
+
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        return self._pattern.search(text, start) if self.may_match(text) else None
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        return self._pattern.finditer(text) if self.may_match(text) else iter(())
+
+    def sub(self, replacement: str, text: str) -> str:
+        return self._pattern.sub(replacement, text) if self.may_match(text) else text
+
+    def split(self, text: str, maxsplit: int = 0) -> list[str]:
+        return self._pattern.split(text, maxsplit) if self.may_match(text) else [text]
+
+
 # Sentences --------------------------------------------------------------------------------------------------------
 
 # "Dr. Pepper", "e.g. 3" and "5 in. tall" go on; "No." is an answer, and ends there.
-_PERIOD = (
-    r"(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bMt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)(?<!\bFig)(?<!\bapprox)"
+_NO_END = "".join(
+    rf"(?<!\b{word}\.)" for word in ("Dr", "Mr", "Mrs", "Ms", "St", "Mt", "vs", r"e\.g", r"i\.e", "Fig", "approx")
 )
-SENTENCE_END = re.compile(rf"\n|{_PERIOD}[.!?](?=\s|$|\*)(?!\s[a-z]{{2}})|[。！？；]|</|[,，](?=所以|因|故)")
+SENTENCE_END = re.compile(rf"\n|[.!?](?=\s|$|\*)(?!\s[a-z]{{2}}){_NO_END}|[。！？；]|</|[,，](?=所以|因|故)")
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
-_REFUSAL = re.compile(
+_REFUSAL = Guarded(
     r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t"
     r"|\bnot (?:be )?(?:possible|able) to|\bimpossible to|\bunable to|\bhard to|\bdifficult to)"
     r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see\b|seen|tell|told|solv|calculat|comput|find|found|infer|view|access"
@@ -39,24 +67,29 @@ _REFUSAL = re.compile(
     r"|(?:\b(?:would|will)|[’']d) (?:have to|need)\b|\bnot (?:\w+\s)?(?:sure|certain)\b|\bunclear\b"
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|unknown|not (?:provided|given|shown|visible|available|specified|clear))\b"
-    r"|无法|不能确定|不能判断|请提供|信息不足|不确定",
-    re.I,
+    r"|请问|无法|不能确定|不能判断|请提供|信息不足|不确定",
+    words="not|no |can|'t|’t|could|unable|impossible|hard to|difficult to|sorry|have to|need|requir|insufficient|without|unclear|please|missing|unknown|请|无法|不|信息",
 )
 _CUT_OFF = re.compile(
     r"(?:(?<!\bit )(?<!\bthey )(?<!\bthere )"
     r"\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)"
     r"|[=+/×(,:−-]|\s[*])[\s$]*\Z"
 )
-_PLANS = re.compile(
+_ENDED = re.compile(r"[.!?][*\"')]*\Z")
+_PLANS = Guarded(
     r"[?？]\s*\Z"
     r"|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
     r"|\A\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b",
-    re.I,
+    words="?|？|might|may|could|perhaps|let|suppose|assume|need to|have to|has to|first|here|note|is because|is since|is due",
 )
-_RESULT = re.compile(
-    r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选", re.I
+_RESULT = Guarded(
+    r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选",
+    words="=|≈|so|therefore|thus|hence|total|result|equal|yield|give|get|所以|因此|故|答案|选",
 )
-_CONCLUSION = re.compile(r"\b(?:so|therefore|thus|hence|answer|choose)\b|所以|因此|故|答案|选", re.I)
+_CONCLUSION = Guarded(
+    r"\b(?:so|therefore|thus|hence|answer|choose)\b|所以|因此|故|答案|选",
+    words="so|therefore|thus|hence|answer|choose|所以|因此|故|答案|选",
+)
 _MAY = re.compile(r"\bMay\b")  # the month supposes nothing
 
 
@@ -68,12 +101,14 @@ def sentences(text: str) -> Iterator[str]:
     pieces = _pieces(text)
     if pieces and len(pieces[-1].split()) > 1 and _CUT_OFF.search(pieces[-1][-20:]):
         return
+    if len(pieces) > 1 and _ENDED.search(pieces[-2]) and pieces[-1][-1].isalpha() and pieces[-1].isascii():
+        pieces = pieces[-1:]  # "... is 540°. Step 3: Add": only what stands in the last sentence, or nothing
     has_refused = refuses(text)
     for piece in reversed(pieces):
         if has_refused and refuses(piece):
             yield piece
             return
-        plans = list(_PLANS.finditer(_MAY.sub("...", piece)))
+        plans = list(_PLANS.finditer(_MAY.sub("...", piece) if "May" in piece else piece))
         if has_refused:
             states = bool(_CONCLUSION.search(piece)) and not _SUPPOSES.search(piece)
         else:
@@ -105,17 +140,20 @@ def refuses(text: str) -> bool:
     return _REFUSAL.search(text) is not None
 
 
-_SUBORDINATE = re.compile(
+_SUBORDINATE = Guarded(
     r"(?:\b(?:if|whether|since|because|when|while|where|given|assuming|so that|although|unless|depending)\b"
     r"|,\s(?:which|as)\b|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
-    re.I,
+    words="if|whe|since|because|while|given|assuming|so that|although|unless|depending|which|as|to|for",
 )
-_SUPPOSES = re.compile(r"\b(?:if|whether|when|where|unless|depending)\b", re.I)
-_SO = re.compile(
+_SUPPOSES = Guarded(
+    r"\b(?:if|whether|when|where|unless|depending)\b",
+    words="if|whe|unless|depending",
+)
+_SO = Guarded(
     r"\b(?:so|therefore|thus|hence)\b,?|[;，]|所以|因此|故"
     r"|\bi\.e\.,?|\b(?:that is|in other words),"
     r"|,\s(?:which\s(?:makes|gives|means|leaves|yields)|making|giving|leaving|yielding)\b",
-    re.I,
+    words="so|therefore|thus|hence|;|，|所以|因此|故|i.e|that is|in other words|which|making|giving|leaving|yielding",
 )
 
 
@@ -137,6 +175,7 @@ _LETTER_PATTERNS = (
     r"(?:is|[’']s|be|with|but|leaves|leaving|namely)\s{1,2}[(*]{0,3}([A-P])(?:[)*.\s]|，|。){0,6}\Z",
     r"^\s{0,4}\(?([A-P])\)?,?\s{1,2}(?:because|since)\b",
     r"(?:\A|,\s)([A-P])\s(?:matches|fits|agrees|works|satisfies|represents|corresponds|shows)\b",
+    r"\b([A-P])\sit\sis\b",
     r"\*\*\(?([A-P])\)?[.:)]?\*\*",
     r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
     r"^\s{0,4}([A-P])[.:)]\s",
@@ -148,7 +187,7 @@ _LETTER_PATTERNS = (
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
-_LONE_LETTER = re.compile(r"(?<![A-Za-z])[A-Pa-p](?![A-Za-z])")
+_LONE_LETTER = re.compile(r"(?<![A-Za-z])[A-P](?![A-Za-z])|(?:[Oo]ption|[Cc]hoice|OPTION|CHOICE)\s{1,2}[a-p]\b")
 _REJECTED = re.compile(
     r"[)）*.:]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
     r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
@@ -196,14 +235,19 @@ _CONTRASTS = {
     "比",
 }
 _COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called", "是", "为"}
-_YES_NO = re.compile(
-    r"\b(yes|no)\b(?=\s?[,.:;!?–—*\"'-]|\s*\Z|\s(?:it|they|the|there|this|that|these|both|he|she|you|we)\b)", re.I
+_YES_NO = Guarded(
+    r"\b(yes|no)\b(?=\s?[,.:;!?–—*\"'-]|\s*\Z|\s(?:it|they|the|there|this|that|these|both|he|she|you|we)\b)"
+    r"|\A(是|否|不是)的?(?=\W|\Z)",
+    words="yes|no|是|否",
 )
 
 
 _RELATION = re.compile(r"[=<>≤≥]")
 _NOT = re.compile(r"\bnot\b|n[’']t\b", re.I)
-_COMPARED = re.compile(r",\snot\b|\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b", re.I)
+_COMPARED = Guarded(
+    r",\snot\b|\b(?:than|followed by|compared (?:to|with)|instead of|ahead of|unlike)\b",
+    words="than|not|followed by|compared|instead of|ahead of|unlike",
+)
 _AND = re.compile(r"\b(?:and|or)\b", re.I)
 
 
@@ -211,7 +255,8 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
     """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
     yes_no = _YES_NO.search(sentence)
     if yes_no:
-        choice = next((choice for choice in choices if _words(choice) == (yes_no[1].lower(),)), None)
+        word = (yes_no[1] or yes_no[2].replace("不是", "否")).lower()
+        choice = next((choice for choice in choices if _words(choice) == (word,)), None)
         if choice:
             return choice
     named = next(filter(None, (_option_of(clause, choices) for clause in clauses(sentence))), None)
@@ -293,10 +338,10 @@ EXPRESSION = re.compile(
 _MIXED = r"(?<![\w.,/^])\d{1,3}\s\d{1,3}/\d{1,3}(?![\d.])"  # 2 1/2
 _EXPRESSION_OR_MIXED = re.compile(rf"{_MIXED}|{EXPRESSION.pattern}")
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
-_SPELLED = re.compile(
+_SPELLED = Guarded(
     rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)"
     r"(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))",
-    re.I,
+    words="|".join(NUMBER_WORDS),
 )
 # What stands before a number that the clause states ...
 _STATES = re.compile(
