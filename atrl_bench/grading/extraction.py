@@ -14,8 +14,8 @@ from typing import NamedTuple
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
-    Guarded,
     SENTENCE_END,
+    Guarded,
     clauses,
     continuation,
     is_hypothetical,
@@ -107,9 +107,13 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
         named = stated_option(stated, options.choices) or last_letter(stated, options.num_choices)
         if named:
             return named
+    explained = "\n" in text and _EXPLAINED.match(text)
+    if explained and options.are_named_by(explained[1]):
+        return explained[1]
     bare = text.strip(_PADDING + "$")
     longest = MAX_LABEL_CHARS + max(map(len, options.choices), default=0)
-    if 0 < len(bare) <= min(longest, MAX_OPTION_CHARS) and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
+    is_option = len(bare) <= longest or _BEGINS_WITH_LETTER.match(bare)
+    if is_option and 0 < len(bare) <= MAX_OPTION_CHARS and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
         return bare
     for sentence in sentences(text):
         if refuses(sentence):
@@ -124,6 +128,9 @@ def _read_value(text: str, is_short: bool) -> str | None:
     stated = _last_stated(text)
     if stated:
         return (_stated_value(stated) or stated) if _is_sentence(stated) else stated
+    explained = "\n" in text and _EXPLAINED.match(text)
+    if explained and _is_value(explained[1]):
+        return explained[1]
     return _bare(text, is_short) or _last_number(text)
 
 
@@ -142,7 +149,7 @@ def _short_last_line(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    stating = (sentence for sentence in sentences(text) if not refuses(sentence) and not is_hypothetical(sentence))
+    stating = (sentence for sentence in sentences(text) if not is_hypothetical(sentence) and not refuses(sentence))
     return next(filter(None, map(_stated_value, stating)), None)
 
 
@@ -156,7 +163,7 @@ def _value_of(clause: str) -> str | None:
     left, _, right = clause.partition(" or ")
     if right and left.endswith(right.strip(_PADDING + "$.")):
         clause = left  # said twice
-    complement = (")" in clause or "]" in clause) and _TUPLE.fullmatch(clause) or _COMPLEMENT.fullmatch(clause)
+    complement = ((")" in clause or "]" in clause) and _TUPLE.fullmatch(clause)) or _COMPLEMENT.fullmatch(clause)
     rest = (complement[1] if complement else clause).strip(_PADDING + "$.</")
     if len(rest) > MAX_FORMULA_CHARS or not _DIGIT.search(rest) or not _MATHEMATICS.fullmatch(rest):
         if "=" not in rest and _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):
@@ -215,6 +222,12 @@ _TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.S | re.I)
 _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?A:\s+(?=\S)")
+# An answer alone on the first line, then why, and no other conclusion.
+_EXPLAINED = re.compile(
+    r"\s*(?:[a-z] ?= ?)?([^\n=:]{1,60})\n\s*(?:since|because|explanation|the reason)\b"
+    r"(?!.*\b(?:so|therefore|thus|hence)\b)",
+    re.S | re.I,
+)
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
 _CHINESE_SENTENCE = re.compile(r"[为是有约得选]|正确|错误|[一-鿿]{4}.*\d|[一-鿿].*[，：；∴=]|[，：；∴=].*[一-鿿]")
 _COMPLEMENT = re.compile(
@@ -225,6 +238,7 @@ _DELIMITER = re.compile(r"\\[()\[\]]")
 _INEQUALITY = re.compile(r"[<>≤≥∈]|\\(?:[lg]eq?|in)\b")
 _MATHEMATICS = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?![A-Za-z])|[^A-Za-z\n一-鿿])+")  # no word of two letters
 _TWO_WORDS = re.compile(r"[A-Za-z]{2,}\s[a-z]{2,}\s")  # "Ellen needs $5."
+_BEGINS_WITH_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\W*)?[A-P]\b", re.I)
 _SAYS_WHAT_IS = re.compile(r"[A-P] is\b")  # "D is the midpoint of AC."
 _DIFFERENCE = re.compile(r"\s[-−+]\s")
 _DIGIT = re.compile(r"\d")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from atrl_bench.grading.spelling import NUMBER_WORDS
+from atrl_bench.grading.spelling import NUMBER_WORDS, TENS, in_digits
 
 LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
@@ -28,21 +28,25 @@ class Guarded:
     def may_match(self, text: str) -> bool:
         """Whether a text has one of the words, without one of which the pattern matches nothing."""
         lowered = text.lower()
-        for word in self._words:  # a loop: `any` with a generator takes twice as long
+        for word in self._words:  # noqa: SIM110 -- `any` over a generator takes twice as long
             if word in lowered:
                 return True
         return False
 
     def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """As `re` does."""
         return self._pattern.search(text, start) if self.may_match(text) else None
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """As `re` does."""
         return self._pattern.finditer(text) if self.may_match(text) else iter(())
 
     def sub(self, replacement: str, text: str) -> str:
+        """As `re` does."""
         return self._pattern.sub(replacement, text) if self.may_match(text) else text
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
+        """As `re` does."""
         return self._pattern.split(text, maxsplit) if self.may_match(text) else [text]
 
 
@@ -52,8 +56,12 @@ class Guarded:
 _NO_END = "".join(
     rf"(?<!\b{word}\.)" for word in ("Dr", "Mr", "Mrs", "Ms", "St", "Mt", "vs", r"e\.g", r"i\.e", "Fig", "approx")
 )
-SENTENCE_END = re.compile(rf"\n|[.!?](?=\s|$|\*)(?!\s[a-z]{{2}}){_NO_END}|[。！？；]|</|[,，](?=所以|因|故)")
+SENTENCE_END = re.compile(  # begins with one class of characters, which is what `re` looks for fast
+    r"[\n.!?。！？；<,，](?:(?<=[\n。！？；])"
+    rf"|(?<=[.!?])(?=\s|$|\*)(?!\s[a-z]{{2}}){_NO_END}|(?<=<)/|(?<=[,，])(?=所以|因|故))"
+)
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
+MAX_LABEL_CHARS = 12
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
 _REFUSAL = Guarded(
     r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t"
@@ -68,29 +76,26 @@ _REFUSAL = Guarded(
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|unknown|not (?:provided|given|shown|visible|available|specified|clear))\b"
     r"|请问|无法|不能确定|不能判断|请提供|信息不足|不确定",
-    words="not|no |can|'t|’t|could|unable|impossible|hard to|difficult to|sorry|have to|need|requir|insufficient|without|unclear|please|missing|unknown|请|无法|不|信息",
+    words="not|no |can you|'t|’t|could you|unable|impossible|hard to|difficult to|sorry|have to|need|requir|insufficient|without"
+    "|unclear|please|missing|unknown|请|无法|不|信息",
 )
-_CUT_OFF = re.compile(
-    r"(?:(?<!\bit )(?<!\bthey )(?<!\bthere )"
-    r"\b(?:is|are|was|the|an?|of|to|and|or|with|by|equals|be|for|then|so|get|that)"
-    r"|[=+/×(,:−-]|\s[*])[\s$]*\Z"
-)
+_NO_LAST_WORDS = set("is are was the a an of to and or with by equals be for then so get that".split())
+_NO_LAST_CHARS = tuple("=+/×(,:−-")
 _ENDED = re.compile(r"[.!?][*\"')]*\Z")
 _PLANS = Guarded(
     r"[?？]\s*\Z"
-    r"|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b"
-    r"|\A\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b",
-    words="?|？|might|may|could|perhaps|let|suppose|assume|need to|have to|has to|first|here|note|is because|is since|is due",
+    r"|\b(?:might|may(?! (?:is|has|was)\b)|could|perhaps|let[’']?s|let us|suppose|assume|need to|have to|has to)\b",
+    words="?|？|might|may|could|perhaps|let|suppose|assume|need to|have to|has to",
 )
+_OPENS_PLAN = re.compile(r"\W*(?:first|here|note|(?:this|that|it) is (?:because|since|due))\b", re.I)
 _RESULT = Guarded(
-    r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选",
+    r"[=≈]|\b(?:so|therefore|thus|hence|total|result|equals?|yields?|gives?|gets?)\b|所以|因此|故|答案|选(?!项)",
     words="=|≈|so|therefore|thus|hence|total|result|equal|yield|give|get|所以|因此|故|答案|选",
 )
 _CONCLUSION = Guarded(
-    r"\b(?:so|therefore|thus|hence|answer|choose)\b|所以|因此|故|答案|选",
+    r"\b(?:so|therefore|thus|hence|answer|choose)\b|所以|因此|故|答案|选(?!项)",
     words="so|therefore|thus|hence|answer|choose|所以|因此|故|答案|选",
 )
-_MAY = re.compile(r"\bMay\b")  # the month supposes nothing
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -99,7 +104,7 @@ def sentences(text: str) -> Iterator[str]:
     After a refusal only a conclusion counts: "Without the picture I cannot tell. So I choose B."
     """
     pieces = _pieces(text)
-    if pieces and len(pieces[-1].split()) > 1 and _CUT_OFF.search(pieces[-1][-20:]):
+    if pieces and _is_cut_off(pieces[-1]):
         return
     if len(pieces) > 1 and _ENDED.search(pieces[-2]) and pieces[-1][-1].isalpha() and pieces[-1].isascii():
         pieces = pieces[-1:]  # "... is 540°. Step 3: Add": only what stands in the last sentence, or nothing
@@ -108,13 +113,21 @@ def sentences(text: str) -> Iterator[str]:
         if has_refused and refuses(piece):
             yield piece
             return
-        plans = list(_PLANS.finditer(_MAY.sub("...", piece) if "May" in piece else piece))
+        plans = [*filter(None, [_OPENS_PLAN.match(piece)]), *_PLANS.finditer(piece.replace("May", "..."))]
         if has_refused:
             states = bool(_CONCLUSION.search(piece)) and not _SUPPOSES.search(piece)
         else:
             states = not plans or bool(_RESULT.search(piece, plans[-1].end()))
         if states:
-            yield _ITEM.sub("", piece, count=1)
+            yield _ITEM.sub("", piece, count=1) if piece[0].isdecimal() else piece
+
+
+def _is_cut_off(sentence: str) -> bool:
+    words = sentence[-40:].rstrip(" $\t").split()
+    if len(words) < 2 and " " not in sentence:
+        return False
+    is_copula = len(words) > 1 and words[-2].lower() in ("it", "they", "there")
+    return words[-1].endswith(_NO_LAST_CHARS) or words[-1] == "*" or (words[-1] in _NO_LAST_WORDS and not is_copula)
 
 
 def _pieces(text: str) -> list[str]:
@@ -122,7 +135,12 @@ def _pieces(text: str) -> list[str]:
     pieces: list[str] = []
     for start, end in itertools.pairwise(starts):
         piece = text[start:end].strip()
-        if pieces and pieces[-1].endswith(".") and _LABEL.fullmatch(pieces[-1].rstrip(".")):
+        if (
+            pieces
+            and pieces[-1][-1] == "."
+            and len(pieces[-1]) < MAX_LABEL_CHARS
+            and _LABEL.fullmatch(pieces[-1].rstrip("."))
+        ):
             pieces[-1] += " " + piece
         elif piece:
             pieces.append(piece)
@@ -142,9 +160,10 @@ def refuses(text: str) -> bool:
 
 _SUBORDINATE = Guarded(
     r"(?:\b(?:if|whether|since|because|when|while|where|given|assuming|so that|although|unless|depending)\b"
-    r"|,\s(?:which|as)\b|\A\W*(?:as|(?:in order )?to|for)\s)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
-    words="if|whe|since|because|while|given|assuming|so that|although|unless|depending|which|as|to|for",
+    r"|,\s(?:which|as)\b)(?:[^,;]|,(?=\d))*(?:[,;]|\Z)",
+    words="if|whe|since|because|while|given|assuming|so that|although|unless|depending|, which|, as",
 )
+_PURPOSE = re.compile(r"\W*(?:as|(?:in order )?to|for)\s(?:[^,;]|,(?=\d))*(?:[,;]|\Z)", re.I)
 _SUPPOSES = Guarded(
     r"\b(?:if|whether|when|where|unless|depending)\b",
     words="if|whe|unless|depending",
@@ -160,8 +179,13 @@ _SO = Guarded(
 @lru_cache(maxsize=256)
 def clauses(sentence: str) -> tuple[str, ...]:
     """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
-    found = [_SUBORDINATE.sub(" ", part) for part in (_SO.split(sentence)[-1], sentence)]
+    found = [_SUBORDINATE.sub(" ", _without_purpose(part)) for part in (_SO.split(sentence)[-1], sentence)]
     return tuple(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
+
+
+def _without_purpose(clause: str) -> str:
+    purpose = _PURPOSE.match(clause)
+    return clause[purpose.end() :] if purpose else clause
 
 
 # Letters ----------------------------------------------------------------------------------------------------------
@@ -339,9 +363,10 @@ _MIXED = r"(?<![\w.,/^])\d{1,3}\s\d{1,3}/\d{1,3}(?![\d.])"  # 2 1/2
 _EXPRESSION_OR_MIXED = re.compile(rf"{_MIXED}|{EXPRESSION.pattern}")
 _HAS_VALUE = re.compile(r"\d|π|pi\b")
 _SPELLED = Guarded(
-    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:{'|'.join(NUMBER_WORDS)})\b(?!-)"
+    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:negative\s)?"
+    rf"(?:(?:{'|'.join(TENS)})(?:[-\s](?:{'|'.join(NUMBER_WORDS[1:10])}))?|{'|'.join(NUMBER_WORDS)})\b(?!-)"
     r"(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))",
-    words="|".join(NUMBER_WORDS),
+    words="|".join((*NUMBER_WORDS[:13], "teen", *TENS)),
 )
 # What stands before a number that the clause states ...
 _STATES = re.compile(
@@ -369,8 +394,14 @@ _SUBJECT_BEFORE = re.compile(r"(?:\A|,)[\s*]*\Z")  # "4 boxes had exactly 32 toy
 _SUBJECT_AFTER = re.compile(r"\s(?:[^\W\d]+\s){1,3}(?:have|has|had|are|were|is|was|scored)\b(?!\s\S*\d)")
 _EITHER = re.compile(r"\bor\b|或")
 _OR_ANOTHER = re.compile(r"[^,]*?\bor\s[^,]*\d")
-_NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z")
+_NEGATED = Guarded(
+    r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z", words="not|never|neither|n't|n’t|不"
+)
 _REJECTED_NUMBER = re.compile(r"\W*\b(?:is|are)\s(?:not|incorrect|wrong|false)\b")
+_IN_YEAR = re.compile(
+    r"\b(?:peak\w*|most|least|\w+est|cross\w*|intersect\w*|occur\w*|happen\w*)\b"
+    r".*\bin ((?:19|20)\d\d)\W*\Z"
+)
 _NOTHING_DOES = re.compile(r"\A\W*(?:none|neither|nothing|nobody)\b", re.I)
 _RATIO_IN_WORDS = re.compile(r"(?<=\d)\sto\s(?=\d)")
 
@@ -382,23 +413,27 @@ def stated_number(clause: str) -> str | None:
     if "ratio" in clause:
         clause = _RATIO_IN_WORDS.sub(":", clause)
     stated, other = [], []
-    for match in _numbers(clause):
-        before = clause[max(0, match.start() - 60) : match.start()]
+    matches = _numbers(clause)
+    for match in matches:
+        before = clause[max(0, match.start() - 40) : match.start()]
         is_part = _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end())
-        if is_part or _NEGATED.search(before) or _UNSOLVED.search(before):
+        if is_part or _NEGATED.search(before) or ("=" in before and _UNSOLVED.search(before)):
             continue
         is_subject = _SUBJECT_BEFORE.search(before) and _SUBJECT_AFTER.match(clause, match.end())
         if is_subject or _STATES.search(before):
             stated.append(match)
         elif not _BESIDE.search(before):
             other.append(match)
+    in_year = _IN_YEAR.search(clause) if len(matches) == 1 else None
+    if in_year:
+        return in_year[1]
     numbers = stated or other
     if not numbers or _OR_ANOTHER.match(clause, numbers[-1].end()):
         return None
     several = len({match[0].lower() for match in numbers}) > 1
     if several and (_EITHER.search(clause) or (stated and not _RESULT.search(clause))):
         return None
-    return numbers[-1][0].strip()
+    return in_digits(numbers[-1][0].strip())
 
 
 def _numbers(clause: str) -> list[re.Match[str]]:
@@ -433,6 +468,8 @@ _CONTINUATION = re.compile(r"\n\s{0,4}(?:Question|Q|Choices|Options|Hint|User|Hu
 
 def without_echo(text: str, choices: Sequence[str]) -> str:
     """Return a text without the list of the options, where it repeats two or more of them from A on."""
+    if len(choices) < 2:
+        return text
     labels = [
         (match.start(), match.end() + len(choices[index]), index)
         for match in _LISTED.finditer(text)
