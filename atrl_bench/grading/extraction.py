@@ -54,7 +54,7 @@ def extract_answer(
     if words:
         return _last_stated(tail) or _short_last_line(tail)
     options = _Choices(choices, num_choices)
-    cut_box = _CUT_BOX.search(tail)
+    cut_box = _CUT_BOX.search(tail) if "box" in tail else None
     if cut_box:
         content = cut_box[1].strip(_PADDING + "$.")
         is_whole = cut_box[1].rstrip().endswith((".", "$")) or options.letter(content)
@@ -85,7 +85,7 @@ class _Choices(NamedTuple):
 
 def _read_prose(text: str, options: _Choices, is_short: bool) -> str | None:
     text = without_echo(text, options.choices)
-    prefix = _PREFIX.match(text)
+    prefix = _PREFIX.match(text) if "A:" in text else None
     if prefix:
         answer = _read(text[prefix.end() :], options, is_short)
         if not options.num_choices or (answer and options.are_named_by(answer)):
@@ -254,6 +254,8 @@ _PADDING = " \t\r\n*_`\"'"
 
 
 def _last_tagged(text: str) -> str | None:
+    if "<" not in text:
+        return None
     tagged = _TAG.findall(text) or _UNCLOSED_TAG.findall(text)
     texts = [inner.strip(_PADDING) for inner in tagged]
     return next((inner for inner in reversed(texts) if inner), None)

@@ -61,7 +61,6 @@ SENTENCE_END = re.compile(  # begins with one class of characters, which is what
     rf"|(?<=[.!?])(?=\s|$|\*)(?!\s[a-z]{{2}}){_NO_END}|(?<=<)/|(?<=[,，])(?=所以|因|故))"
 )
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
-MAX_LABEL_CHARS = 12
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
 _REFUSAL = Guarded(
     r"(?:\bcannot|\bcan ?not|can[’']t|\bcould ?n(?:o|[’'])t"
@@ -76,10 +75,15 @@ _REFUSAL = Guarded(
     r"|\bplease (?:provid|describ|shar|clarif|upload|giv|specif|attach|send)|\b(?:could|can) you\b|\bsorry\b"
     r"|\b(?:is|are) (?:missing|unknown|not (?:provided|given|shown|visible|available|specified|clear))\b"
     r"|请问|无法|不能确定|不能判断|请提供|信息不足|不确定",
-    words="not|no |can you|'t|’t|could you|unable|impossible|hard to|difficult to|sorry|have to|need|requir|insufficient|without"
-    "|unclear|please|missing|unknown|请|无法|不|信息",
+    words="not|no |can you|'t|’t|could you|unable|impossible|hard to|difficult to|sorry|have to|need|requir"
+    "|insufficient|without|unclear|please|missing|unknown|请|无法|不|信息",
 )
-_NO_LAST_WORDS = set("is are was the a an of to and or with by equals be for then so get that".split())
+_NO_LAST_WORDS = frozenset(
+    (
+        *("is", "are", "was", "the", "a", "an", "of", "to", "and", "or", "with", "by", "equals", "be", "for", "then"),
+        *("so", "get", "that"),
+    )
+)
 _NO_LAST_CHARS = tuple("=+/×(,:−-")
 _ENDED = re.compile(r"[.!?][*\"')]*\Z")
 _PLANS = Guarded(
@@ -123,10 +127,10 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _is_cut_off(sentence: str) -> bool:
-    words = sentence[-40:].rstrip(" $\t").split()
-    if len(words) < 2 and " " not in sentence:
+    words = sentence.rstrip(" $\t").rsplit(maxsplit=2)
+    if len(words) < 2:
         return False
-    is_copula = len(words) > 1 and words[-2].lower() in ("it", "they", "there")
+    is_copula = words[-2].lower() in ("it", "they", "there")  # "that is what it is"
     return words[-1].endswith(_NO_LAST_CHARS) or words[-1] == "*" or (words[-1] in _NO_LAST_WORDS and not is_copula)
 
 
@@ -135,12 +139,7 @@ def _pieces(text: str) -> list[str]:
     pieces: list[str] = []
     for start, end in itertools.pairwise(starts):
         piece = text[start:end].strip()
-        if (
-            pieces
-            and pieces[-1][-1] == "."
-            and len(pieces[-1]) < MAX_LABEL_CHARS
-            and _LABEL.fullmatch(pieces[-1].rstrip("."))
-        ):
+        if pieces and pieces[-1][-1] == "." and _LABEL.fullmatch(pieces[-1][-12:].rstrip(".")):
             pieces[-1] += " " + piece
         elif piece:
             pieces.append(piece)
@@ -468,7 +467,7 @@ _CONTINUATION = re.compile(r"\n\s{0,4}(?:Question|Q|Choices|Options|Hint|User|Hu
 
 def without_echo(text: str, choices: Sequence[str]) -> str:
     """Return a text without the list of the options, where it repeats two or more of them from A on."""
-    if len(choices) < 2:
+    if sum(choice in text for choice in choices) < 2:
         return text
     labels = [
         (match.start(), match.end() + len(choices[index]), index)
@@ -486,7 +485,7 @@ def without_echo(text: str, choices: Sequence[str]) -> str:
 
 def continuation(text: str) -> tuple[str, str]:
     """Return a text before the next question that the model went on to write, and from there on."""
-    match = _CONTINUATION.search(text.lstrip())
+    match = _CONTINUATION.search(text.lstrip()) if "\n" in text else None
     if match is None:
         return text, ""
     text = text.lstrip()
