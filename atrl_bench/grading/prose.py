@@ -302,8 +302,8 @@ def _option_of(clause: str, choices: Sequence[str]) -> str | None:
 
 
 def _sole_option(clause: str, choices: Sequence[str]) -> str | None:
-    words = _words(clause)
     targets = {choice: _words(choice) for choice in choices if _is_wording(choice)}
+    words = _words(clause) if targets else ()
     ends: dict[int, tuple[int, str]] = {}  # by where an option starts; no shorter option is named inside a longer one
     taken: set[int] = set()
     for choice in sorted(targets, key=lambda choice: -len(targets[choice])):
@@ -311,6 +311,8 @@ def _sole_option(clause: str, choices: Sequence[str]) -> str | None:
             if start not in taken:
                 ends[start] = start + len(targets[choice]), choice
                 taken.update(range(start, ends[start][0]))
+    if not ends:
+        return None
     if "or" in words and not any("or" in target for target in targets.values()):
         return None
     named = {start: end for start, end in ends.items() if not _CONTRASTS & set(words[max(0, start - 2) : start])}
@@ -334,6 +336,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES)
 
 
+@lru_cache(maxsize=1024)
 def _is_wording(choice: str) -> bool:
     is_number = _RELATION.search(choice) or "\\" in choice or choice[:1].isdigit() or sum(map(str.isalpha, choice)) < 2
     return not is_number and _words(choice) not in (("yes",), ("no",))
@@ -436,8 +439,10 @@ def stated_number(clause: str) -> str | None:
 
 
 def _numbers(clause: str) -> list[re.Match[str]]:
-    written = (match for match in _EXPRESSION_OR_MIXED.finditer(clause) if _HAS_VALUE.search(match[0]))
-    return sorted([*written, *_SPELLED.finditer(clause)], key=lambda match: match.start())
+    matches = [*_SPELLED.finditer(clause)]
+    if _HAS_VALUE.search(clause):
+        matches += (match for match in _EXPRESSION_OR_MIXED.finditer(clause) if _HAS_VALUE.search(match[0]))
+    return sorted(matches, key=lambda match: match.start())
 
 
 _CHANGES_A_NUMBER = re.compile(

@@ -1,16 +1,19 @@
 """Answers in prose: a labelled corpus with as many traps, and no text on which reading grows faster than its length."""
 
 import json
+import re
 import runpy
 import time
 from pathlib import Path
 
 import pytest
 
+from atrl_bench.grading import extraction, prose
 from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.grade import GradingPool, grade_fast
+from atrl_bench.grading.prose import Guarded
 from atrl_bench.results.records import Gold
 
 CORPUS = Path(__file__).parent / "corpus" / "prose.jsonl"
@@ -55,9 +58,9 @@ def test_of_the_answers_that_were_labelled_before_they_were_graded_few_are_misre
     states = grade(rows)
     right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
     wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
-    assert (len(right), len(wrong)) == (604, 1079)
+    assert (len(right), len(wrong)) == (693, 1249)
     assert sum(state != "correct" for state in right) <= 0.02 * len(right)
-    assert wrong.count("correct") <= 0.007 * len(wrong)
+    assert wrong.count("correct") <= 0.003 * len(wrong)
 
 
 def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
@@ -116,3 +119,50 @@ def test_what_names_a_thing_is_no_question_for_sympy(answer):
 def test_a_box_that_was_cut_off_holds_an_answer_only_when_it_is_whole():
     assert extract_answer(r"So it is \boxed{12") is None  # perhaps 125
     assert extract_answer(r"So it is \boxed{D.", choices=CHOICES, num_choices=4) == "D"
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("x = 16\n\nSince the triangles are similar, the ratio of the sides is 2:1.", "16"),
+        ("AB = 5\n\nSince AC = 3, BC = 4.", "4"),  # another length than the one asked for
+        ("There are thirty-six tiles.", "36"),
+        ("The value is negative eight.", "-8"),
+        ("The blue line peaks in 2019.", "2019"),
+        ("The company sold 450 bikes in 2019.", "450"),
+        ("Step 1: The angles add up to 540°.\nStep 2: Add", None),
+        ("The angles add up to 540°. The area of the triangle", None),
+        ("The numbers lie between 1 and", None),
+        ("It may be 5", None),
+        ("May was the wettest month, with 80 mm.", "80"),
+    ],
+)
+def test_prose_states_this_value(response, answer):
+    assert extract_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "choices", "answer"),
+    [
+        ("A is too small. C is too large. B it is.", ("4", "6", "8"), "B"),
+        ("是的，这两个三角形全等。", ("是", "否"), "是"),
+        ("不是，它们的角不相等。", ("是", "否"), "否"),
+        ("请问图在哪里？我只看到选项A。", ("4", "6", "8"), None),
+        ("B. " + "The bar is the longest of all the bars. " * 3, ("4", "6"), "B"),
+        ("B\n\nExplanation: A is shorter.", ("4", "6"), "B"),
+    ],
+)
+def test_prose_states_this_option(response, choices, answer):
+    extracted = extract_answer(response, choices=choices, num_choices=len(choices))
+    assert answer is None if extracted is None else extracted.startswith(answer or "?")
+
+
+def test_a_guarded_pattern_matches_nothing_without_one_of_its_words():
+    guards = [item for module in (prose, extraction) for item in vars(module).values() if isinstance(item, Guarded)]
+    texts = [row["response"] for row in (*read(CORPUS), *read(HELD_OUT))]
+    texts += [re.sub(r"\d+\D*\Z", "", text) for text in texts]  # what stands before a number
+    assert len(guards) > 10
+    for guard in guards:
+        matched = [text for text in texts if guard._pattern.search(text)]
+        assert matched
+        assert all(map(guard.may_match, matched))
