@@ -250,6 +250,7 @@ _PHRASE = Guarded(
     r"|(?:答案|选项|选)\s{0,4}(?:是|为|：|:)+[\s*]{0,4}",
     words="answer|correct|right|best|答案|选",
 )
+_DISPLAY = re.compile(r"(?:\\\[|\$\$)\s*(.{1,200}?)\s*(?:\\\]|\$\$)", re.S)
 _PADDING = " \t\r\n*_`\"'"
 
 
@@ -265,7 +266,7 @@ def _last_stated(text: str) -> str | None:
     for match in reversed(list(_PHRASE.finditer(text))):
         # "The answer is:" and the answer on the next line, perhaps between \[ and \].
         rest = text[match.end() :].lstrip(_PADDING)
-        display = re.match(r"(?:\\\[|\$\$)\s*(.{1,200}?)\s*(?:\\\]|\$\$)", rest, re.S)
+        display = _DISPLAY.match(rest)
         if display:
             return display[1]
         end = SENTENCE_END.search(rest)

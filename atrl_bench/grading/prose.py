@@ -178,7 +178,8 @@ _SO = Guarded(
 @lru_cache(maxsize=256)
 def clauses(sentence: str) -> tuple[str, ...]:
     """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
-    found = [_SUBORDINATE.sub(" ", _without_purpose(part)) for part in (_SO.split(sentence)[-1], sentence)]
+    parts = dict.fromkeys((_SO.split(sentence)[-1], sentence))
+    found = [_SUBORDINATE.sub(" ", _without_purpose(part)) for part in parts]
     return tuple(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
 
 
@@ -210,7 +211,8 @@ _LETTER_PATTERNS = (
     r"(?:选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
 )
 _LETTER = tuple(re.compile(pattern) for pattern in _LETTER_PATTERNS)
-_LONE_LETTER = re.compile(r"(?<![A-Za-z])[A-P](?![A-Za-z])|(?:[Oo]ption|[Cc]hoice|OPTION|CHOICE)\s{1,2}[a-p]\b")
+_LONE_LETTER = re.compile(r"[A-P](?![A-Za-z])(?<![A-Za-z][A-P])")
+_LABELLED_LETTER = Guarded(r"(?:option|choice)\s{1,2}[a-p]\b", words="option|choice")
 _REJECTED = re.compile(
     r"[)）*.:]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
     r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"  # beside another one
@@ -227,7 +229,7 @@ def last_letter(text: str, num_choices: int) -> str | None:
 
 
 def _letter_of(text: str, num_choices: int) -> str | None:
-    if not _LONE_LETTER.search(text):
+    if not _LONE_LETTER.search(text) and not _LABELLED_LETTER.search(text):
         return None
     named = []
     for match in (match for pattern in _LETTER for match in pattern.finditer(text)):
@@ -417,7 +419,7 @@ def stated_number(clause: str) -> str | None:
     stated, other = [], []
     matches = _numbers(clause)
     for match in matches:
-        before = clause[max(0, match.start() - 40) : match.start()]
+        before = clause[max(0, match.start() - 30) : match.start()]
         is_part = _UNFINISHED.match(clause, match.end()) or _REJECTED_NUMBER.match(clause, match.end())
         if is_part or _NEGATED.search(before) or ("=" in before and _UNSOLVED.search(before)):
             continue
