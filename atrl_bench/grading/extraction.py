@@ -30,7 +30,7 @@ from atrl_bench.grading.prose import (
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
 MAX_OPTION_CHARS = 400  # no option is longer
-MAX_LABEL_CHARS = 30  # around an option: "The correct option is (B)"
+MAX_LABEL_CHARS = 16  # around an option: "The option (B): "
 MAX_FORMULA_CHARS = 200  # in a sentence
 MAX_BARE_WORDS = 3  # a longer text is prose
 FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowhere
