@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from math import pi, sqrt
 
 from atrl_bench.grading.exact_numbers import DECIMAL, INTEGER, THOUSANDS, UnreadableError, parse_number, rational
-from atrl_bench.grading.extraction import sole_number
+from atrl_bench.grading.prose import sole_number
 from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
 from atrl_bench.grading.units import split_counted, split_unit
 
@@ -119,6 +119,8 @@ class ParsedAnswer:
     def formula(self) -> str | None:
         """The text as LaTeX for sympy, or None when it is prose."""
         text = self.cleaned
+        if _NAMES_A_THING.fullmatch(text):
+            return None
         if not _FORMULA.search(text) or len(_LONG_WORD.findall(text)) > 1 or not text.isprintable():
             return None
         text, _ = split_unit(text)
@@ -134,6 +136,7 @@ def parse(text: str) -> ParsedAnswer:
 
 
 _FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
+_NAMES_A_THING = re.compile(r"n ?/ ?a|[\w ./-]{1,100}\.(?:png|jpe?g|gif|bmp|webp|svg)", re.I)  # no question for sympy
 _LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
 _BACK_TO_LATEX = (
     (re.compile(r"√\s?(\d+|π)"), r"\\sqrt{\1}"),
@@ -164,6 +167,7 @@ _LEADING = re.compile(
 _NAME = re.compile(
     r"(?:[∠△]|\\angle|\\triangle|angle|length|area|perimeter)?\s?[A-Za-z]{1,12}'?(?:_\{?\w{1,8}\}?)?(?:\s?[A-Za-z]{1,12}){0,4}(?:\([a-z]\))?\s*\Z"
 )
+_NAMED_TUPLE = re.compile(r"\([A-Za-z]\w?(?: ?, ?[A-Za-z]\w?){1,5}\) ?= ?(?=\()")  # (x, y) = (1, 2)
 _AND = re.compile(r"\s+(?:and|or)\s+|[;；]\s*", re.I)
 _DASHED = re.compile(r"\d+(?:-\d+)+")  # "5-4-3-2-1", "2014-2016": an order or a span, not a difference
 _HAS_VALUE = re.compile(r"[\dπ]")
@@ -173,7 +177,7 @@ def _value(text: str, depth: int) -> Value:
     if depth > MAX_GROUPS:
         raise UnreadableError("nested too deeply")
     text = _LEADING.sub("", text.strip(), count=1) if _LEADING.match(text.strip()) else text.strip()
-    text = _right_side(text)
+    text = _NAMED_TUPLE.sub("", _right_side(text))
     value = _quantity(text) or _bracketed(text, depth)
     if value is not None:
         return value

@@ -8,14 +8,16 @@ decimal places of an exact gold are accepted as exact.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
-from atrl_bench.grading.extraction import LETTERS, last_boxed
+from atrl_bench.grading.extraction import last_boxed
 from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES, lone_letter, named_options, option_letter
+from atrl_bench.grading.prose import LETTERS
 from atrl_bench.grading.units import unit_factor
 from atrl_bench.results.records import Gold
 
@@ -124,6 +126,21 @@ def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCh
     return Match(equal, f"{'equal to' if equal else 'not'} {gold.answer.text}")
 
 
+def _equal_ratio(gold: Value, answer: Value) -> bool:
+    """Whether one is a ratio and the other its value: 3:2 and 3/2."""
+    if isinstance(gold, Words) and isinstance(answer, Quantity):
+        gold, answer = answer, gold
+    if not isinstance(gold, Quantity) or not isinstance(answer, Words):
+        return False
+    ratio = _RATIO.fullmatch(answer.text)
+    value = parse(f"({ratio[1]})/({ratio[2]})").value if ratio else None
+    return isinstance(value, Quantity) and not gold.unit and value.terms == gold.terms
+
+
+# Not a time of day: "4:05" is no ratio, "4:5" is one.
+_RATIO = re.compile(r"([1-9√π][\d√π]{0,20}):([1-9√π][\d√π]{0,20})")
+
+
 def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
     """Return the one number in a wording where the gold is a number ("the height is 12 cm"), else the value itself."""
     if isinstance(gold, Quantity) and isinstance(value, Words):
@@ -146,7 +163,7 @@ def _equal(gold: Value, answer: Value, rules: Gold) -> bool:
         return _equal(gold.items[0], answer, rules)
     if isinstance(answer, Bracketed) and answer.brackets == "{}" and len(answer.items) == 1:
         return _equal(gold, answer.items[0], rules)
-    return False
+    return _equal_ratio(gold, answer)
 
 
 def _equal_items(gold: Bracketed, answer: Bracketed, rules: Gold) -> bool:

@@ -23,7 +23,7 @@ from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, 
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
 from atrl_bench.results.records import Gold, State, Verdict
 
-GRADER_VERSION = "3"  # changes with any verdict
+GRADER_VERSION = "4"  # changes with any verdict
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 MAX_DEPTH = 16  # of brackets in an answer
 
@@ -49,7 +49,7 @@ def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingSco
     if gold.references:
         return _grade_any(response, gold)
     parsed_gold = parse_gold(gold)
-    text = extract_answer(response, num_choices=parsed_gold.num_choices)
+    text = extract_answer(response, choices=gold.choices, num_choices=parsed_gold.num_choices)
     if text is None or len(text) > MAX_ANSWER_CHARS:
         return _no_answer(text, "fast")
     if text == parsed_gold.answer.text:

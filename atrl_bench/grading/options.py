@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 from atrl_bench.grading.answer_parser import ParsedAnswer, parse
-from atrl_bench.grading.extraction import LETTERS
+from atrl_bench.grading.prose import LETTERS
 
 NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
 
-_BEFORE = r"[(\[{\s]*(?:(?i:option|choice|answer)\s*:?\s*)?[(\[{]*"
-_LONE = re.compile(rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s.:,]*|[(\[]?(?P<lower>[a-p])[)\].]?")
+# A run without end on either side of another would be tried in all ways.
+_BEFORE = r"[(\[{\s]{0,8}(?:(?i:option|choice|answer)\s{0,4}:?\s{0,4})?[(\[{]{0,8}"
+_LONE = re.compile(rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s.:,]*|(?:(?i:option|choice)\s+)?[(\[]?(?P<lower>[a-p])[)\].]?")
 _OPTION = re.compile(
     rf"{_BEFORE}(?P<letter>[A-P])[)\]}}\s]*"
     r"(?:$|[.:,)\]]|(?:because|since|as|is(?!\s+(?:not|wrong|incorrect|false))|which|from|with|for|\(|-|=)(?![a-z]))",
@@ -20,7 +21,7 @@ _ANOTHER = re.compile(r"[\s.,:;/&+)\]}(\[{-]*(?:and|or)?[\s(\[{]*(?P<letter>[A-P
 _WITH_TEXT = (
     re.compile(rf"{_BEFORE}(?P<letter>[A-Pa-p])[)\]}}\s.:,-]+(?P<text>.+)"),
     re.compile(rf"{_BEFORE}(?P<letter>[A-Pa-p])\s*[(\[](?P<text>.+)[)\]]"),
-    re.compile(r"(?P<text>.+?)[\s,:-]*[(\[]\s*(?P<letter>[A-Pa-p])\s*[)\]]"),
+    re.compile(r"(?P<text>.*[^\s,:-])[\s,:-]*[(\[]\s*(?P<letter>[A-Pa-p])\s*[)\]]"),
 )
 
 

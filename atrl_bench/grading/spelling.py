@@ -8,6 +8,7 @@ NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _CHARACTERS = str.maketrans(
     {
         **{full: chr(ord(full) - 0xFEE0) for full in map(chr, range(0xFF01, 0xFF5F)) if full not in "｛｝"},
@@ -47,6 +48,7 @@ _REWRITES = tuple(
         (r"\\pi(?![a-z])", "π"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
         (r"\\(?:times|cdot|ast)(?![a-z])", "*"),
+        (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", "*"),
         (r"\\div(?![a-z])", "/"),
         (r"\\approx(?![a-z])|\\simeq(?![a-z])", "≈"),
         (r"\\infty(?![a-z])", "∞"),
@@ -79,3 +81,13 @@ _ARTICLES = re.compile(r"\b(?:the|an?)\s+|[^\w\s+\-*/^=<>|∞∪∩:≤≥±!∅
 def fold(text: str) -> str:
     """Return wording without case, articles, punctuation and spacing, for comparison."""
     return "".join(_ARTICLES.sub("", text.casefold()).split())
+
+
+def in_digits(number: str) -> str:
+    """Return a number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
+    words = number.lower().replace("-", " ").split()
+    if not words or words[-1] not in (*NUMBER_WORDS, *TENS) or words[0] in NUMBER_WORDS[:13]:
+        return number
+    sign = "-" * (words[0] == "negative")
+    values = [10 * TENS.index(word) + 20 if word in TENS else NUMBER_WORDS.index(word) for word in words[len(sign) :]]
+    return f"{sign}{sum(values)}"

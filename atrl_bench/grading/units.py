@@ -55,6 +55,11 @@ _SPELLINGS = {
     "个": "个 人 只 条 块 次 种 本 张 支",
 }
 _UNIT_NAMES = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+for _name in [
+    name for name in _UNIT_NAMES if name.isascii() and len(name) > 1
+]:  # "Cm" and "CM", unless it is another unit
+    _UNIT_NAMES.setdefault(_name.title(), _UNIT_NAMES[_name])
+    _UNIT_NAMES.setdefault(_name.upper(), _UNIT_NAMES[_name])
 _FACTORS = {
     "length": {"mm": "1/1000", "cm": "1/100", "dm": "1/10", "m": "1", "km": "1000"}
     | {"in": "0.0254", "ft": "0.3048", "yd": "0.9144", "mi": "1609.344", "nmi": "1852"},
@@ -75,7 +80,7 @@ _AREA_WORDS = r"(?:square|sq\.?|cubic|cu\.?|平方|立方)"
 _POWER = r"(?:\s?\^\s?\{?\s?-?[1-4]\s?\}?)?"
 _UNIT = re.compile(
     rf"(?<=[\d)}}π°%.\s])\s*(?P<area>{_AREA_WORDS})?\s*(?<![A-Za-z])(?P<unit>{_ONE_UNIT})(?P<power>{_POWER})"
-    rf"(?P<per>(?:\s?(?:/|per|\*)\s?(?:{_ONE_UNIT}){_POWER})*)(?![A-Za-z])(?:\s(?:squared|cubed|old|long|wide|high|tall))?\s*$",
+    rf"(?P<per>(?:\s?(?:/|per|\*)\s?(?:{_ONE_UNIT}){_POWER}){{0,3}})(?![A-Za-z])(?:\s(?:squared|cubed|old|long|wide|high|tall))?\s*$",
 )
 # After a number, up to three ordinary words name what is counted ("12 red apples"); these words mean something else.
 _COUNTED = re.compile(

@@ -22,8 +22,9 @@ from typing import Any
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from atrl_bench.grading.extraction import extract_answer, sole_number
+from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.grading.prose import sole_number
 from atrl_bench.results.records import Gold
 
 IN_WORDS = ("OCR", "free-form")  # the sorts whose answer may be a short last line

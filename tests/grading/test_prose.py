@@ -1,0 +1,168 @@
+"""Answers in prose: a labelled corpus with as many traps, and no text on which reading grows faster than its length."""
+
+import json
+import re
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.grading import extraction, prose
+from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.comparison import PendingCheck
+from atrl_bench.grading.extraction import extract_answer
+from atrl_bench.grading.grade import GradingPool, grade_fast
+from atrl_bench.grading.prose import Guarded
+from atrl_bench.results.records import Gold
+
+CORPUS = Path(__file__).parent / "corpus" / "prose.jsonl"
+HELD_OUT = CORPUS.with_name("prose_held_out.jsonl")
+CHOICES = ("opal", "jasper", "heptagonal prism", "onyx")
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def grade(rows):
+    answers = [(row["response"], Gold(row["gold"], tuple(row["choices"]), row["kind"])) for row in rows]
+    with GradingPool() as pool:
+        return [verdict.state for verdict in pool.grade_many(answers)]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return read(CORPUS)
+
+
+@pytest.fixture(scope="module")
+def states(rows):
+    return grade(rows)
+
+
+def test_the_corpus_is_what_its_frames_make(rows):
+    assert rows == runpy.run_path(str(CORPUS.with_name("make_prose.py")))["rows"]()
+    assert len(rows) > 1000
+
+
+def test_at_most_2_in_100_right_answers_are_refused_and_2_in_1000_wrong_ones_accepted(rows, states):
+    right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
+    wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
+    assert sum(state != "correct" for state in right) <= 0.02 * len(right)
+    assert wrong.count("correct") <= 0.002 * len(wrong)
+
+
+def test_of_the_answers_that_were_labelled_before_they_were_graded_few_are_misread():
+    rows = read(HELD_OUT)
+    states = grade(rows)
+    right = [state for row, state in zip(rows, states, strict=True) if row["label"] == "right"]
+    wrong = [state for row, state in zip(rows, states, strict=True) if row["label"] != "right"]
+    assert (len(right), len(wrong)) == (693, 1249)
+    assert sum(state != "correct" for state in right) <= 0.02 * len(right)
+    assert wrong.count("correct") <= 0.003 * len(wrong)
+
+
+def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
+    read = [
+        row["response"]
+        for row, state in zip(rows, states, strict=True)
+        if row["label"] == "unparseable" and state != "unparseable"
+    ]
+    assert read == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "-",
+        "−",
+        "½",
+        " per m",
+        "5 per m",
+        "(",
+        "{",
+        " ",
+        "A: ",
+        "5 or ",
+        "B, ",
+        "n/a ",
+        "opal ",
+        "x+1=",
+        "$5 ",
+        "3 a b c d ",
+        "1.\n",
+    ],
+)
+@pytest.mark.parametrize("frame", [r"\boxed{%s}", "%s", "The answer is 5%s!"])
+def test_four_times_the_text_takes_about_four_times_as_long(pattern, frame):
+    for gold in (Gold("7391.27"), Gold("C", CHOICES, kind="choice")):
+        short, long = (_least_seconds(frame % (pattern * (size // len(pattern))), gold) for size in (480, 1920))
+        assert long < max(8 * short, 0.01)
+
+
+def _least_seconds(text: str, gold: Gold) -> float:
+    def seconds() -> float:
+        parse.cache_clear()
+        start = time.process_time()
+        grade_fast(text, gold)
+        return time.process_time() - start
+
+    return min(seconds() for _ in range(4))
+
+
+@pytest.mark.parametrize("answer", ["N/A", "n/a", "image_1.png", "images/fig 2.jpg"])
+def test_what_names_a_thing_is_no_question_for_sympy(answer):
+    assert not isinstance(grade_fast(rf"\boxed{{{answer}}}", Gold("x^2+1")), PendingCheck)
+
+
+def test_a_box_that_was_cut_off_holds_an_answer_only_when_it_is_whole():
+    assert extract_answer(r"So it is \boxed{12") is None  # perhaps 125
+    assert extract_answer(r"So it is \boxed{D.", choices=CHOICES, num_choices=4) == "D"
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("x = 16\n\nSince the triangles are similar, the ratio of the sides is 2:1.", "16"),
+        ("AB = 5\n\nSince AC = 3, BC = 4.", "4"),  # another length than the one asked for
+        ("There are thirty-six tiles.", "36"),
+        ("The value is negative eight.", "-8"),
+        ("The blue line peaks in 2019.", "2019"),
+        ("The company sold 450 bikes in 2019.", "450"),
+        ("Step 1: The angles add up to 540°.\nStep 2: Add", None),
+        ("The angles add up to 540°. The area of the triangle", None),
+        ("The numbers lie between 1 and", None),
+        ("It may be 5", None),
+        ("May was the wettest month, with 80 mm.", "80"),
+    ],
+)
+def test_prose_states_this_value(response, answer):
+    assert extract_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "choices", "answer"),
+    [
+        ("A is too small. C is too large. B it is.", ("4", "6", "8"), "B"),
+        ("是的，这两个三角形全等。", ("是", "否"), "是"),
+        ("不是，它们的角不相等。", ("是", "否"), "否"),
+        ("请问图在哪里？我只看到选项A。", ("4", "6", "8"), None),
+        ("B. " + "The bar is the longest of all the bars. " * 3, ("4", "6"), "B"),
+        ("B\n\nExplanation: A is shorter.", ("4", "6"), "B"),
+    ],
+)
+def test_prose_states_this_option(response, choices, answer):
+    extracted = extract_answer(response, choices=choices, num_choices=len(choices))
+    assert answer is None if extracted is None else extracted.startswith(answer or "?")
+
+
+def test_a_guarded_pattern_matches_nothing_without_one_of_its_words():
+    guards = [item for module in (prose, extraction) for item in vars(module).values() if isinstance(item, Guarded)]
+    texts = [row["response"] for row in (*read(CORPUS), *read(HELD_OUT))]
+    texts += [re.sub(r"\d+\D*\Z", "", text) for text in texts]  # what stands before a number
+    assert len(guards) > 10
+    for guard in guards:
+        matched = [text for text in texts if guard._pattern.search(text)]
+        assert matched
+        assert all(map(guard.may_match, matched))
