@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,9 @@ pytest_plugins = ["table_fixtures"]
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()
 os.environ.pop("TRACKIO_SPACE_ID", None)
+if threading.current_thread() is threading.main_thread():
+    # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the commands that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one is asked by processes of their own
 
 

@@ -111,7 +111,7 @@ def test_an_image_that_is_a_file_is_shown_from_the_dataset_s_folder_and_from_now
     loaded = load_rows(task, tmp_path)
     assert task.code.images(loaded[0])[0].size > (0, 0)
     for index in (1, 2):
-        with pytest.raises(FileNotFoundError, match=r"outside this folder: .*secret\.png"):
+        with pytest.raises(FileNotFoundError, match="outside this folder: "):
             task.code.images(loaded[index])
 
 

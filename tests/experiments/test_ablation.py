@@ -154,5 +154,5 @@ def test_a_point_says_that_the_paper_lacks_it_and_how_it_is_made(tmp_path):
     assert row.cells[0].command == (
         "atrl-bench ablate hard_truncation --profile smoke --set kept_fraction=0.35 --columns mathverse_testmini"
     )
-    assert "Rows that `ablate` added are not in the paper: Hard truncation (top 35%)." in table.notes
+    assert "Rows that `ablate` added are not in the paper: smoke: Hard truncation (top 35%)." in table.notes
     assert point.id not in {row.id for row in table.published}

@@ -17,7 +17,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pebble.pool.process import WORKERS_NAME
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
 from atrl_bench.errors import MissingDataError
@@ -135,8 +134,10 @@ def test_a_decoder_that_hangs_is_stopped_and_replaced(tmp_path) -> None:
 
 @pytest.mark.parametrize("waiting", [True, False])
 def test_a_decoder_that_is_killed_between_two_videos_is_replaced(tmp_path, waiting) -> None:
+    video._workers.close()
+    others = multiprocessing.active_children()
     assert len(read_video(write_film(tmp_path / "first.mp4", 8), 4).frames) == 4
-    [worker] = (child for child in multiprocessing.active_children() if child.name == WORKERS_NAME)
+    [worker] = (child for child in multiprocessing.active_children() if child not in others)
     worker.kill()
     while waiting and video._workers._pool.active:  # noticed before the next video, or only with it
         time.sleep(0.05)
