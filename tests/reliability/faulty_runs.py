@@ -7,6 +7,7 @@ happened is printed as one JSON document; what has to hold after each fault is a
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 import random
@@ -64,7 +65,7 @@ class Folder:
         paths = [path for name in ("reports", "credit") for path in sorted((self.path / name).rglob("*"))]
         # The front page says how long each training took.
         files = {
-            str(path.relative_to(self.path)): hash(re.sub(rb">\s*[\d.]+ (?:s|min)\s*<", b"><", path.read_bytes()))
+            str(path.relative_to(self.path)): re.sub(rb">\s*[\d.]+ (?:s|min)\s*<", b"><", path.read_bytes())
             for path in paths
             if path.is_file()
         }
@@ -266,6 +267,15 @@ def killed_migrations(old: Path, folder: Path, number: int, rng: random.Random) 
     return killed
 
 
+def difference(name: str, alone: object, after: object) -> str:
+    """Return where two contents of one name differ."""
+    if not isinstance(alone, bytes) or not isinstance(after, bytes):
+        return f"{name}: {str(alone)[:300]} | {str(after)[:300]}"
+    lines = (content.decode(errors="replace").splitlines() for content in (alone, after))
+    changes = [line[:300] for line in difflib.unified_diff(*lines, name, "after faults", lineterm="", n=0)]
+    return "\n".join(changes[:12])
+
+
 def may_mount(folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True).returncode:
@@ -313,8 +323,8 @@ def main(order: dict) -> None:
         )
         if different and order.get("keep"):
             shutil.copytree(folder.path, order["keep"], dirs_exist_ok=True)
-        examples = [(name, expected.get(name), contents.get(name)) for name in different[:4]]
-        assert not different, f"{len(different)} differ, after {dict(scenario.hits)}: {examples}"
+        examples = "\n".join(difference(name, expected.get(name), contents.get(name)) for name in different[:4])
+        assert not different, f"{len(different)} differ, after {dict(scenario.hits)}:\n{examples}"
         folder.close()
         hits, outlived, num_scenarios = hits + scenario.hits, outlived + scenario.outlived, num_scenarios + 1
         stuck += scenario.stuck
