@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class TableRun(Record):
 def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
     """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
     result = run_plan(plan, machine, jobs=jobs, quiet=quiet)
-    if result.num_done and not result.failures:
+    if not result.failures:
         _look_for_overlap(plan)
     return render(plan, num_done_now=result.num_done, failures=result.failures)
 
@@ -169,8 +170,12 @@ def _overlap_notes(plan: Plan) -> list[str]:
 
 
 def _look_for_overlap(plan: Plan) -> None:
-    """Count the test problems in the training data, unless these data were looked through before."""
-    for train in _training_sets(plan):
-        tasks = [task for task in _tasks(plan) if overlap_counts(plan.run_dir, train, task) is None]
-        if tasks:
-            overlap(train, tasks, plan.run_dir)
+    """Count the test problems in the training data, unless these data were looked through before.
+
+    A table may have been killed between its last answer and this; where all was done before, the data may be gone.
+    """
+    with suppress(MissingDataError):
+        for train in _training_sets(plan):
+            tasks = [task for task in _tasks(plan) if overlap_counts(plan.run_dir, train, task) is None]
+            if tasks:
+                overlap(train, tasks, plan.run_dir)
