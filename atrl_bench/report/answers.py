@@ -25,7 +25,7 @@ from atrl_bench.report.page import html_environment, render_page
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.report.token_shades import Piece, Tokens, shaded
 from atrl_bench.results.files import write_texts
-from atrl_bench.results.records import Problem, Sample
+from atrl_bench.results.records import Problem, Sample, Verdict
 from atrl_bench.results.store import Cell, Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
@@ -226,9 +226,8 @@ class _Writer:
         has_repeats = any(sample.response.repeat for sample in samples)
         groups: dict[tuple[str, bool, str], list[Sample]] = {}
         for sample in samples:
-            groups.setdefault((sample.response.text, sample.response.truncated, repr(sample.verdict)), []).append(
-                sample
-            )
+            name = (sample.response.text, sample.response.truncated, repr(without_calls(sample.verdict)))
+            groups.setdefault(name, []).append(sample)
         for equal in groups.values():
             of_samples = (_kinds(sample, before.get(sample.response.repeat)) for sample in equal)
             kinds = Counter(chain.from_iterable(of_samples))
@@ -332,6 +331,13 @@ def _kinds(sample: Sample, before: float | None) -> Iterable[str]:
         yield "broken" if before == 1.0 else "fixed"
     if sample.verdict is not None and set(sample.verdict.opinions) == {"correct", "wrong"}:
         yield "disputed"
+
+
+def without_calls(verdict: Verdict | None) -> Verdict | None:
+    """Return what a page says of a verdict: not how many requests it took, which a kill on the way changes."""
+    if verdict is None or "calls" not in verdict.details:
+        return verdict
+    return verdict._replace(details={name: value for name, value in verdict.details.items() if name != "calls"})
 
 
 def remembered_shades(run_dir: RunDir) -> CreditOf:

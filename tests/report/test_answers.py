@@ -85,6 +85,15 @@ def test_equal_repeats_are_one_answer_and_the_baselines_stand_beside_them(run_di
     assert "beside" not in page(run_dir, "zero_shot.geoqa_test.html").partition("</style>")[2]
 
 
+def test_equal_answers_are_one_however_many_requests_their_verdicts_took():
+    asked = Verdict("wrong", "10", "judge", "a wrong sum", details={"calls": 1, "rule": {"state": "wrong"}})
+    known = asked._replace(details={"calls": 0, "rule": {"state": "wrong"}})
+    unsure = asked._replace(details={"calls": 1, "rule": {"state": "unparseable"}})
+    assert samples_module.without_calls(asked) == samples_module.without_calls(known)
+    assert samples_module.without_calls(asked) != samples_module.without_calls(unsure)
+    assert samples_module.without_calls(None) is None
+
+
 def test_each_problem_leads_to_the_next_and_each_page_to_its_neighbours(run_dir):
     html = page(run_dir, "grpo.geoqa_test.html")
     ids = set(re.findall(r'<article[^>]* id="(p\d+)"', html))
