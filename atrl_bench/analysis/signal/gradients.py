@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
 from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import token_credit
+from atrl_bench.credit.rules import Credit, connectivity_density, credit_of_weights, token_credit
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 ORACLE = "oracle_perception"
 """Half uniform, half on the tokens that are known to have been read from the image."""
-
-TOP_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,18 @@ class GradientMeter:
             return PromptGradients(None, success, nothing, nothing, nothing)
         mask_BT = batch["completion_mask"].bool()
         attention_B, anchors_B = self._attention(batch), self._anchors(batch, row)
-        credits_R, repeated_R = [], []
-        for rule in self.rules:
-            first, second = (self._credit(rule, attention_B, anchors_B, mask_BT, seed) for seed in (0, 1))
-            credits_R.append(first)
-            repeated_R.append(_mean(map(_correlation, _rows(first, mask_BT), _rows(second, mask_BT))))
+        first_RB, second_RB = (
+            [self._credits(rule, attention_B, anchors_B, seed) for rule in self.rules] for seed in (0, 1)
+        )
         return PromptGradients(
-            torch.stack([self._gradient(batch, advantage_B1 * credit_BT) for credit_BT in credits_R]),
+            torch.stack([self._gradient(batch, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
-            [_mean(map(_top_share, _rows(credit_BT, mask_BT))) for credit_BT in credits_R],
-            repeated_R,
-            [_mean(map(anchor_auc, _rows(credit_BT, mask_BT), anchors_B)) for credit_BT in credits_R],
+            [known_mean(credit.diagnostics["top15_share"] for credit in first_B) for first_B in first_RB],
+            [known_mean(map(_agreement, *both)) for both in zip(first_RB, second_RB, strict=True)],
+            [
+                known_mean(anchor_auc(c.credit_T, anchors) for c, anchors in zip(first_B, anchors_B, strict=True))
+                for first_B in first_RB
+            ],
         )
 
     @property
@@ -127,24 +126,23 @@ class GradientMeter:
     def _anchors(self, batch: Mapping[str, Any], row: int) -> list[Tensor]:
         """Return which tokens of each response were read from the image, none where nothing is known of it."""
         transcription = self.trainer.data.problems[row].transcription or ""
-        texts_B = [
-            [self.trainer._tokenizer.decode([token]) for token in _rows(ids_T[None], mask_T[None].bool())[0].tolist()]
-            for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        decode = self.trainer._tokenizer.decode
+        return [
+            transcribed_tokens([decode([token]) for token in ids_T[mask_T].tolist()], transcription)
+            for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
         ]
-        return [transcribed_tokens(texts, transcription) for texts in texts_B]
 
-    def _credit(
-        self, rule: str, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], mask_BT: Tensor, seed: int
-    ) -> Tensor:
-        credit_BT = torch.ones(mask_BT.shape)
-        for b, (attention, is_anchor_T) in enumerate(zip(attention_B, anchors_B, strict=True)):
-            if rule == ORACLE:
-                share = is_anchor_T.double().mean()
-                credit_T = 0.5 + 0.5 * is_anchor_T / share if share else torch.ones(len(is_anchor_T))
-            else:
-                credit_T = token_credit(attention, rule, self.config, 2 * b + seed).credit_T
-            credit_BT[b, mask_BT[b].cpu()] = credit_T.float()
-        return credit_BT.to(mask_BT.device)
+    def _credits(
+        self, rule: str, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], seed: int
+    ) -> list[Credit]:
+        if rule == ORACLE:
+            return [self._oracle(*response) for response in zip(attention_B, anchors_B, strict=True)]
+        return [token_credit(attention, rule, self.config, 2 * b + seed) for b, attention in enumerate(attention_B)]
+
+    def _oracle(self, attention: AttentionRows, is_anchor_T: Tensor) -> Credit:
+        share = is_anchor_T.double().mean()
+        weight_T = 0.5 + 0.5 * is_anchor_T / share if share else torch.ones(len(is_anchor_T), dtype=torch.float64)
+        return credit_of_weights(weight_T.numpy(), connectivity_density(attention, self.config), self.config)
 
     def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
@@ -169,21 +167,20 @@ def gradient_meter(
         yield GradientMeter(trainer, rules, CreditConfig())
 
 
-def _rows(values_BT: Tensor, mask_BT: Tensor) -> list[Tensor]:
-    return [values_T[mask_T].cpu() for values_T, mask_T in zip(values_BT, mask_BT, strict=True)]
-
-
-def _top_share(credit_T: Tensor) -> float:
-    num_top = math.ceil(TOP_SHARE * len(credit_T))
-    return float(credit_T.sort(descending=True).values[:num_top].sum() / credit_T.sum())
-
-
-def _correlation(one_T: Tensor, other_T: Tensor) -> float:
-    if len(one_T) < 2 or not one_T.std() or not other_T.std():
-        return math.nan
-    return float(torch.corrcoef(torch.stack([one_T, other_T]))[0, 1])
-
-
-def _mean(values: Iterator[float]) -> float:
+def known_mean(values: Iterable[float]) -> float:
+    """Return the mean of the values that are numbers; NaN where none is."""
     known = [value for value in values if not math.isnan(value)]
     return statistics.fmean(known) if known else math.nan
+
+
+def _padded(credit_B: Sequence[Credit], mask_BT: Tensor) -> Tensor:
+    credit_BT = torch.ones(mask_BT.shape)
+    for credit_T, mask_T, credit in zip(credit_BT, mask_BT.cpu(), credit_B, strict=True):
+        credit_T[mask_T] = credit.credit_T
+    return credit_BT.to(mask_BT.device)
+
+
+def _agreement(one: Credit, other: Credit) -> float:
+    if len(one.credit_T) < 2 or not one.credit_T.std() or not other.credit_T.std():
+        return math.nan
+    return float(torch.corrcoef(torch.stack([one.credit_T, other.credit_T]))[0, 1])

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients
+from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients, known_mean
 from atrl_bench.analysis.signal.worth import Moments, Worth, worths
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.statistics import Estimate, clustered_mean
@@ -145,7 +145,8 @@ def measure(
     rules = []
     for r, rule in enumerate(meter.rules):
         top_share, repeated, auc = (
-            _mean(getattr(prompt, name)[r] for prompt in seen) for name in ("top_share_R", "repeated_R", "anchor_auc_R")
+            known_mean(getattr(prompt, name)[r] for prompt in seen)
+            for name in ("top_share_R", "repeated_R", "anchor_auc_R")
         )
         rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r]))
     return Signal(
@@ -177,7 +178,7 @@ class BlockSums:
                 continue
             sum_RD += gradient_RD
             for scaled, total in own.items():
-                stepped_RD = self._stepped(gradient_RD, scaled)
+                stepped_RD = gradient_RD * self.scale_RD if scaled else gradient_RD
                 total += np.stack([(stepped_RD @ gradient_RD[0]).numpy(), stepped_RD.square().sum(1).numpy()])
         self.sums_KRD.append(sum_RD)
         self.prompts_K.append(len(gradients))
@@ -187,8 +188,10 @@ class BlockSums:
         """Return what worths are made of: of the gradients, or of the steps that Adam makes of them."""
         uniform_KD = torch.stack([sum_RD[0] for sum_RD in self.sums_KRD])
         with_uniform, with_itself = [], []
-        for r in range(len(self.scale_RD)):
-            stepped_KD = torch.stack([self._stepped(sum_RD, scaled)[r] for sum_RD in self.sums_KRD])
+        for r, scale_D in enumerate(self.scale_RD):
+            stepped_KD = torch.stack([sum_RD[r] for sum_RD in self.sums_KRD])
+            if scaled:
+                stepped_KD *= scale_D
             with_uniform.append((stepped_KD @ uniform_KD.T).double().numpy())
             with_itself.append((stepped_KD @ stepped_KD.T).double().numpy())
         own_K2R = np.stack([own[scaled] for own in self._own_K])
@@ -200,16 +203,13 @@ class BlockSums:
             own_K2R[:, 1],
         )
 
-    def directions(self, count: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield how many prompts a direction is made of, and the step that Adam makes of their mean, for each rule."""
+    def directions(self, count: int) -> Iterator[Tensor]:
+        """Yield the steps that Adam makes of the mean gradient of so many parts of the prompts, rule by rule."""
         for part in np.array_split(np.arange(len(self.sums_KRD)), count):
             num_prompts = sum(self.prompts_K[k] for k in part)
             mean_RD = sum(self.sums_KRD[k] for k in part) / num_prompts
             # The second moment of a mean of n is that of one over n, where noise rules.
-            yield num_prompts, mean_RD * self.scale_RD * math.sqrt(num_prompts)
-
-    def _stepped(self, gradient_RD: Tensor, scaled: bool) -> Tensor:
-        return gradient_RD * self.scale_RD if scaled else gradient_RD
+            yield mean_RD * self.scale_RD * math.sqrt(num_prompts)
 
 
 def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -> list[StepGain]:
@@ -218,7 +218,7 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
     gains_NRE = np.array(
         [
             [[100 * (meter.success(held_out, size * step_D) - before) for size in STEP_SIZES] for step_D in step_RD]
-            for _, step_RD in sums.directions(NUM_DIRECTIONS)
+            for step_RD in sums.directions(NUM_DIRECTIONS)
         ]
     )
     best_R = gains_NRE.mean(axis=0).argmax(axis=1)
@@ -232,11 +232,6 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
 def _over_directions(values_N: np.ndarray) -> Estimate:
     names = {str(n): float(value) for n, value in enumerate(values_N)}
     return clustered_mean(names, {name: name for name in names})
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return statistics.fmean(known) if known else math.nan
 
 
 def _worth(worth: Worth) -> str:
