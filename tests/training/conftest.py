@@ -111,7 +111,7 @@ def make_trainer(tmp_path, base_folder, data_dir, profile, coin_grader):
 
     opened = []
 
-    def make(name, **overrides):
+    def make(name, *, profile=profile, **overrides):
         recipe = load_recipe(name, data="geometry3k", **overrides)
         run_dir = tmp_path / f"run{len(opened)}"
         context = build_trainer(load_inputs(run_dir, recipe, profile, str(base_folder), data_dir, 0))

@@ -7,12 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate.utils import set_seed
-from datasets import Dataset
+from plain_trl import plain_trl
 from trl import GRPOTrainer
 
 from atrl_bench.training.length_batching import Part, parts_of
-from atrl_bench.training.order import problem_order, rollout_seed
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout_state import ResponseGroup
 from atrl_bench.training.trainer import CreditTrainer
@@ -25,43 +23,6 @@ def weights_of(trainer):
 
 def losses_of(trainer):
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
-
-
-class SeededTRL(GRPOTrainer):
-    """Plain TRL that seeds each rollout as we do; nothing else differs from GRPOTrainer."""
-
-    def _generate_and_score_completions(self, inputs):
-        set_seed(rollout_seed(0, self.state.global_step // self.updates_per_rollout))
-        return super()._generate_and_score_completions(inputs)
-
-
-def plain_trl(ours):
-    """Return plain TRL on the same problems in the same order, with the same arguments and a fresh model.
-
-    It is handed the completions that ours samples, so it has to train after ours. Trimming is off in ours: a matrix
-    product over fewer positions rounds differently.
-    """
-    ours.trim_padding = False
-    from transformers import AutoModelForImageTextToText
-
-    order = problem_order(len(ours.data.problems), 8, 0)
-    trainer = SeededTRL(
-        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
-        reward_funcs=list(ours.reward_funcs),
-        args=ours.args,
-        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
-        processing_class=ours.processing_class,
-    )
-    trainer.updates_per_rollout = ours.updates_per_rollout
-    sampled, sample = [], ours._generate_single_turn
-
-    def record(*arguments, **options):
-        sampled.append(sample(*arguments, **options))
-        return sampled[-1]
-
-    ours._generate_single_turn = record
-    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
-    return trainer
 
 
 @pytest.mark.parametrize(

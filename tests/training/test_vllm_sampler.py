@@ -29,7 +29,7 @@ from atrl_bench.training.group_sampling import PromptBatch
 from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout_engine import require_sampler
-from atrl_bench.training.run import build_trainer, load_inputs, run_spec, train
+from atrl_bench.training.run import run_spec, train
 from atrl_bench.training.sampler_check import (
     LogprobDifferences,
     differences,
@@ -48,21 +48,14 @@ def fake(monkeypatch):
 
 
 @pytest.fixture
-def make_by_vllm(tmp_path, base_folder, data_dir, profile, coin_grader, fake):
+def make_by_vllm(fake, make_trainer, profile):  # in this order: the fake outlives its trainers
     """Return a factory of trainers for which the fake samples."""
-    opened = []
 
     def make(name="grpo", *, most=None, **overrides):
-        by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm", max_logprob_difference=most)})
-        recipe = load_recipe(name, data="geometry3k", **overrides)
-        run_dir = tmp_path / f"run{len(opened)}"
-        context = build_trainer(load_inputs(run_dir, recipe, by_vllm, str(base_folder), data_dir, 0))
-        opened.append(context)
-        return context.__enter__()
+        rollouts = Rollouts(engine="vllm", max_logprob_difference=most)
+        return make_trainer(name, profile=profile.model_copy(update={"rollouts": rollouts}), **overrides)
 
-    yield make
-    for context in opened:
-        context.__exit__(None, None, None)
+    return make
 
 
 def scored_batch(trainer):

@@ -6,47 +6,13 @@ import math
 
 import pytest
 import torch
-from accelerate.utils import set_seed
 from datasets import Dataset
+from plain_trl import SeededTRL, plain_trl
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
 
 from atrl_bench.credit import CreditConfig, connectivity_density, credit_of_weights
 from atrl_bench.credit.trl import with_credit
-from atrl_bench.training.order import problem_order, rollout_seed
-
-
-class SeededTRL(GRPOTrainer):
-    """Plain TRL that seeds each rollout as ours does."""
-
-    updates_per_rollout = 1
-
-    def _generate_and_score_completions(self, inputs):
-        set_seed(rollout_seed(0, self.state.global_step // self.updates_per_rollout))
-        return super()._generate_and_score_completions(inputs)
-
-
-def plain_trl(ours, trainer_class):
-    """Return a trainer of this class on ours' problems, model and arguments, which gets the responses ours samples."""
-    ours.trim_padding = False
-    order = problem_order(len(ours.data.problems), 8, 0)
-    trainer = trainer_class(
-        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
-        reward_funcs=list(ours.reward_funcs),
-        args=ours.args,
-        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
-        processing_class=ours.processing_class,
-    )
-    trainer.updates_per_rollout = ours.updates_per_rollout
-    sampled, sample = [], ours._generate_single_turn
-
-    def record(*arguments, **options):
-        sampled.append(sample(*arguments, **options))
-        return sampled[-1]
-
-    ours._generate_single_turn = record
-    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
-    return trainer
 
 
 def logged(trainer, name):

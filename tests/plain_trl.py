@@ -1,0 +1,48 @@
+"""Plain TRL beside one of our trainers, on the same responses."""
+
+from __future__ import annotations
+
+import torch
+from accelerate.utils import set_seed
+from datasets import Dataset
+from transformers import AutoModelForImageTextToText
+from trl import GRPOTrainer
+
+from atrl_bench.training.order import problem_order, rollout_seed
+
+
+class SeededTRL(GRPOTrainer):
+    """Plain TRL that seeds each rollout as we do; nothing else differs from GRPOTrainer."""
+
+    updates_per_rollout = 1
+
+    def _generate_and_score_completions(self, inputs):
+        set_seed(rollout_seed(0, self.state.global_step // self.updates_per_rollout))
+        return super()._generate_and_score_completions(inputs)
+
+
+def plain_trl(ours, trainer_class=SeededTRL):
+    """Return a trainer of this class on the same problems in the same order, with the same arguments and a fresh model.
+
+    It is handed the completions that ours samples, so it has to train after ours. Trimming is off in ours: a matrix
+    product over fewer positions rounds differently.
+    """
+    ours.trim_padding = False
+    order = problem_order(len(ours.data.problems), 8, 0)
+    trainer = trainer_class(
+        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
+        reward_funcs=list(ours.reward_funcs),
+        args=ours.args,
+        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
+        processing_class=ours.processing_class,
+    )
+    trainer.updates_per_rollout = ours.updates_per_rollout
+    sampled, sample = [], ours._generate_single_turn
+
+    def record(*arguments, **options):
+        sampled.append(sample(*arguments, **options))
+        return sampled[-1]
+
+    ours._generate_single_turn = record
+    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
+    return trainer
