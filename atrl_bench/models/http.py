@@ -20,6 +20,7 @@ import httpx
 from atrl_bench.models.no_reply import NoReplyError
 
 CONNECT_SECONDS = 10.0
+WRITTEN_AT_ONCE = 1 << 16  # bytes, after which the deadline is looked at
 JSON = {"Content-Type": "application/json"}
 # What zlib takes to read gzip, or a deflate stream with its header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -128,8 +129,15 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        left = memoryview(buffer)
+        if isinstance(self.get_extra_info("ssl_object"), ssl.SSLObject):
+            # Within the TLS of a proxy: the socket is the outer one, and only httpcore knows the inner.
+            while left:
+                part, left = bytes(left[:WRITTEN_AT_ONCE]), left[WRITTEN_AT_ONCE:]
+                self._stream.write(part, self._deadline.left(timeout, httpcore.WriteTimeout))
+            return
         # Not by httpcore's own loop, which waits as long again for each part that a slow reader takes.
-        socket, left = self.get_extra_info("socket"), memoryview(buffer)
+        socket = self.get_extra_info("socket")
         try:
             while left:
                 socket.settimeout(self._deadline.left(timeout, httpcore.WriteTimeout))
