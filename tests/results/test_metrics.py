@@ -14,6 +14,7 @@ from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics import (
     ScoredSamples,
+    bootstrap,
     breakdown,
     clustered_mean,
     clustered_score,
@@ -111,6 +112,12 @@ def test_an_unknown_metric_names_those_the_task_has(metric):
 
 
 # The bootstrap ----------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_one_group_each_say_nothing_about_their_error():
+    found = bootstrap([(lambda weights_P: 1.0, ["a", "a"]), (lambda weights_P: 0.0, ["b"])])
+    assert (found.mean, found.num_problems, found.num_groups) == (0.5, 3, 2)
+    assert math.isnan(found.stderr)
 
 
 def test_the_bootstrap_of_two_groups_is_exact():

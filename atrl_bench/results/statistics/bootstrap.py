@@ -53,6 +53,8 @@ def bootstrap(
     spread = float(replicates.std(ddof=1)) if np.ptp(replicates) > 1e-12 else 0.0
     sizes_KG = np.array([np.bincount(of_part, minlength=num_groups) for of_part in codes])
     num_K1 = sizes_KG.sum(1, keepdims=True)
+    if (sizes_KG.max(axis=1) == num_K1[:, 0]).all():  # each part is one group
+        return Estimate(centre, math.nan, math.nan, num_problems, num_groups)
     seen, degrees = satterthwaite(np.broadcast_to(1 / (len(parts) * num_K1), sizes_KG.shape), sizes_KG)
     true = float((1 / num_K1).sum()) / len(parts) ** 2
     return Estimate(centre, spread * math.sqrt(true / seen), degrees, num_problems, num_groups)
