@@ -117,7 +117,7 @@ def row_name(task: Task, row: Row, index: int) -> str:
 
 def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], list[UnreadableRow]]:
     """Return the rows that are problems, these problems, and the rows that are none, with why not."""
-    problems, unreadable, kept = [], [], []
+    problems, damaged, kept = [], [], []
     for index, row in enumerate(without_images(rows)):
         try:
             problem = _checked(to_problem(task, row))
@@ -125,11 +125,15 @@ def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], li
         except (AtrlBenchError, MemoryError):
             raise
         except Exception as error:  # whatever a task's code makes of a row that is not as its publisher describes
-            unreadable.append(UnreadableRow(row_name(task, row, index), reason_of(error)))
+            damaged.append((index, row_name(task, row, index), reason_of(error)))
         else:
             kept.append(index)
             problems.append(problem)
-    return (rows.select(kept) if unreadable else rows), problems, unreadable
+    names, unreadable = {problem.problem_id for problem in problems}, []
+    for index, name, reason in damaged:  # counted by their names: what several have in common names none of them
+        unreadable.append(UnreadableRow(f"row {index}" if name in names else name, reason))
+        names.add(name)
+    return (rows.select(kept) if damaged else rows), problems, unreadable
 
 
 def _checked(problem: Problem) -> Problem:

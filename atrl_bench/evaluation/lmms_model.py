@@ -42,7 +42,8 @@ class RepeatSampler(lmms):
         video_max_pixels: int = 256 * 28 * 28,
         dtype: str = "float32",
         run_seed: int = 0,
-        **_options: object,  # the device, which lmms-eval always names: it is the one that transformers takes
+        device: str | None = None,
+        max_batch_size: int | None = None,
     ) -> None:
         super().__init__()
         ref = local.find_model(pretrained)

@@ -130,15 +130,21 @@ class TrainingData:
 
 
 def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProblem]:
-    """Yield every row of training set `name` that is one, with a few dozen of them in memory at a time."""
-    described, root, index = describe(name), root_of(name, data_dir), 0
+    """Yield every row of training set `name` that is one, with a few dozen of them in memory at a time.
+
+    Raises `MissingDataError` at the end if more than a few are none.
+    """
+    described, root, index, left_out = describe(name), root_of(name, data_dir), 0, Counter[str]()
     for batch in stream_batches(name, data_dir):
         _check_columns(name, described, batch.schema.names)
         for row in batch.to_pylist():
-            problem, _ = _read(described, root, index, row)
-            if problem is not None:
-                yield problem
+            problem, reason = _read(described, root, index, row)
             index += 1
+            if problem is None:
+                left_out[reason] += 1
+            else:
+                yield problem
+    _require_usable(name, described, root, index, left_out)
 
 
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
@@ -163,14 +169,18 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
                 problems.append(problem)
     if extracted := read_key_step_file(root / key_step_file(name)):
         problems = [replace(problem, key_steps=extracted.get(problem.problem_id, ())) for problem in problems]
+    _require_usable(name, described, root, table.num_rows, left_out)
+    return TrainingData(name, problems, dict(left_out))
+
+
+def _require_usable(name: str, described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str]) -> None:
     num_bad = sum(count for reason, count in left_out.items() if reason not in NOT_BAD)
-    if not problems or num_bad > MAX_BAD_FRACTION * table.num_rows:
+    if left_out.total() == num_rows or num_bad > MAX_BAD_FRACTION * num_rows:
         raise MissingDataError(
-            f"{table.num_rows - len(problems)} of {table.num_rows} rows of {name} cannot be used.",
+            f"{left_out.total()} of {num_rows} rows of {name} cannot be used.",
             why=", ".join(f"{count} {reason}" for reason, count in left_out.most_common(MAX_REASONS)),
             next_step=_remedy(described, root) if left_out["no such file"] else "fetch the data set again",
         )
-    return TrainingData(name, problems, dict(left_out))
 
 
 def _remedy(described: TrainingSet, root: Path) -> str:

@@ -14,6 +14,7 @@ import yaml
 
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.evaluation.lmms_model import RepeatSampler
 from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.profiles import load_profile
@@ -73,3 +74,8 @@ def test_both_give_the_same_answers_and_the_same_score(name, of_lmms_eval, mini_
         assert [text.strip() for text in line["filtered_resps"]] == ours[problem_id]
         assert line["mean_at_n"]["score"] == pytest.approx(fmean(points[problem_id]))
     assert len({text for texts in ours.values() for text in texts}) > NUM_PROBLEMS  # repeats differ at this temperature
+
+
+def test_a_setting_that_the_model_does_not_have_is_an_error() -> None:
+    with pytest.raises(TypeError, match="max_pixel"):
+        RepeatSampler("mini", max_pixel=3136)

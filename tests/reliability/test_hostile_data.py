@@ -9,6 +9,7 @@ import time
 import zlib
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,8 @@ from PIL import Image
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate
+from atrl_bench.evaluation.data import load_rows, read_problems
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.records import Response
@@ -165,6 +168,15 @@ def test_only_rows_that_are_bad_are_skipped(skipped) -> None:
     assert set(reasons) == {str(index * NUM_ROWS) for index in range(len(ROWS))}
 
 
+def test_rows_that_share_a_name_are_each_counted(mini_world) -> None:
+    task = find_task("mathverse_testmini")
+    rows = load_rows(task, mini_world)
+    blank = datasets.Dataset.from_list([dict.fromkeys(rows.features)] * 3, features=rows.features)
+    kept, problems, unreadable = read_problems(task, datasets.concatenate_datasets([rows, blank]))
+    assert len(kept) == len(problems) == len(rows)
+    assert len({row.problem_id for row in unreadable}) == 3
+
+
 SCHEMA = pa.schema([("question", pa.string()), ("ground_truth", pa.string()), ("image", pa.binary())])
 DESCRIBED = table().replace_schema_metadata({"huggingface": "{"})
 TABLES = {
@@ -257,6 +269,14 @@ def test_rows_of_another_kind_end_a_training_with_their_number_and_a_reason(tmp_
     pq.write_table(rows, tmp_path / "geometry3k" / "train-0.parquet")
     with pytest.raises(MissingDataError, match=r"3 of 3 rows of geometry3k cannot be used(.|\n)*3 undecodable image"):
         load_training_data("geometry3k", tmp_path)
+
+
+def test_a_search_through_rows_that_are_none_says_so_at_the_end(tmp_path) -> None:
+    (tmp_path / "geometry3k").mkdir()
+    rows = pa.table({"problem": ["?"] * 3, "answer": ["5"] * 3, "images": [[{"path": 1}]] * 3})
+    pq.write_table(rows, tmp_path / "geometry3k" / "train-0.parquet")
+    with pytest.raises(MissingDataError, match="3 of 3 rows of geometry3k cannot be used"):
+        list(stream_problems("geometry3k", tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"404: Not Found"])
