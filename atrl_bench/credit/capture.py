@@ -169,9 +169,9 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
         # A recompute of gradient checkpointing runs inside a backward pass, where torch counts a graph task.
         recording = _recording.get()
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
-            started = _now(query)
+            started = now(query)
             _record(recording, module, query, key, attention_mask, options, is_flash=is_flash)
-            recording.seconds += _now(query) - started
+            recording.seconds += now(query) - started
         if not is_flash:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
@@ -184,7 +184,8 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
     return attention_with_rows
 
 
-def _now(tensor: Tensor) -> float:
+def now(tensor: Tensor) -> float:
+    """Return the seconds of a clock once all that was begun on the tensor's device is done."""
     if tensor.is_cuda:  # kernels run on after the call that started them has returned
         torch.cuda.synchronize(tensor.device)
     return time.perf_counter()

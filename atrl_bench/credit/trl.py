@@ -16,7 +16,6 @@ Shapes: B responses, T response tokens padded on the right, S positions of promp
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 
 from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
 from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
-from atrl_bench.credit.capture import Recording, install_row_capture
+from atrl_bench.credit.capture import Recording, install_row_capture, now
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.rules import CreditRule, credit_rule, needs_entropy, token_credit
 
@@ -75,6 +74,7 @@ class TokenCreditMixin(_Trainer):
             raise RuntimeError("This version of TRL scores the old policy under other conditions than TRL 1.16.")
         if old_policy is not None:
             batch["credit"] = old_policy.credit_BT
+            self._note_credit()
         return batch
 
     def _scores_old_policy(self) -> bool:
@@ -114,10 +114,14 @@ class TokenCreditMixin(_Trainer):
             needed_B = (inputs["advantages"] != 0).tolist()
             self._about_to_credit = _Pass(needed_B, loss_inputs=inputs)
         loss: Tensor = super()._compute_loss(model, inputs)
+        if "credit" not in inputs:
+            self._note_credit()
+        return loss
+
+    def _note_credit(self) -> None:
         mode = "train" if self.model.training else "eval"
         for name, value in self.token_credit.pop_diagnostics().items():
             self._metrics[mode][name].append(value)
-        return loss
 
 
 class _Pass:
@@ -153,7 +157,7 @@ class CreditedModel:
         """Returns what the model returns."""
         with self._weights.capture.record(self._num_tokens) as recording:
             output = self._model(**inputs)
-        started = time.perf_counter()
+        started = now(inputs["input_ids"])
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
         entropy_BS = getattr(output, "entropy", None)
@@ -169,7 +173,7 @@ class CreditedModel:
         )
         self._credits.append(weights_BT)
         self.row_seconds += recording.seconds
-        self.credit_seconds += time.perf_counter() - started
+        self.credit_seconds += now(inputs["input_ids"]) - started
         return output
 
     @property

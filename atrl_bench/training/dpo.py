@@ -77,8 +77,6 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             response_ids_BT=input_ids[:, -num_tokens:],
             response_mask_BT=mask_BS[:, -num_tokens:],
             entropy_BT=None if output.entropy is None else output.entropy[:, -num_tokens:],
-            needed_B=[True] * len(input_ids),
-            transcriptions=[None] * len(input_ids),
         )
         self.note_credit()
         return weights_BT
