@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from atrl_bench.errors import EndpointError
+from atrl_bench.errors import EndpointError, reason_of
 
 # What a run folder keeps beside a model: locks, what resuming needs, and what is not finished.
 NOT_SENT = ("lock", "*.tmp", "resume", "unfinished")
@@ -33,7 +33,7 @@ def upload_model(
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as error:
         raise EndpointError(
             f"{hub_id} did not take the model.",
-            why=str(error).strip().splitlines()[0],
+            why=reason_of(error),
             next_step="check the name of the repository, `hf auth login`, and that HF_HUB_OFFLINE is not set",
         ) from None
     return str(url), tuple(contents)

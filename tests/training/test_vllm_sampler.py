@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import fake_vllm
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
@@ -427,3 +430,9 @@ def test_a_server_is_asked_for_a_whole_rollout_with_one_seed(monkeypatch):
     assert responses[0].token_ids == [4, 2]
     assert responses[0].logprobs[0] == -0.5
     assert math.isnan(responses[0].logprobs[1])  # which stops the run
+
+
+def test_the_versions_that_are_taken_are_those_of_the_extra():
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    [extra] = pyproject["project"]["optional-dependencies"]["vllm"]
+    assert Requirement(extra).specifier == rollout_engine.SUPPORTED_VLLM

@@ -25,7 +25,7 @@ from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.rules import Credit, connectivity_density, credit_of_weights, token_credit
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.profiles import Profile
+from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs
@@ -119,7 +119,7 @@ class GradientMeter:
         return split_attention_rows(
             recording.rows(self.config.reading),
             torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            visual_columns(self.trainer.model.config, ids_BS),
+            visual_columns(self.trainer.model.config, ids_BS, batch.get("mm_token_type_ids")),
             batch["completion_mask"],
         )
 
@@ -162,7 +162,9 @@ def gradient_meter(
         )
     group_size = profile.training.group_size
     one_prompt = {"prompts_per_rollout": 1, "completions_per_device": group_size, "num_rollouts": 1}
-    profile = profile.model_copy(update={"training": profile.training.model_copy(update=one_prompt)})
+    # By the model itself: an engine beside it would not see the step that is tried.
+    changes = {"training": profile.training.model_copy(update=one_prompt), "rollouts": Rollouts()}
+    profile = profile.model_copy(update=changes)
     with build(load_inputs(run_dir, loaded, profile, model, data_dir, seed)) as trainer:
         yield GradientMeter(trainer, rules, CreditConfig())
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import load_profile
+from atrl_bench.profiles import Rollouts, load_profile
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,12 @@ def test_the_gradient_of_uniform_credit_is_that_of_the_trainers_loss(meter):
     assert torch.equal(prompt.gradient_RD[1], gradient_D)
     assert 0 < prompt.success < 1
     assert prompt.top_share_R[0] == pytest.approx(0.15, abs=0.06)  # whole tokens, rounded up
+
+
+def test_a_folder_whose_trainings_vllm_samples_is_measured_with_the_model_itself(run_dir, tmp_path):
+    by_vllm = run_dir.profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
+    with gradient_meter(tmp_path, "mini", run_dir.data_dir("virl39k"), by_vllm, "grpo", ["uniform"], 0) as made:
+        assert made.trainer.vllm is None
 
 
 def test_a_step_up_the_gradient_is_undone_and_changes_what_is_sampled(meter):
