@@ -18,6 +18,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object, as Python shows one that has no words of its own
 
@@ -30,6 +31,16 @@ class AtrlBenchError(Exception):
     def __init__(self, what: str, *, why: str = "", next_step: str = "") -> None:
         self.what, self.why, self.next_step = what, why, next_step
         super().__init__("\n".join(part for part in (what, why, next_step and f"Next: {next_step}") if part))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what another process makes the error of: not by its arguments, which differ from class to class."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[AtrlBenchError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> AtrlBenchError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.engines.devices import Devices
+from atrl_bench.errors import UnknownNameError
 
 
 def read_json(text: str, devices: Devices) -> None:
@@ -57,3 +58,7 @@ def decode_at_last(path: str, *arguments: Any) -> Any:
 
     die_until(f"{path}.deaths", 2)
     return video._decode_within(path, *arguments)
+
+
+def name_nothing(name: str, devices: Devices) -> None:
+    raise UnknownNameError("credit rule", name, ["atrl"], next_step="atrl-bench list rules")

@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: tables, rows, tasks, recipes, rules and profiles.
+"""What a shell offers after Tab: tables, rows, tasks, recipes and profiles.
 
 Nothing heavy is imported: Tab has to answer at once.
 """

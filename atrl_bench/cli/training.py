@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, names_of, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
@@ -24,7 +25,13 @@ TRAINING = (
 @shared(*TRAINING)
 def train(
     options: Options,
-    recipe: Annotated[str, typer.Argument(help="a recipe of `atrl-bench list recipes`, or the path of its YAML file")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="a recipe of `atrl-bench list recipes`, or the path of its YAML file",
+            autocompletion=completion.recipes,
+        ),
+    ],
     credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list rules`")] = None,
     schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
@@ -129,7 +136,12 @@ def key_steps(
 def signal(
     options: Options,
     model: Annotated[str | None, typer.Argument(help="mini, a folder or a hub id; default: the profile's")] = None,
-    recipe: Annotated[str, typer.Option("--recipe", help="whose training set and loss; without its KL term")] = "grpo",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            "--recipe", help="whose training set and loss; without its KL term", autocompletion=completion.recipes
+        ),
+    ] = "grpo",
     rules: Annotated[str | None, typer.Option("--rules", help="credit rules, separated by commas")] = None,
     prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -32,21 +31,6 @@ class LaunchError(AtrlBenchError):
     def __init__(self, what: str, *, why: str = "", next_step: str = "", progress: int = 0) -> None:
         super().__init__(what, why=why, next_step=next_step)
         self.progress = progress
-
-    def __reduce__(self) -> tuple[Callable[[], LaunchError], tuple[()]]:
-        what, why, next_step, progress = self.what, self.why, self.next_step, self.progress
-        return _Rebuild(what, why, next_step, progress), ()
-
-
-@dataclass(frozen=True)
-class _Rebuild:
-    what: str
-    why: str
-    next_step: str
-    progress: int
-
-    def __call__(self) -> LaunchError:
-        return LaunchError(self.what, why=self.why, next_step=self.next_step, progress=self.progress)
 
 
 def launch_command(
@@ -72,12 +56,13 @@ def run(module: str, argument: Path, configuration: Configuration, devices: Devi
     variables = environment(devices) | {PARENT: str(os.getpid())}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
-    for attempt in range(1, NUM_ATTEMPTS + 1):
+    for _ in range(NUM_ATTEMPTS):
         code = _exit_code([*starter, *command], os.environ | variables, log)
-        if code and (error_file.is_file() or attempt == NUM_ATTEMPTS):
-            raise _error(error_file, code, log)
         if not code:
             return
+        if error_file.is_file():
+            break
+    raise _error(error_file, code, log)
 
 
 def _exit_code(command: Sequence[str], variables: dict[str, str], log: Path) -> int:

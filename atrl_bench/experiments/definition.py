@@ -153,6 +153,17 @@ class TableDefinition(_Definition):
         """Return the row called `name`."""
         return next(row for row in self.rows if row.id == name)
 
+    @property
+    def credit_pairs(self) -> list[tuple[str, str]]:
+        """The rows that differ in their credit alone, as (row, other).
+
+        Where a row names what it is compared with, the one without credit is the other.
+        """
+        plain = {row.id for row in self.rows if row.credit.rule == "uniform"}
+        named = [(row.id, row.compared_with) for row in self.rows if row.compared_with]
+        turned = [(other, row) if row in plain and other not in plain else (row, other) for row, other in named]
+        return [*turned, *self.pairs]
+
     def baseline_of(self, row: RowDefinition) -> str:
         """Return the row that this one is compared with; rows with one baseline compete with each other."""
         of_group = {group.id: group.baseline for group in self.groups}

@@ -146,8 +146,10 @@ def _answer_over(
     """
     profile, name = run_dir.profile.model_copy(update={"model": model}), f"evaluate {model}"
     rest = [(task.name, options) for task in tasks]
-    to_serve = devices_for(gpus_to_serve(profile, run_dir.rates.on(memory_gb(machine.gpus))), machine)
-    failures, rest = answered_by_engine(store, model, rest, run_dir, to_serve, name)
+    failures: list[Exception] = []
+    if run_dir.engine is not None:
+        to_serve = devices_for(gpus_to_serve(profile, run_dir.rates.on(memory_gb(machine.gpus))), machine)
+        failures, rest = answered_by_engine(store, model, rest, run_dir, to_serve, name)
     devices = devices_for(gpus_to_answer(profile), machine)
     os.environ.update(environment(devices))
     if not devices.are_here:

@@ -25,6 +25,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
+from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 
 JUDGE_FILE = "judge.json"
@@ -165,7 +166,7 @@ class RunDir:
     @cached_property
     def vllm(self) -> str | None:
         """The version of vLLM that sampled for the trainings here, None where none did."""
-        return self.environment().get("vllm")
+        return recalled(self.root / ROLLOUTS_FILE).get("version")
 
     @cached_property
     def rates(self) -> MachineRates:
@@ -193,7 +194,8 @@ class RunDir:
         """Write down what `--rollouts` named, so that this folder's tables are read with the trainings it made."""
         path = self.root / ROLLOUTS_FILE
         if self.profile.rollouts.engine != "local":
-            content = {"rollouts": self.profile.rollouts.server or self.profile.rollouts.engine}
+            version = installed_vllm() or self.vllm  # a machine without vLLM leaves what is known
+            content = {"rollouts": self.profile.rollouts.server or self.profile.rollouts.engine, "version": version}
             write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
         else:
             path.unlink(missing_ok=True)

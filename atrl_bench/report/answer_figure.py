@@ -149,15 +149,16 @@ def _names(item: Contrast) -> tuple[tuple[str, bool], ...]:
 def _line(item: Contrast, names: tuple[tuple[str, bool], ...], y: float, axis: Axis, claims: Axis | None) -> AnswerLine:
     low, high = item.interval
     x = partial(_at, axis)
+    ends = (axis.left, axis.right) if math.isnan(low) else (x(low), x(high))
     # One seed says nothing of what another would give: all of the axis is what cannot be told.
     grey = (axis.left, axis.right) if item.detectable is None else (x(-item.detectable), x(item.detectable))
     return AnswerLine(
         y=y,
         names=names,
         grey=grey,
-        low=x(low),
+        low=ends[0],
         middle=x(item.estimate.mean),
-        high=x(high),
+        high=ends[1],
         dots=tuple(x(value) for value in item.by_seed),
         value=numbers.signed(item.estimate.mean),
         interval=f"({numbers.signed(low)} to {numbers.signed(high)})",

@@ -42,7 +42,6 @@ FILTERS = {
     "broken": "right → wrong",
     "disputed": "judge and rule disagree",
 }
-STATES = tuple(FILTERS)[:6]
 MARKS = {"correct": "✓", "wrong": "✗"}  # beside the word, never instead of it
 
 CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answers, by problem and repeat
@@ -258,6 +257,8 @@ class _Writer:
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
         baseline = self._baseline(row)
+        same_row = [(other.text, self._file(row, other)) for other in self._answered(row)]
+        same_column = [(other.label, self._file(other, column)) for other in self._rows_with(column)]
         return {
             part.name: render_page(
                 "samples.html.j2",
@@ -271,13 +272,12 @@ class _Writer:
                 number=number,
                 links=links,
                 filters=FILTERS,
-                states=STATES,
                 judged=[summary.line for summary in summaries if summary is not None],
                 is_shaded=any('<span class="tok' in problem for problem in part.problems),
                 has_anchors=any(' read">' in problem for problem in part.problems),
                 baseline="" if baseline == row.id else self.labels.get(baseline, ""),
-                same_row=[(other.text, f"{self._file(row, other)}") for other in self._answered(row=row)],
-                same_column=[(other.label, self._file(other, column)) for other in self._rows_with(column)],
+                same_row=same_row,
+                same_column=same_column,
             )
             for number, part in enumerate(parts, start=1)
         }

@@ -6,6 +6,7 @@ of the table's comparisons, and over training seeds. With one seed there is no s
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,15 +58,20 @@ class Contrast:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The wider of the two 95 % intervals, cut off where no difference of scores can be."""
-        half = max(self.estimate.half_width(), self.seeds.half_width() or 0.0)
+        """The wider of the two 95 % intervals, cut off where no difference of scores can be; NaN with one group."""
+        half = self.estimate.half_width()
+        if math.isnan(half):
+            return math.nan, math.nan
+        half = max(half, self.seeds.half_width() or 0.0)
         return max(self.estimate.mean - half, -1.0), min(self.estimate.mean + half, 1.0)
 
     @property
     def detectable(self) -> float | None:
-        """The difference that these problems and seeds would have shown four times in five; None with one seed."""
+        """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
         over_seeds = self.seeds.estimate()
-        return None if over_seeds is None else max(self.estimate.detectable(), over_seeds.detectable())
+        if over_seeds is None or math.isnan(self.estimate.stderr):
+            return None
+        return max(self.estimate.detectable(), over_seeds.detectable())
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,7 @@ def comparisons(
     `claims` is what the paper prints of the same pairs.
     """
     differences = Differences(measured.all_repeats, source.columns)
-    pairs = [(row.id, row.compared_with) for row in source.definition.rows if row.compared_with]
-    pairs += source.definition.pairs
+    pairs = source.definition.credit_pairs
     # The mean of all columns counts once, also where the table prints no average of its own.
     overall = AVERAGE if len(source.columns) > 1 or source.definition.average else source.columns[0]
     by_key = {

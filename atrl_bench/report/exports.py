@@ -21,6 +21,7 @@ import yaml
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.escape import spreadsheet
+from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
@@ -100,7 +101,7 @@ def _export(run_dir: RunDir, form: Format, target: Path) -> list[Path]:
         return _write_scores(run_dir, target)
     with run_dir.open_store(read_only=True) as store:
         if form == "eval-results":
-            return _write_eval_results(store, target, run_dir.judge)
+            return _write_eval_results(store, target, run_dir)
         if form == "inspect":
             return write_inspect_logs(store, target)
         if form == "lmms-eval":
@@ -125,16 +126,19 @@ def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
 # .eval_results --------------------------------------------------------------------------------------------------------
 
 
-def eval_results(store: Store, judge: JudgeConfig | None = None) -> dict[str, list[dict[str, Any]]]:
+def eval_results(
+    store: Store, judge: JudgeConfig | None = None, engine: Engine | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return by model the entries of the hub's format for every finished cell of a benchmark that is on the hub.
 
     The value is the benchmark's own number in percent, over all repeats; the notes say what else it depends on. There
     is no date: the hub takes the commit's, and the same store gives the same file. Synthetic benchmarks are
-    not those on the hub and are left out. Answers that several graders decided about count once, by `judge`.
+    not those on the hub and are left out. Answers that several graders decided about count once, by `judge`;
+    a model that several engines answered for, by `engine`.
     """
     entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
     generated = {name for name in list_profiles() if load_profile(name).generated_data}
-    for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge):
+    for cell in of_one_judge(store.cells(kind="evaluation", state="done"), judge, engine):
         if cell.spec.get("profile") not in generated and not cell.spec.get("limit"):
             entries[str(cell.spec["model_name"])] += _entries(store, cell)
     return {model: of_model for model, of_model in entries.items() if of_model}
@@ -165,8 +169,8 @@ def _notes(cell: Cell, metric: str, half_width: float, num_problems: int) -> str
     return "; ".join(parts)
 
 
-def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -> list[Path]:
-    by_model = eval_results(store, judge)
+def _write_eval_results(store: Store, target: Path, run_dir: RunDir) -> list[Path]:
+    by_model = eval_results(store, run_dir.judge, run_dir.engine)
     if not by_model:
         raise MissingDataError(
             f"Nothing in {store.path} belongs into `.eval_results`.",
@@ -189,18 +193,19 @@ def _write_eval_results(store: Store, target: Path, judge: JudgeConfig | None) -
 def write_manifest(run_dir: Path, target: Path | None = None) -> Path:
     """Write `manifest.json` of a run folder, into it or into `target`, and return its path."""
     path = (target or run_dir) / MANIFEST
-    content = json.dumps({"files": manifest(run_dir)}, indent=2, sort_keys=True) + "\n"
+    content = json.dumps({"files": manifest(run_dir, path)}, indent=2, sort_keys=True) + "\n"
     _write(path, content.encode())
     return path
 
 
-def manifest(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """Return size and SHA-256 of every file of a run folder, by its path inside it.
+def manifest(run_dir: Path, own_path: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of every file of a run folder but the manifest itself, by its path inside the folder.
 
     Fold the store's log into it first, by closing every process that uses it: what is only in the log is not named.
     """
     files = (path for path in sorted(run_dir.rglob("*")) if path.is_file() and not path.is_symlink())
-    listed = (path for path in files if path.name not in _NOT_LISTED and path != run_dir / MANIFEST)
+    own = (own_path.resolve(), (run_dir / MANIFEST).resolve())
+    listed = (path for path in files if path.name not in _NOT_LISTED and path.resolve() not in own)
     return {path.relative_to(run_dir).as_posix(): _size_and_digest(path) for path in listed}
 
 
@@ -223,7 +228,7 @@ def check_manifest(run_dir: Path, target: Path | None = None) -> ManifestCheck:
             why=f"{type(error).__name__}: {error}.",
             next_step=f"take it from where this folder came from, or write what is here now: {command}",
         ) from None
-    now = manifest(run_dir)
+    now = manifest(run_dir, path)
     differences = dict.fromkeys(entries.keys() - now.keys(), "is missing")
     differences |= dict.fromkeys(now.keys() - entries.keys(), "is new")
     differences |= {name: "has changed" for name in now.keys() & entries.keys() if now[name] != entries[name]}

@@ -15,6 +15,7 @@ import yaml
 from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.report.frame import CellPlace, places_of_cells
@@ -46,10 +47,10 @@ def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
 
 def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace] | None = None) -> str:
     """Return the card of a finished training."""
-    own = [
-        place for place in places or places_of_cells(run_dir, store) if place.cell.spec["model_digest"] == run.digest
-    ]
-    cells = [cell for cell in store.cells(kind="evaluation", state="done") if cell.spec["model_digest"] == run.digest]
+    places = places_of_cells(run_dir, store) if places is None else places
+    own = [place for place in places if place.cell.spec["model_digest"] == run.digest]
+    finished = of_one_judge(store.cells(kind="evaluation", state="done"), run_dir.judge, run_dir.engine)
+    cells = [cell for cell in finished if cell.spec["model_digest"] == run.digest]
     recipe, name = run.spec["recipe"], short_label("run", run.spec)
     generated = run_dir.profile.generated_data
     about = f"`{run_dir.profile.model}`, trained by {name} with atrl-bench {version('atrl-bench')}"
@@ -99,7 +100,7 @@ def _results(store: Store, cells: Iterable[Cell]) -> Iterable[str]:
 
 def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:
     tables = dict.fromkeys((p.fields["table"], p.fields["row"], p.fields["seed"]) for p in places)
-    options = run_dir.profile.option
+    options = run_dir.profile.training_option
     return [f"atrl-bench run-table {table} --rows {row} --seeds {seed} {options}" for table, row, seed in tables] or [
         f"atrl-bench train RECIPE {options}    # the recipe above, in a file"
     ]

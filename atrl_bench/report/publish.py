@@ -37,7 +37,7 @@ def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> Pu
         run = _training(name, run_dir, store)
         folder = find_model(run_dir.root / run.checkpoint).folder  # refuses files that have changed
         written = {CARD: card_of(run, run_dir, store).encode()}
-        of_model = eval_results(store, run_dir.judge).get(folder.name)
+        of_model = eval_results(store, run_dir.judge, run_dir.engine).get(folder.name)
     if of_model:
         written[".eval_results/atrl-bench.yaml"] = yaml.safe_dump(of_model, sort_keys=False, width=100).encode()
     url, files = upload_model(folder, written, hub_id, private=private)

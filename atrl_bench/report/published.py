@@ -27,9 +27,8 @@ def published_claims(
 ) -> dict[tuple[str, str], Decimal]:
     """Return, by row and the row it is compared with, the printed difference between the means of all columns."""
     values = _values(definition, scores)
-    pairs = [(row.id, row.compared_with) for row in definition.rows if row.compared_with] + list(definition.pairs)
     claims = {}
-    for row, other in pairs:
+    for row, other in definition.credit_pairs:
         deltas = _minus(values[row], values[other]) if row in values and other in values else ()
         of_columns = [delta for delta in deltas[: len(definition.columns)] if delta is not None]
         if of_columns and len(of_columns) == len(definition.columns):

@@ -174,8 +174,8 @@ def _look_for_overlap(plan: Plan) -> None:
 
     A table may have been killed between its last answer and this; where all was done before, the data may be gone.
     """
-    with suppress(MissingDataError):
-        for train in _training_sets(plan):
+    for train in _training_sets(plan):
+        with suppress(MissingDataError):
             tasks = [task for task in _tasks(plan) if overlap_counts(plan.run_dir, train, task) is None]
             if tasks:
                 overlap(train, tasks, plan.run_dir)

@@ -11,7 +11,7 @@ from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 
 TEMPLATES = folder("reports") / "templates"
-_FILTERS = ("percent", "half_width", "error", "interval", "points", "direction", "signed", "p_value")
+_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value")
 
 
 def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
@@ -25,7 +25,7 @@ def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
         **options,
     )
     made.filters |= {name: getattr(numbers, name) for name in _FILTERS}
-    made.globals |= {"arrows": numbers.ARROWS, "words": numbers.WORDS}
+    made.globals |= {"words": numbers.WORDS}
     return made
 
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 
 from atrl_bench.results.statistics import Estimate
 
-ARROWS = {1: "↑", -1: "↓", 0: "="}
 WORDS = {1: "up", -1: "down", 0: "equal"}
 
 
@@ -39,12 +38,12 @@ def points(share: float | Decimal, digits: int = 1) -> str:
 
     A `Decimal` is a published difference: already in points, and written with the digits that were printed.
     """
-    return f"{abs(share):f}" if isinstance(share, Decimal) else f"{abs(100 * share):.{digits}f}"
+    return f"{abs(share):f}" if isinstance(share, Decimal) else percent(abs(share), digits)
 
 
 def direction(share: float | Decimal, digits: int = 1) -> int:
     """Return 1, -1 or 0: which way a difference points once it is written with so many digits."""
-    if not float(points(share, digits)):
+    if math.isnan(share) or not float(points(share, digits)):
         return 0
     return 1 if share > 0 else -1
 

@@ -8,11 +8,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from worker_functions import call, die, die_once, fail_oddly, read_json, sleep
+from worker_functions import call, die, die_once, fail_oddly, name_nothing, read_json, sleep
 
 from atrl_bench.engines.devices import Machine
 from atrl_bench.engines.local import DeadWorkerError, side_by_side
 from atrl_bench.engines.placement import Demand
+from atrl_bench.errors import UnknownNameError
 
 CPU = Machine()
 NOTHING = Demand(0, 0)
@@ -59,10 +60,13 @@ def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_el
     processes = [process for process in multiprocessing.active_children() if process not in others]
     results.close()
     assert len(processes) == 2
-    deadline = time.monotonic() + 60
-    # Not by joining: the pool's own thread waits for them too, and of two that wait one returns before the end.
-    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert not any(process.is_alive() for process in processes)
     assert other.is_alive()
     other.kill()
+
+
+def test_an_error_comes_back_as_the_one_it_was_and_says_what_to_do():
+    [(_, error)] = side_by_side(name_nothing, [("atlr", NOTHING)], CPU, 1)
+    assert isinstance(error, UnknownNameError)
+    assert (error.what, error.next_step) == ("Unknown credit rule 'atlr'.", "atrl-bench list rules")
+    assert "Did you mean atrl?" in str(error)

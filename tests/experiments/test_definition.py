@@ -229,3 +229,9 @@ def test_a_mistake_in_the_printed_scores_is_found_where_it_is(small, tmp_path, t
     else:
         with pytest.raises(InvalidFileError, match=message):
             read_paper_scores(path, small())
+
+
+def test_a_comparison_is_of_the_row_with_credit_minus_the_one_without_whichever_names_the_other():
+    assert ("full", "grpo") in load_table("grouping").credit_pairs  # there the paper's deltas are those of GRPO
+    assert ("raw", "full") in load_table("grouping").credit_pairs
+    assert ("grpo_atrl", "grpo") in load_table("main_7b").credit_pairs

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,8 @@ from packaging.requirements import Requirement
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.experiments import run_dir as run_dir_module
 from atrl_bench.experiments.cost_estimate import estimate_trainings
 from atrl_bench.experiments.room import require_room
 from atrl_bench.experiments.run_dir import RunDir
@@ -436,3 +439,18 @@ def test_the_versions_that_are_taken_are_those_of_the_extra():
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     [extra] = pyproject["project"]["optional-dependencies"]["vllm"]
     assert Requirement(extra).specifier == rollout_engine.SUPPORTED_VLLM
+
+
+def test_a_folder_keeps_the_version_that_sampled_where_another_answers_or_none_is_installed(tmp_path, monkeypatch):
+    def folder():
+        return replace(
+            RunDir.at(tmp_path, load_profile("mini").sampled_by("vllm"), None), engine=Engine("vllm", "0.29.0")
+        )
+
+    monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: "0.31.0")
+    folder().keep_rollouts()
+    monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: None)
+    folder().record_environment()
+    folder().keep_rollouts()
+    assert folder().vllm == "0.31.0"
+    assert folder().environment()["vllm"] == "0.29.0"

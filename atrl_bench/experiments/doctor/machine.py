@@ -21,6 +21,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.doctor.diagnosis import SECONDS, Check, State
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
+from atrl_bench.training.rollout_engine import installed_vllm
 
 GB = 1e9
 MIN_OPEN_FILES = 256
@@ -64,9 +65,10 @@ def packages() -> Iterator[Check]:
 def vllm(run_dir: RunDir) -> Iterator[Check]:
     """Yield which vLLM there is, and whether TRL, torch and transformers go with it.
 
-    Only a folder whose tables it answers cannot do without.
+    Only a folder whose tables it answers, or whose trainings it samples for, cannot do without.
     """
-    state: State = "note" if run_dir.engine is None else "missing"
+    samples = run_dir.profile.rollouts.engine == "vllm"
+    state: State = "missing" if samples or run_dir.engine is not None else "note"
     try:
         program = find_vllm()
     except MissingDataError as error:
@@ -76,11 +78,10 @@ def vllm(run_dir: RunDir) -> Iterator[Check]:
         found = f"{program.version}, and {run_dir.root} is answered by {run_dir.engine.version}"
         yield Check("", state, found, f"pip install vllm=={run_dir.engine.version}, or --serve to answer anew")
         return
-    try:
-        version = importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
+    if (version := installed_vllm()) is None:
         where = f"{program.version} at {program.program}, in another environment: it answers (--serve)"
-        yield Check("", "ok", f"{where}, and cannot sample rollouts")
+        found = f"{where}, and cannot sample rollouts"
+        yield Check("", "missing", found, INSTALL) if samples else Check("", "ok", found)
         return
     wrong = [*_unlike(_wanted_by("atrl-bench", "vllm"), f", which TRL {_version('trl')} supports")]
     wrong += _unlike(_wanted_by("vllm", "torch", "transformers"), f", which vLLM {version} wants")
