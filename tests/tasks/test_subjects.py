@@ -255,7 +255,7 @@ def test_emma_s_open_questions_have_no_options_and_context_comes_first() -> None
     row = emma_row(type="Open-ended", options=None, answer="12", context="Two springs hang from a bar.")
     assert task.question(row) == "Two springs hang from a bar.\n<image_1> Which?"
     assert task.gold(row) == Gold("12")
-    assert grade("The image shows twelve.", task.gold(row)).state != "correct"
+    assert grade("The image shows twelve springs, so the force is 7.", task.gold(row)).state == "wrong"
 
 
 def test_an_empty_prediction_is_never_correct() -> None:
