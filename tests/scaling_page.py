@@ -101,7 +101,7 @@ def _method_rows() -> Iterator[Sequence[str]]:
     )
     for name in RECIPES:
         full, lora = training_needs(load_recipe(name), PAPER), training_needs(_lora(name), PAPER)
-        vllm = training_needs(load_recipe(name), PAPER, vllm=True)
+        vllm = training_needs(load_recipe(name), PAPER.sampled_by("vllm"))
         phases = [f"{full.phases.get(phase, 0):,.0f}" for phase in ("generation", "scoring", "updates")]
         yield (
             *(f"`{name}`", f"{full.gpus} x {full.gb_per_gpu:.0f} GB", *phases),
@@ -126,7 +126,7 @@ def _model_rows() -> Iterator[Sequence[str]]:
                 ("LoRA, one response at a time", load_recipe("grpo", overrides=one, finetuning="lora")),
             ]
         for title, recipe in recipes:
-            needs, vllm = (training_needs(recipe, profile, vllm=vllm) for vllm in (False, True))
+            needs, vllm = (training_needs(recipe, profile.sampled_by(sampler)) for sampler in ("local", "vllm"))
             yield (
                 f"{model.removeprefix('Qwen/')}, {title}",
                 *_devices(needs),

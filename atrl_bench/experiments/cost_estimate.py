@@ -43,7 +43,6 @@ def estimate_cost(plan: Plan) -> CostEstimate:
     states, run_dir = _states(plan), plan.run_dir
     jobs, cells = _jobs_and_cells(plan, states)
     open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
-    jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
     cost = CostEstimate(
         table=plan.definition.id,
         profile=plan.profile.name,
@@ -58,7 +57,10 @@ def estimate_cost(plan: Plan) -> CostEstimate:
             row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
         },
     )
-    by_vllm = replace(cost, jobs=jobs_by_vllm, cells=cells_by_vllm).gpu_hours
+    if not cost.gpu_hours:
+        return cost
+    jobs, cells = _jobs_and_cells(plan, states, by_vllm=True)
+    by_vllm = replace(cost, jobs=jobs, cells=cells).gpu_hours
     return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
 
 
@@ -151,8 +153,8 @@ def _what(missing: NotFetchedError | None) -> str | None:
 
 
 def _training_needs(recipe: Recipe, run_dir: RunDir, by_vllm: bool) -> TrainingNeeds:
-    only = {"vllm": True} if by_vllm else {}
-    return training_needs(recipe, run_dir.profile, run_dir.rates, **only)
+    profile = run_dir.profile.sampled_by("vllm") if by_vllm else run_dir.profile
+    return training_needs(recipe, profile, run_dir.rates)
 
 
 def _stage_cost(

@@ -109,13 +109,9 @@ def training_needs(
     rates: MachineRates = ASSUMED,
     *,
     gpus: int | None = None,
-    vllm: bool | None = None,
 ) -> TrainingNeeds:
-    """Return what a training takes, on `gpus` devices or the fewest that hold it.
-
-    `vllm`: if that sampled for it, or did not; by default as the profile says.
-    """
-    vllm = uses_vllm(recipe, profile) if vllm is None else vllm
+    """Return what a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says."""
+    vllm = uses_vllm(recipe, profile)
     work, sizes, shape = _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
         return TrainingNeeds(work.counts, f"the size of {profile.model} is not known here")

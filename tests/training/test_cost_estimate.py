@@ -26,8 +26,8 @@ def paper(size):
     return PAPER.model_copy(update={"model": f"Qwen/Qwen2.5-VL-{size}-Instruct"})
 
 
-def needs(name, size="7B", *, gpus=None, vllm=False, **overrides):
-    return training_needs(load_recipe(name, **overrides), paper(size), gpus=gpus, vllm=vllm)
+def needs(name, size="7B", *, gpus=None, sampler="local", **overrides):
+    return training_needs(load_recipe(name, **overrides), paper(size).sampled_by(sampler), gpus=gpus)
 
 
 def test_a_token_of_a_sharded_7b_model_takes_as_long_as_gathering_its_weights():
@@ -103,10 +103,15 @@ def test_four_devices_would_be_too_full_for_grpo():
 def test_gathering_across_nodes_is_slower_and_vllm_gathers_nothing():
     one_node, four_nodes = needs("sapo", gpus=8), needs("sapo", gpus=32)
     assert four_nodes.phases["generation"] > 2 * one_node.phases["generation"]
-    served = needs("sapo", vllm=True)
+    served = needs("sapo", sampler="vllm")
     # 307,200 responses of 614.4 tokens, 2,500 a second; and a prefill for each of 38,400 prompts.
     decoding, prefill = 307_200 * 614.4 / 2500, 38_400 * 1224 * 2 * 8.29e9 / 124.8e12
     assert served.phases["generation"] == pytest.approx((decoding + prefill) / 3600, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["dpo", "sft_steps"])
+def test_a_training_that_vllm_does_not_sample_for_costs_the_same_with_it(name):
+    assert needs(name, sampler="vllm") == needs(name)
 
 
 def test_a_profile_whose_rollouts_are_vllms_is_priced_with_its_memory_and_its_pass():
