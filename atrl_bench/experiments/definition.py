@@ -24,6 +24,7 @@ from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 
 Schedule = Literal["strict", "minibatch4"]
+ComparedAt = Literal["equal_rate", "best_rate"]
 AVERAGE = "average"  # the column that no definition lists
 NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations
@@ -113,11 +114,24 @@ class TableDefinition(_Definition):
     model: str | None = Field(None, description="base model of the rows that name none; none: the profile's")
     data: str = Field(description="training set of the rows that name none")
     schedule: Schedule = Field(description="schedule of the rows that name none")
+    compared_at: ComparedAt = Field(
+        "equal_rate", description="best_rate: rows are trained at several rates, and compared at each one's best"
+    )
+    rates: tuple[float, ...] = Field(
+        (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
+    )
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
     pairs: tuple[tuple[str, str], ...] = Field((), description="further rows to compare that differ in credit alone")
     footnotes: dict[str, str] = {}
+
+    @field_validator("rates")
+    @classmethod
+    def _different_rates(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if 1.0 not in value or len(set(value)) < len(value) or min(value) <= 0:
+            raise ValueError("the rates are different positive numbers, 1 among them: what rows have at an equal rate")
+        return value
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

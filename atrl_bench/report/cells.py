@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from atrl_bench.evaluation.tasks import list_suites
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
-from atrl_bench.experiments.plan import seeds_options
+from atrl_bench.experiments.plan import table_options
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.sample_views import sample_views
@@ -125,7 +125,7 @@ def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) 
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
-    table = " ".join([definition.id, options, *seeds_options(definition, source.seeds)])
+    table = " ".join([definition.id, options, *table_options(definition, source.seeds)])
     columns = f"--columns {column.id}" + (" --allow-code" if column.id in source.lacking else "")
     if row.added_by:
         return f"atrl-bench ablate {table} {row.added_by} {columns}"

@@ -38,6 +38,8 @@ class Contrast:
     training: SeedSpread | None
     scores: tuple[float, float] | None
     claim: Decimal | None
+    detectable: float | None
+    """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
 
     @property
     def outcome(self) -> Outcome:
@@ -65,14 +67,6 @@ class Contrast:
         half = max(half, self.seeds.half_width() or 0.0)
         return max(self.estimate.mean - half, -1.0), min(self.estimate.mean + half, 1.0)
 
-    @property
-    def detectable(self) -> float | None:
-        """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
-        over_seeds = self.seeds.estimate()
-        if over_seeds is None or math.isnan(self.estimate.stderr):
-            return None
-        return max(self.estimate.detectable(), over_seeds.detectable())
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -98,6 +92,7 @@ def contrasts(table: Table) -> list[Contrast]:
             item.training,
             item.scores,
             item.claim,
+            item.detectable,
         )
         for item in table.comparisons
         if item.overall is not None and item.seeds is not None

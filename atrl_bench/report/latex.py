@@ -30,6 +30,7 @@ def render_latex(table: Table) -> dict[str, str]:
     against = against_paper(table) if table.is_comparable else ()
     kinds: dict[str, str | int] = {"": "scores"}
     kinds |= {"_credit": "credit"} if table.comparisons else {}
+    kinds |= {"_equal_rate": "equal_rate"} if table.equal_rate else {}
     kinds |= {f"_training{index + 1}": index for index in range(len(table.figures))}
     kinds |= {"_published": "published"} if table.published else {}
     kinds |= {"_claims": "claims"} if any(row.deltas for row in table.published) else {}
