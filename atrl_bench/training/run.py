@@ -32,7 +32,7 @@ from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.rollout_engine import engine_spec
 from atrl_bench.training.saving import save_model
-from atrl_bench.training.sets import TRAINING_SETS, describe
+from atrl_bench.training.sets import GENERATED_SETS, TRAINING_SETS, describe
 from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
@@ -114,6 +114,8 @@ def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = A
             "name": recipe.data,
             "source": "the generated mini world"
             if profile.generated_data and recipe.data in TRAINING_SETS
+            else "generated"
+            if recipe.data in GENERATED_SETS
             else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
