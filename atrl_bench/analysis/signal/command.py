@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
-from atrl_bench.analysis.signal.measure import Signal, measure
+from atrl_bench.analysis.signal.measure import measure
+from atrl_bench.analysis.signal.record import Signal
+from atrl_bench.analysis.signal.stored import SignalOrder, stored_signal
 from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
@@ -32,7 +34,10 @@ def signal(
     seed: int,
     quiet: bool,
 ) -> Signal:
-    """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known."""
+    """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known.
+
+    What the run folder's store has is read; what is measured is kept there.
+    """
     wanted = list(rules if rules is not None else USUAL_RULES)
     for rule in wanted:
         if rule not in (names := [*rule_names(), ORACLE]):
@@ -42,14 +47,31 @@ def signal(
                 f"{rule} needs the entropies that tokens were drawn with.",
                 next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
             )
-    data, model = load_recipe(recipe).data, model or run_dir.profile.model
+    model = model or run_dir.profile.model
     if rules is None and run_dir.profile.generated_data:
         wanted.append(ORACLE)
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
+    order = SignalOrder(model, recipe, tuple(wanted), prompts, held_out, seed)
+
+    def tell(done: int, count: int) -> None:
+        if not quiet and sys.stderr.isatty():
+            print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
+
+    return stored_signal(order, run_dir, lambda on_prompt: _measured(order, run_dir, on_prompt), on_prompt=tell)
+
+
+def _measured(asked: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
+    data, wanted, prompts, held_out = load_recipe(asked.recipe).data, asked.rules, asked.prompts, asked.held_out
     with (
         tempfile.TemporaryDirectory() as folder,
         gradient_meter(
-            Path(folder), model, run_dir.data_dir(folder_of(data)), run_dir.profile, recipe, wanted, seed
+            Path(folder),
+            asked.model,
+            run_dir.data_dir(folder_of(data)),
+            run_dir.profile,
+            asked.recipe,
+            wanted,
+            asked.seed,
         ) as meter,
     ):
         problems = meter.trainer.data.problems
@@ -64,10 +86,5 @@ def signal(
                 f"{data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
                 next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
             )
-        order = problem_order(len(problems), prompts + held_out, seed)
-
-        def tell(done: int, count: int) -> None:
-            if not quiet and sys.stderr.isatty():
-                print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
-
-        return measure(meter, order[:prompts], held_out=order[prompts:], model=model, on_prompt=tell)
+        order = problem_order(len(problems), prompts + held_out, asked.seed)
+        return measure(meter, order[:prompts], held_out=order[prompts:], model=asked.model, on_prompt=on_prompt)
