@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.analysis.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
@@ -86,7 +87,8 @@ def _row(name: str, entry: Entry) -> tuple[str, ...]:
 
 def _tables(kind: str) -> dict[str, Entry]:
     tables = [load_table(name) for name in list_tables()]
-    return {table.id: table.title for table in tables if table.kind == kind}
+    signals = map(load_signal_table, list_signal_tables() if kind == "table" else ())
+    return {table.id: table.title for table in tables if table.kind == kind} | {t.id: t.title for t in signals}
 
 
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:

@@ -34,6 +34,8 @@ def run_table(options: Options, table: TableArgument) -> None:
     if table == "all":
         _refuse_selection(options.rows, options.columns, options.compared_at)
         _run_all(options)
+    elif _is_of_signals(table):
+        _run_signals(table, options)
     else:
         _run(options.plan(table), options)
 
@@ -77,6 +79,11 @@ def plan(options: Options, table: TableArgument) -> None:
     if table == "all":
         _refuse_selection(options.rows, options.columns, options.compared_at)
         show(_cost_of_all(options), options.as_json)
+    elif _is_of_signals(table):
+        from atrl_bench.report.signal_page import plan_signals
+
+        _refuse_selection_of_signals(options)
+        show(plan_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.experiments.cost_estimate import estimate_cost
 
@@ -105,6 +112,11 @@ def report(
         _refuse_selection(options.rows, options.columns, options.seeds, options.compared_at)
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
+    elif _is_of_signals(table):
+        from atrl_bench.report.signal_page import render_signals
+
+        _refuse_selection_of_signals(options)
+        show(render_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.report.table_run import render
 
@@ -143,6 +155,35 @@ def _run(planned: Plan, options: Options) -> None:
     _show_table(result, options)
     if result.failures:
         raise typer.Exit(1)
+
+
+def _is_of_signals(table: str) -> bool:
+    from atrl_bench.analysis.signal.tables import list_signal_tables
+
+    return table in list_signal_tables()
+
+
+def _run_signals(table: str, options: Options) -> None:
+    """Measure what a table of signals lacks and print it, or say what that is."""
+    from atrl_bench.report.signal_page import plan_signals, run_signals
+
+    _refuse_selection_of_signals(options)
+    run_dir = options.run_dir()
+    if options.dry_run:
+        show(plan_signals(table, run_dir), options.as_json)
+        return
+    result = run_signals(table, run_dir, quiet=options.as_json)
+    show(result, options.as_json)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _refuse_selection_of_signals(options: Options) -> None:
+    if any(option is not None for option in (options.rows, options.columns, options.seeds, options.compared_at)):
+        raise typer.BadParameter(
+            "a table of signals takes no --rows, --columns, --seeds or --compared-at;\n"
+            "to measure others: atrl-bench signal --help"
+        )
 
 
 def _run_all(options: Options) -> None:

@@ -142,6 +142,7 @@ def signal(
             "--recipe", help="whose training set and loss; without its KL term", autocompletion=completion.recipes
         ),
     ] = "grpo",
+    data: Annotated[str | None, typer.Option("--data", help="training set; default: the recipe's")] = None,
     rules: Annotated[str | None, typer.Option("--rules", help="credit rules, separated by commas")] = None,
     prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
@@ -157,6 +158,7 @@ def signal(
         options.run_dir(),
         model,
         recipe=recipe,
+        data=data,
         rules=names_of(rules),
         prompts=prompts,
         held_out=held_out,

@@ -10,7 +10,7 @@ from pathlib import Path
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.analysis.signal.measure import measure
 from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.stored import SignalOrder, stored_signal
+from atrl_bench.analysis.signal.stored import UNIFORM, SignalOrder, stored_signal
 from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
@@ -18,7 +18,6 @@ from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.sets import folder_of
 
-UNIFORM = "uniform"
 # The paper's rule, what it starts from, and three that should do worse.
 USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 
@@ -28,6 +27,7 @@ def signal(
     model: str | None,
     *,
     recipe: str,
+    data: str | None = None,
     rules: Sequence[str] | None,
     prompts: int,
     held_out: int,
@@ -51,27 +51,34 @@ def signal(
     if rules is None and run_dir.profile.generated_data:
         wanted.append(ORACLE)
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
-    order = SignalOrder(model, recipe, tuple(wanted), prompts, held_out, seed)
+    data = data or load_recipe(recipe).data
+    order = SignalOrder(model, recipe, data, tuple(wanted), prompts, held_out, seed)
+    return measured_signal(order, run_dir, quiet=quiet)
+
+
+def measured_signal(order: SignalOrder, run_dir: RunDir, *, quiet: bool) -> Signal:
+    """Return the signal that was ordered, from the store or measured now."""
 
     def tell(done: int, count: int) -> None:
         if not quiet and sys.stderr.isatty():
             print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
 
-    return stored_signal(order, run_dir, lambda on_prompt: _measured(order, run_dir, on_prompt), on_prompt=tell)
+    return stored_signal(order, run_dir, lambda on_prompt: _measure(order, run_dir, on_prompt), on_prompt=tell)
 
 
-def _measured(asked: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
-    data, wanted, prompts, held_out = load_recipe(asked.recipe).data, asked.rules, asked.prompts, asked.held_out
+def _measure(order: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
+    data, wanted, prompts, held_out = order.data, order.rules, order.prompts, order.held_out
     with (
         tempfile.TemporaryDirectory() as folder,
         gradient_meter(
             Path(folder),
-            asked.model,
+            order.model,
             run_dir.data_dir(folder_of(data)),
             run_dir.profile,
-            asked.recipe,
+            order.recipe,
             wanted,
-            asked.seed,
+            order.seed,
+            data,
         ) as meter,
     ):
         problems = meter.trainer.data.problems
@@ -86,5 +93,5 @@ def _measured(asked: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int
                 f"{data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
                 next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
             )
-        order = problem_order(len(problems), prompts + held_out, asked.seed)
-        return measure(meter, order[:prompts], held_out=order[prompts:], model=asked.model, on_prompt=on_prompt)
+        rows = problem_order(len(problems), prompts + held_out, order.seed)
+        return measure(meter, rows[:prompts], held_out=rows[prompts:], model=order.model, on_prompt=on_prompt)

@@ -152,10 +152,17 @@ class GradientMeter:
 
 @contextmanager
 def gradient_meter(
-    run_dir: Path, model: str, data_dir: Path | None, profile: Profile, recipe: str, rules: Sequence[str], seed: int
+    run_dir: Path,
+    model: str,
+    data_dir: Path | None,
+    profile: Profile,
+    recipe: str,
+    rules: Sequence[str],
+    seed: int,
+    data: str | None = None,
 ) -> Iterator[GradientMeter]:
-    """Yield the meter of a checkpoint on a recipe's training set, one prompt at a time."""
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict")
+    """Yield the meter of a checkpoint on a recipe's training set, or on `data`, one prompt at a time."""
+    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **({} if data is None else {"data": data}))
     if not isinstance(loaded, RolloutRecipe):
         raise InvalidFileError(
             f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"

@@ -72,7 +72,8 @@ def measure(
             known_mean(getattr(prompt, name)[r] for prompt in seen)
             for name in ("top_share_R", "repeated_R", "anchor_auc_R")
         )
-        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r]))
+        ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("repeated_R", "anchor_auc_R")]
+        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r], *ends))
     return Signal(
         model=model,
         data=meter.trainer.data.name,
@@ -151,6 +152,12 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
         StepGain(STEP_SIZES[best], _over_directions(gains_N), _over_directions(gains_N - gains_RN[0]))
         for best, gains_N in zip(best_R, gains_RN, strict=True)
     ]
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of the mean over prompts of the values that are numbers."""
+    known = {str(n): value for n, value in enumerate(values) if not math.isnan(value)}
+    return clustered_mean(known, {name: name for name in known}).interval()
 
 
 def _over_directions(values_N: np.ndarray) -> Estimate:

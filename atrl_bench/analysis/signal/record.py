@@ -35,6 +35,9 @@ class RuleSignal:
     repeated: float
     anchor_auc: float
     step: StepGain | None
+    repeated_ends: tuple[float, float] = (math.nan, math.nan)
+    """The 95 % interval of `repeated`, over prompts."""
+    auc_ends: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def credit_figures(self) -> tuple[float, float, float]:

@@ -22,15 +22,17 @@ from atrl_bench.training.source import data_digest
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
 SIGNAL_VERSION = 1
 KIND = "signal"
+UNIFORM = "uniform"  # the rule that all others are measured against
 Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class SignalOrder:
-    """What is to be measured: rules, the first of them uniform credit, at a checkpoint on a recipe's training set."""
+    """What is to be measured: rules, the first of them uniform credit, at a checkpoint, with a recipe's loss."""
 
     model: str
     recipe: str
+    data: str
     rules: tuple[str, ...]
     prompts: int
     held_out: int
@@ -39,7 +41,7 @@ class SignalOrder:
 
 def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
     """Return everything that can change the numbers of a signal; the hash of it names it."""
-    recipe, ref = load_recipe(order.recipe, kl_coef=0.0, schedule="strict"), model_ref(order.model)
+    recipe, ref = load_recipe(order.recipe, data=order.data, kl_coef=0.0, schedule="strict"), model_ref(order.model)
     return {
         "kind": KIND,
         "version": SIGNAL_VERSION,
@@ -57,9 +59,7 @@ def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
     }
 
 
-def stored_signal(
-    order: SignalOrder, run_dir: RunDir, measured: Callable[[Tell], Signal], *, on_prompt: Tell
-) -> Signal:
+def stored_signal(order: SignalOrder, run_dir: RunDir, measure: Callable[[Tell], Signal], *, on_prompt: Tell) -> Signal:
     """Return the signal from the store, measured now unless it is there; `on_prompt` is told how far that is."""
     spec = signal_spec(order, run_dir)
     with run_dir.open_store() as store:
@@ -73,7 +73,7 @@ def stored_signal(
             on_prompt(done, count)
 
         try:
-            signal = measured(tell)
+            signal = measure(tell)
         except Exception as error:
             store.fail_measurement(key, reason_of(error))
             raise

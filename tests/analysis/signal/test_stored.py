@@ -20,7 +20,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics import Estimate
 
-ORDER = SignalOrder("mini", "grpo", ("uniform", "random"), 9, 0, 0)
+ORDER = SignalOrder("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
 GAIN = Estimate(1.5, 0.5, 3.0, 4, 4)
 RULES = [
     RuleSignal("uniform", Worth(1, 1, 1), Worth(1, 1, 1), 0.15, math.nan, 0.5, StepGain(3.0, GAIN, GAIN)),
@@ -33,8 +33,8 @@ def run_dir(tmp_path):
     return RunDir.at(tmp_path, load_profile("smoke"))
 
 
-def signal(rules=RULES):
-    return Signal("mini", "virl39k", 9, 72, 1000, 0.3, rules)
+def signal():
+    return Signal("mini", "virl39k", 9, 72, 1000, 0.3, RULES)
 
 
 def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
@@ -57,7 +57,15 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
 
 
 @pytest.mark.parametrize(
-    "change", [{"rules": ("uniform", "atrl")}, {"prompts": 10}, {"seed": 1}, {"recipe": "dapo"}, {"held_out": 2}]
+    "change",
+    [
+        {"rules": ("uniform", "atrl")},
+        {"prompts": 10},
+        {"seed": 1},
+        {"recipe": "dapo"},
+        {"held_out": 2},
+        {"data": "geometry3k"},
+    ],
 )
 def test_another_rule_recipe_seed_or_number_of_problems_is_another_signal(run_dir, change):
     assert spec_key(signal_spec(replace(ORDER, **change), run_dir)) != spec_key(signal_spec(ORDER, run_dir))
@@ -78,7 +86,7 @@ def test_a_signal_that_failed_says_why_and_is_measured_by_the_next_command(run_d
 
 def test_the_command_reads_what_is_stored(run_dir, monkeypatch):
     stored_signal(ORDER, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
-    monkeypatch.setattr(command, "_measured", None)
+    monkeypatch.setattr(command, "_measure", None)
     options = ["--profile", "smoke", "--out", str(run_dir.root), "--rules", "random", "--prompts", "9"]
     result = CliRunner().invoke(app, ["signal", *options, "--held-out", "0", "--json"])
     assert result.exit_code == 0, result.output
