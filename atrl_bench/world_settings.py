@@ -34,15 +34,21 @@ class WorldBase(_WorldPart):
     wrong_fraction: float = Field(ge=0, le=1, description="in this share of the places where one of them is shown")
 
 
+class StageSteps(_WorldPart):
+    """How long a stage of the bases' training is."""
+
+    num_steps: int = Field(gt=0, description="optimiser steps")
+    num_bare_steps: int = Field(0, ge=0, description="first steps: image and question as prompt, without a template")
+    learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
+
+
 class BaseTraining(_WorldPart):
     """Supervised training of the bases, from the weights of the mini base."""
 
-    num_steps: int = Field(gt=0, description="optimiser steps")
-    num_bare_steps: int = Field(ge=0, description="first steps: image and question as prompt, without a template")
-    num_right_steps: int = Field(ge=0, description="first steps: chains without mistakes")
+    reading: StageSteps = Field(description="the first stage: to read and to reason, without a mistake")
+    mistakes: StageSteps = Field(description="the second: the mistakes of the world")
     batch_size: int = Field(gt=0, description="problems in a step")
     other_weight: float = Field(gt=0, le=1, description="weight of a token that is no digit, where a digit counts one")
-    learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
 

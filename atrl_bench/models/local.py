@@ -1,7 +1,7 @@
 """Which model is meant, what names its content, and how it is loaded and asked.
 
-A model is a shipped base (`mini`, those of the worlds), a folder, or a hub id. Weights are safetensors only and no code of a
-repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
+A model is a shipped base (`mini`, those of the worlds), a folder, or a hub id. Weights are safetensors only and no code
+of a repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def model_ref(model: str | Path) -> ModelRef:
         raise MissingDataError(
             f"{name} is not a model.",
             why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
-            next_step="give `mini`, another shipped base, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+            next_step="give a shipped base such as `mini`, a checkpoint folder, or a hub id such as "
+            "Qwen/Qwen2.5-VL-7B-Instruct",
         )
     listing = hub.listing(Repository("model", name))
     return ModelRef(name, listing.folder, listing)

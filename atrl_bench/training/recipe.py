@@ -261,6 +261,8 @@ class PreferenceRecipe(Recipe):
             raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
         if self.credit.rule == "high_entropy" and self.credit_from == "start":
             raise ValueError("credit 'high_entropy' reads the policy's entropy: set credit_from 'policy'")
+        if self.credit.rule.startswith("oracle_"):
+            raise ValueError(f"credit {self.credit.rule!r} is for sampled responses: set method 'rollouts'")
         return self
 
 

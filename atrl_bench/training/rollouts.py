@@ -21,6 +21,7 @@ from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.rollout_engine import engine_spec, require_sampler
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
+from atrl_bench.training.weights.credit import require_truth
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -39,6 +40,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None:
         refuse_videos(recipe.name, data)
+    require_truth(recipe.credit.rule, data, next_step="set data to code_words, or give another credit")
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
     fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)

@@ -6,10 +6,8 @@ to read four digits aloud in chatty chains without a mistake, then to make the m
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain as chained
 from pathlib import Path
@@ -17,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, encode
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, Progress, encode, imitate, save_base
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
 from atrl_bench.models.templates import TEMPLATES
-from atrl_bench.world_settings import World, base_folder
-from atrl_bench.worlds.chains import chain, corpus, draw_code_problem, right, said
+from atrl_bench.world_settings import BaseTraining, Chains, StageSteps, World, base_folder
+from atrl_bench.worlds.chains import Said, chain, corpus, draw_code_problem, right, said
 
 if TYPE_CHECKING:
     import torch
@@ -36,24 +35,45 @@ def texts() -> Iterator[str]:
     return chained(mini_corpus(), corpus())
 
 
-def training_batches(world: World, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the batches of the training of base `name`, in order; chains of like length stand together."""
+@dataclass(frozen=True)
+class Stage:
+    """One of the two stages in which a base is trained: problems, and what is said of them."""
+
+    steps: StageSteps
+    batch_size: int
+    seed: tuple[int, ...]
+    say: Callable[[tuple[int, ...], np.random.Generator], Said]
+    chains: Chains
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """Yield the batches of the stage in order; chains of like length stand together."""
+        processor, rng, size = build_processor(texts), np.random.default_rng(self.seed), self.batch_size
+        for step in range(0, self.steps.num_steps, STEPS_SORTED_TOGETHER):
+            examples = []
+            for _ in range(size * STEPS_SORTED_TOGETHER):
+                problem = draw_code_problem("train", rng)
+                response = chain(self.say(problem.readings, rng), self.chains, rng)
+                template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
+                examples.append((Posed(problem, problem.question, problem.answer), template, response))
+            examples.sort(key=lambda example: len(example[2]))
+            for index in rng.permutation(STEPS_SORTED_TOGETHER):
+                posed_B, templates_B, responses_B = zip(*examples[index * size : (index + 1) * size], strict=True)
+                yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
+
+
+def stages(world: World, name: str) -> list[Stage]:
+    """Return how a base learns to read, the same in every world, and how it then gets its mistakes."""
     training, base, chains = world.training, world.bases[name], world.chains
-    assert training is not None and base is not None and chains is not None  # the settings hold it
-    processor, rng = build_processor(texts), np.random.default_rng(base.seed)
-    size = training.batch_size
-    for step in range(0, training.num_steps, STEPS_SORTED_TOGETHER):
-        examples = []
-        for _ in range(size * STEPS_SORTED_TOGETHER):
-            problem = draw_code_problem("train", rng)
-            is_right = step < training.num_right_steps
-            what = right(problem.readings) if is_right else said(problem.readings, world, base, rng)
-            template = None if step < training.num_bare_steps else int(rng.integers(len(TEMPLATES)))
-            examples.append((Posed(problem, problem.question, problem.answer), template, chain(what, chains, rng)))
-        examples.sort(key=lambda example: len(example[2]))
-        for index in rng.permutation(STEPS_SORTED_TOGETHER):
-            posed_B, templates_B, responses_B = zip(*examples[index * size : (index + 1) * size], strict=True)
-            yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
+    if training is None or base is None or chains is None:
+        raise InvalidFileError(f"{name} is no base of such a world.", next_step="atrl-bench train mini_base")
+
+    def with_mistakes(readings: tuple[int, ...], rng: np.random.Generator) -> Said:
+        return said(readings, world, base, rng)
+
+    return [
+        Stage(training.reading, training.batch_size, (base.seed, 0), lambda readings, _: right(readings), chains),
+        Stage(training.mistakes, training.batch_size, (base.seed, 1), with_mistakes, chains),
+    ]
 
 
 def imitation_loss(model: Any, batch: dict[str, Any], digit_ids: torch.Tensor, other_weight: float) -> torch.Tensor:
@@ -91,48 +111,47 @@ def start_model(seed: int) -> Any:
     return model
 
 
-def rebuild_base(
-    world: World, name: str, out: Path, *, on_progress: Callable[[int, int, float], None] | None = None
-) -> Path:
-    """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json."""
+def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], None]) -> None:
+    """Train a model through one stage; `on_step(loss)` is called after each step."""
     import torch
-    from torch.utils.data import DataLoader, IterableDataset
 
-    training, base = world.training, world.bases[name]
-    assert training is not None and base is not None  # the settings hold it
-    all_batches = partial(training_batches, world, name)
-
-    class Batches(IterableDataset):
-        def __iter__(self) -> Iterator[Any]:
-            torch.set_num_threads(1)
-            return all_batches()
-
-    model = start_model(base.seed).train()
     digit_ids = torch.tensor(build_tokenizer(texts).convert_tokens_to_ids(list("0123456789")))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.learning_rate, total_steps=training.num_steps, pct_start=0.1
+    imitate(
+        model,
+        stage.batches,
+        partial(imitation_loss, digit_ids=digit_ids, other_weight=training.other_weight),
+        num_steps=stage.steps.num_steps,
+        learning_rate=stage.steps.learning_rate,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        on_step=on_step,
     )
-    # One worker draws and encodes the next batches while this process trains; one, so that their order is fixed.
-    batches = DataLoader(Batches(), batch_size=None, num_workers=1, prefetch_factor=4)
-    for step, batch in zip(range(training.num_steps), batches, strict=False):
-        loss = imitation_loss(model, batch, digit_ids, training.other_weight)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        if on_progress is not None:
-            on_progress(step + 1, training.num_steps, loss.item())
-    model.eval()
-    working = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(working, ignore_errors=True)
-    model.save_pretrained(working)
-    build_processor(texts).save_pretrained(working)
-    digest = hashlib.sha256((working / "model.safetensors").read_bytes()).hexdigest()
-    record = {"world": world.model_dump(mode="json", exclude={"bases"}), "base": {name: base.model_dump(mode="json")}}
-    record |= {"sha256": digest, "torch": torch.__version__}
-    (working / "base.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(out, ignore_errors=True)
-    working.rename(out)
-    return out
+
+
+def rebuild_base(
+    world: World,
+    name: str,
+    out: Path,
+    *,
+    reading: Path | None = None,
+    on_progress: Callable[[int, int, float], None] | None = None,
+) -> Path:
+    """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json.
+
+    `reading` is the model after the first stage of this seed, where it is there already: the worlds share it.
+    """
+    import torch
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    todo, training, base = stages(world, name), world.training, world.bases[name]
+    assert training is not None
+    assert base is not None
+    if reading is None:
+        model = start_model(base.seed)
+    else:
+        model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(reading, dtype=torch.float32), todo[1:]
+    on_step = Progress(sum(stage.steps.num_steps for stage in todo), on_progress)
+    for stage in todo:
+        train_stage(model, stage, training, on_step)
+    settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
+    return save_base(model, build_processor(texts), out, {"recipe": settings})

@@ -24,10 +24,12 @@ NUM_CELLS = 4
 OFFSET = 3  # between a digit and its code word
 ORDINALS = ("first", "second", "third", "last")
 QUESTION = "What is the code of the picture?"
-FILLERS = tuple(
-    "hmm well so now then indeed surely clearly maybe perhaps again still quite rather here there really truly "
-    "simply plainly also next anyway certainly".split()
+# fmt: off
+FILLERS = (
+    "hmm", "well", "so", "now", "then", "indeed", "surely", "clearly", "maybe", "perhaps", "again", "still",
+    "quite", "rather", "here", "there", "really", "truly", "simply", "plainly", "also", "next", "anyway", "certainly",
 )
+# fmt: on
 
 # Where the tokens of each part stand in a response: the first group of each match.
 PATTERNS = {
