@@ -167,7 +167,7 @@ def _stage_cost(
 
 def _cell_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterable[CellCost]:
     run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
-    for column in plan.definition.columns:
+    for column in plan.definition.columns_of(job.row):
         evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
         state = _column_state(job, column, states)
         yield _cell_cost(evaluations, run_dir, job.row_at_rate, column.id, job.seed, state, checkpoint, by_vllm)

@@ -61,6 +61,10 @@ class GroupDefinition(_Definition):
     id: str
     label: str
     baseline: str | None = Field(None, description="the row that this group's differences are taken against")
+    columns: tuple[str, ...] = Field((), description="the columns that its rows are evaluated on; none: all")
+    oracle: str | None = Field(
+        None, description="the row that knows where credit belongs: its gain is what any rule could add, the headroom"
+    )
 
 
 class RowDefinition(_Definition):
@@ -153,6 +157,14 @@ class TableDefinition(_Definition):
             for column in row.cell_footnotes:
                 if column not in {AVERAGE, *(c.id for c in self.columns)}:
                     raise ValueError(f"row {row.id} has a footnote on {column}, which is no column")
+        for group in self.groups:
+            for column in group.columns:
+                if column not in {c.id for c in self.columns}:
+                    raise ValueError(f"group {group.id} is evaluated on {column}, which is no column")
+            if group.oracle is not None and group.oracle not in {r.id for r in self.rows if r.compared_with}:
+                raise ValueError(
+                    f"the oracle of group {group.id}, {group.oracle}, is no row that is compared with another"
+                )
         for name in chain(*self.pairs):
             if name not in rows:
                 raise ValueError(f"the pairs name {name}, which is no row")
@@ -182,6 +194,11 @@ class TableDefinition(_Definition):
         """Return the row that this one is compared with; rows with one baseline compete with each other."""
         of_group = {group.id: group.baseline for group in self.groups}
         return of_group.get(row.group or "") or self.baseline
+
+    def columns_of(self, row: RowDefinition) -> tuple[ColumnDefinition, ...]:
+        """Return the columns that a row is evaluated on: its group's, or all."""
+        of_group = next((group.columns for group in self.groups if group.id == row.group), ())
+        return tuple(column for column in self.columns if not of_group or column.id in of_group)
 
     def model_of(self, row: RowDefinition) -> str | None:
         """Return the row's base model, None for the profile's."""

@@ -183,10 +183,10 @@ def plan_definition(
 ) -> Plan:
     """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
     seeds = tuple(seeds or definition.seeds)
-    evaluations = evaluations_of(*definition.columns)
-    run_dir.provide(*(find_task(evaluation.task).folder for evaluation in evaluations))
+    run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
+    evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
     jobs = [
-        Job(row, seeds[0], evaluations, None, None, run_dir.with_model(definition.model_of(row)).profile.model)
+        Job(row, seeds[0], evaluations[row.id], None, None, run_dir.with_model(definition.model_of(row)).profile.model)
         for row in definition.rows
         if not (row.recipe or row.served or row.not_measured)
     ]
@@ -202,7 +202,7 @@ def plan_definition(
                 for rate in rates_of(recipes[row.id], rates):
                     recipe = at_rate(recipes[row.id], run_dir.profile, rate)
                     spec, missing = planned_spec(recipe, own, seed)
-                    jobs.append(Job(row, seed, evaluations, recipe, spec, own.profile.model, missing, rate))
+                    jobs.append(Job(row, seed, evaluations[row.id], recipe, spec, own.profile.model, missing, rate))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 

@@ -40,7 +40,7 @@ def build_table(
     printed, definition = definition, as_measured(definition, profile, rates)
     source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {})
     measured = read_cells(source)
-    differences = Differences(measured.scores, source.columns)
+    differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, ties = with_best(cells, source, differences)
     scores = load_paper_scores(printed)

@@ -13,6 +13,7 @@ from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefi
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
+from atrl_bench.report.labels import group_label
 from atrl_bench.report.sample_views import sample_views
 from atrl_bench.report.scores import Samples, Scores, average_by_seed, scores_of, spread_of
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
@@ -44,6 +45,11 @@ class TableSource:
     def all_columns(self) -> list[str]:
         """The columns that are printed, the average among them."""
         return [*self.columns, *([AVERAGE] if self.definition.average else [])]
+
+    def columns_of(self, *rows: str) -> list[str]:
+        """Return the measured columns that all of these rows are evaluated on."""
+        of_rows = [{column.id for column in self.definition.columns_of(self.definition.row(row))} for row in rows]
+        return [column for column in self.columns if all(column in of_row for of_row in of_rows)]
 
     @cached_property
     def baselines(self) -> dict[str, str]:
@@ -80,6 +86,10 @@ def read_cells(source: TableSource) -> MeasuredCells:
 def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, column: ColumnDefinition) -> TableCell:
     if row.not_measured:
         return TableCell("not measured", reason=row.not_measured)
+    if column.id not in source.columns_of(row.id):
+        return TableCell(
+            "not measured", reason=f"{column.text} is not a benchmark of {group_label(source.definition, row)}."
+        )
     keys = source.cell_keys.get((row.id, column.id), ())
     stored = [cell for key in keys if (cell := source.store.cell(key))]
     if not any(cell.num_responses for cell in stored):

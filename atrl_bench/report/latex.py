@@ -80,6 +80,8 @@ def latex_environment() -> Any:
 def _notes(table: Table) -> Iterable[tuple[str, str]]:
     """Yield what a reader of the printed table has to know; the page says it at length."""
     yield from _short(table.footnotes)
+    for sentence in table.headroom:
+        yield "", sentence
     yield (
         "",
         "± is half of the 95 % interval over problems; small lines are points against "

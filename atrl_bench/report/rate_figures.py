@@ -65,7 +65,7 @@ def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:
     cells = read_cells(source).cells
     scores = {}
     for row in definition.rows:
-        estimates = [cells[row.id, column].estimate for column in source.columns]
+        estimates = [cells[row.id, column].estimate for column in source.columns_of(row.id)]
         if row.recipe and all(estimates):
             scores[row.id] = mean(estimate.mean for estimate in estimates if estimate)
     return scores

@@ -177,6 +177,7 @@ class Comparison:
     scores: tuple[float, float] | None = None
     by_seed: tuple[float, ...] = ()
     claim: Decimal | None = None
+    is_ranked: bool = True  # false where the group's oracle gains nothing that could be told from zero
 
     @property
     def detectable(self) -> float | None:
@@ -230,6 +231,7 @@ class Table:
     environment: tuple[tuple[str, str], ...]
     has_average: bool = True  # then the last column is the mean of the others
     seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
+    headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what any rule could add there
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
 
     @property

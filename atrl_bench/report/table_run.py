@@ -20,6 +20,7 @@ from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
+from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.rate_figures import rate_figures, rate_note
@@ -137,15 +138,16 @@ def read_table(plan: Plan, store: Store) -> Table:
     """
     rates = best_rates(plan, store)
     if not rates:
-        return _table_at(plan, store, {})
+        return with_headroom(_table_at(plan, store, {}), plan.definition)
     table = _table_at(plan, store, rates)
     decided = {row: rate for row, rate in rates.items() if not math.isnan(rate)}
-    return replace(
+    table = replace(
         table,
         equal_rate=_table_at(plan, store, {}).comparisons,
         figures=(*table.figures, *rate_figures(plan, store, decided)),
         notes=(rate_note(plan.definition, rates), *table.notes),
     )
+    return with_headroom(table, plan.definition)
 
 
 def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:

@@ -130,6 +130,10 @@ def terminal_text(table: Table) -> Text:
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
     if (answer := answer_of(contrasts(table))) is not None:
         text.append("\n".join(folded(f"{answer.badge}. {answer.sentence}")) + "\n\n")
+    for sentence in table.headroom:
+        text.append("\n".join(folded(sentence, first="· ", rest="  ")) + "\n")
+    if table.headroom:
+        text.append("\n")
     num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
     per_part = math.ceil(len(table.columns) / num_parts)
     for start in range(0, len(table.columns), per_part):
