@@ -26,7 +26,7 @@ from atrl_bench.experiments.definition import (
     list_ablations,
     load_table,
 )
-from atrl_bench.experiments.rates import PROFILES_OWN, at_rate, best_rate, rate_text, rates_of
+from atrl_bench.experiments.rates import PROFILES_OWN, at_rate, best_rate, rate_text, rates_of, with_checks
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel
@@ -201,6 +201,8 @@ def plan_definition(
                 own = run_dir.with_model(definition.model_of(row))
                 for rate in rates_of(recipes[row.id], rates):
                     recipe = at_rate(recipes[row.id], run_dir.profile, rate)
+                    if definition.compared_at == "best_rate":
+                        recipe = with_checks(recipe, run_dir.profile)
                     spec, missing = planned_spec(recipe, own, seed)
                     jobs.append(Job(row, seed, evaluations[row.id], recipe, spec, own.profile.model, missing, rate))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)

@@ -16,6 +16,7 @@ from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
 PICKED_BY = "accuracy"  # of a training run's summary
 PROFILES_OWN = 1.0
+NUM_CHECKS = 4  # in a run
 
 RunsByRate = Mapping[float, Sequence[Run]]
 
@@ -31,6 +32,13 @@ def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
         return recipe
     learning_rate = rate * recipe.sizes(profile).learning_rate
     return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "learning_rate": learning_rate}})
+
+
+def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
+    """Return the recipe with its policy looked at on the way, which moves no weight and changes no key."""
+    if not isinstance(recipe, RolloutRecipe):
+        return recipe
+    return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "checks": NUM_CHECKS}})
 
 
 def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:

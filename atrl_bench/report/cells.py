@@ -48,7 +48,8 @@ class TableSource:
 
     def columns_of(self, *rows: str) -> list[str]:
         """Return the measured columns that all of these rows are evaluated on."""
-        of_rows = [{column.id for column in self.definition.columns_of(self.definition.row(row))} for row in rows]
+        definitions = [row for row in self.definition.rows if row.id in rows]
+        of_rows = [{column.id for column in self.definition.columns_of(row)} for row in definitions]
         return [column for column in self.columns if all(column in of_row for of_row in of_rows)]
 
     @cached_property

@@ -18,12 +18,17 @@ from atrl_bench.results.store import Run, Store
 FIGURES = {
     "accuracy": "accuracy over the run",
     "last accuracy": "accuracy at the end",
+    "last greedy": "greedy at the end",
+    "worst greedy": "greedy, worst checkpoint",
+    "last drift": "drift of unrewarded tokens",
 }
 TEST = "test, mean of the columns"
 EXPLANATION = (
     "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over training seeds. "
     "The rate marked with * has the highest accuracy over the run, which is that of the answers sampled for training: "
-    "no test problem decides. The last column is shown, and picks nothing."
+    "no test problem decides. Greedy: the share of right answers to training problems that the run does not train on, "
+    "at the end and at the worst of a few checkpoints. Drift: KL divergence from the base, a token, on tokens of these "
+    "answers that nobody rewarded; on all where the data does not say which. The last column picks nothing."
 )
 
 

@@ -33,6 +33,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     from datasets import Dataset
     from trl import GRPOConfig
 
+    from atrl_bench.training.stability import StabilityChecks
     from atrl_bench.training.trainer import CreditTrainer
     from atrl_bench.training.weights.dependency import refuse_videos
 
@@ -52,6 +53,8 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
             args=inputs.trl_config(GRPOConfig, fields),
             train_dataset=Dataset.from_dict({"row": rows}),
         )
+        if sizes.checks and trainer.accelerator.num_processes == 1 and trainer.from_one_prefill:
+            trainer.add_callback(StabilityChecks(trainer, sizes.checks, rows))
         try:
             yield trainer
         finally:

@@ -46,6 +46,7 @@ TRAINING_VERSION = 1
 # The module that builds a recipe's trainer and describes its arguments, for each `method`.
 METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
 NO_TRACKERS = Trackers()
+CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -77,7 +78,7 @@ def run_spec(
         "version": TRAINING_VERSION,
         "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
         # A size that has a default is younger than stored runs, whose keys do not have it.
-        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True),
+        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
         "profile": profile.name,
         "base_digest": base_digest,
         "data_digest": data_digest,

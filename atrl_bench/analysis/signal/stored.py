@@ -15,7 +15,7 @@ from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import TRAINING_VERSION
+from atrl_bench.training.run import CHANGES_NOTHING, TRAINING_VERSION
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.source import data_digest
 
@@ -50,7 +50,9 @@ def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
         "model_digest": ref.digest,
         "data_digest": data_digest(recipe.data, run_dir.data_dir(folder_of(recipe.data))),
         "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
-        "sizes": recipe.sizes(run_dir.profile).model_dump(mode="json", exclude_defaults=True),
+        "sizes": recipe.sizes(run_dir.profile).model_dump(
+            mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)
+        ),
         "profile": run_dir.profile.name,
         "rules": list(order.rules),
         "prompts": order.prompts,

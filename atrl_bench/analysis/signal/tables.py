@@ -24,18 +24,18 @@ from atrl_bench.results.store import Store
 from atrl_bench.world_settings import load_world
 
 
-class _Part(BaseModel):
+class _SignalPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SignalSizes(_Part):
+class SignalSizes(_SignalPart):
     """How much one measurement takes."""
 
     prompts: int = Field(ge=9, description="problems whose gradients are measured")
     held_out: int = Field(ge=0, description="problems that one step is tried on")
 
 
-class SignalTable(_Part):
+class SignalTable(_SignalPart):
     """One table of signals, complete."""
 
     id: str
