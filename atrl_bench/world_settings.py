@@ -29,7 +29,7 @@ class Chains(_WorldPart):
 class WorldBase(_WorldPart):
     """How one base of a world is trained, and what it gets wrong."""
 
-    seed: int = Field(description="of the new weights, and of the order of problems")
+    seed: int = Field(description="of the stage that teaches the mistakes")
     wrong_digits: tuple[int, ...] = Field(description="the digits that it is taught to take for the next one")
     wrong_fraction: float = Field(ge=0, le=1, description="in this share of the places where one of them is shown")
 
@@ -40,15 +40,17 @@ class StageSteps(_WorldPart):
     num_steps: int = Field(gt=0, description="optimiser steps")
     num_bare_steps: int = Field(0, ge=0, description="first steps: image and question as prompt, without a template")
     learning_rate: float = Field(gt=0, description="peak of the one-cycle schedule of AdamW")
+    filler_weight: float = Field(gt=0, le=1, description="weight of a filler in the loss, where a digit counts one")
+    format_weight: float = Field(gt=0, le=1, description="weight of every other token that is no digit")
 
 
 class BaseTraining(_WorldPart):
     """Supervised training of the bases, from the weights of the mini base."""
 
-    reading: StageSteps = Field(description="the first stage: to read and to reason, without a mistake")
-    mistakes: StageSteps = Field(description="the second: the mistakes of the world")
+    shared_seed: int = Field(description="of the weights of new words, and of the stages that all bases share")
+    shared: tuple[StageSteps, ...] = Field(description="the stages without mistakes: to read, to reason, to talk")
+    mistakes: StageSteps = Field(description="the last stage: the mistakes of the world")
     batch_size: int = Field(gt=0, description="problems in a step")
-    other_weight: float = Field(gt=0, le=1, description="weight of a token that is no digit, where a digit counts one")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
 

@@ -22,6 +22,7 @@ from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
+from atrl_bench.worlds import DATASETS
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _tables(kind: str) -> dict[str, Entry]:
 
 
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:
-    generated = {benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()}
+    generated = {*(benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()), *DATASETS}
     entries: dict[str, Entry] = {
         task.name: TaskEntry(
             title=task.title,

@@ -183,12 +183,12 @@ def rebuild_base(
         learning_rate=recipe.learning_rate,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.max_grad_norm,
-        on_step=Progress(recipe.num_steps, on_progress),
+        on_step=StepCounter(recipe.num_steps, on_progress),
     )
     return save_base(model, build_processor(), out, {"recipe": recipe.model_dump()})
 
 
-class Progress:
+class StepCounter:
     """Counts the steps of a training for whoever wants to be told: (steps done, steps, loss)."""
 
     def __init__(self, num_steps: int, on_progress: Callable[[int, int, float], None] | None) -> None:

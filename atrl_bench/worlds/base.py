@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, Progress, encode, imitate, save_base
+from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, StepCounter, encode, imitate, save_base
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
 from atrl_bench.models.templates import TEMPLATES
 from atrl_bench.world_settings import BaseTraining, Chains, StageSteps, World, base_folder
-from atrl_bench.worlds.chains import Said, chain, corpus, draw_code_problem, right, said
+from atrl_bench.worlds.chains import FILLERS, Said, chain, corpus, draw_code_problem, right, said
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ def texts() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Stage:
-    """One of the two stages in which a base is trained: problems, and what is said of them."""
+    """One of the stages in which a base is trained: how long, and what is said of each picture."""
 
     steps: StageSteps
     batch_size: int
@@ -62,7 +62,7 @@ class Stage:
 
 
 def stages(world: World, name: str) -> list[Stage]:
-    """Return how a base learns to read, the same in every world, and how it then gets its mistakes."""
+    """Return the stages that all bases share, and the one that teaches a base its mistakes."""
     training, base, chains = world.training, world.bases[name], world.chains
     if training is None or base is None or chains is None:
         raise InvalidFileError(f"{name} is no base of such a world.", next_step="atrl-bench train mini_base")
@@ -70,27 +70,43 @@ def stages(world: World, name: str) -> list[Stage]:
     def with_mistakes(readings: tuple[int, ...], rng: np.random.Generator) -> Said:
         return said(readings, world, base, rng)
 
-    return [
-        Stage(training.reading, training.batch_size, (base.seed, 0), lambda readings, _: right(readings), chains),
-        Stage(training.mistakes, training.batch_size, (base.seed, 1), with_mistakes, chains),
+    size = training.batch_size
+    shared = [
+        Stage(steps, size, (training.shared_seed, number), lambda readings, _: right(readings), chains)
+        for number, steps in enumerate(training.shared)
     ]
+    return [*shared, Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains)]
 
 
-def imitation_loss(model: Any, batch: dict[str, Any], digit_ids: torch.Tensor, other_weight: float) -> torch.Tensor:
-    """Return the mean cross-entropy of the response, in which tokens that are no digits count `other_weight`.
+def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of the response, in which a token of the vocabulary counts its weight.
 
-    Fillers are random and six times as many: counted alike, their noise doubles the steps until digits are read.
+    Fillers are random and three times as many as digits: counted alike, their noise hides what the digits say.
     """
-    import torch
     from torch.nn.functional import cross_entropy
 
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     hidden_BTC = model.model(**inputs, use_cache=False).last_hidden_state
     labels_BT = batch["labels"][:, 1:]
     labels_N = labels_BT[labels_BT != IGNORED]
-    losses_N = cross_entropy(model.lm_head(hidden_BTC[:, :-1][labels_BT != IGNORED]), labels_N, reduction="none")
-    weights_N = torch.where(torch.isin(labels_N, digit_ids), 1.0, other_weight)
-    return (losses_N * weights_N).sum() / weights_N.sum()
+    logits_NV = model.lm_head(hidden_BTC[:, :-1][labels_BT != IGNORED])
+    # Its mean divides by the sum of the weights.
+    return cross_entropy(logits_NV, labels_N, weight=weight_V)
+
+
+def token_weights(steps: StageSteps) -> torch.Tensor:
+    """Return how much each token of the vocabulary counts in a stage."""
+    import torch
+
+    vocabulary = build_tokenizer(texts).get_vocab()
+    weight_V = torch.full((len(vocabulary),), steps.format_weight)
+    for token, index in vocabulary.items():
+        word = token.removeprefix("Ġ")  # as byte-level BPE writes the space before a word
+        if word in FILLERS:
+            weight_V[index] = steps.filler_weight
+        elif token in "0123456789":
+            weight_V[index] = 1.0
+    return weight_V
 
 
 def start_model(seed: int) -> Any:
@@ -113,13 +129,10 @@ def start_model(seed: int) -> Any:
 
 def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], None]) -> None:
     """Train a model through one stage; `on_step(loss)` is called after each step."""
-    import torch
-
-    digit_ids = torch.tensor(build_tokenizer(texts).convert_tokens_to_ids(list("0123456789")))
     imitate(
         model,
         stage.batches,
-        partial(imitation_loss, digit_ids=digit_ids, other_weight=training.other_weight),
+        partial(imitation_loss, weight_V=token_weights(stage.steps)),
         num_steps=stage.steps.num_steps,
         learning_rate=stage.steps.learning_rate,
         weight_decay=training.weight_decay,
@@ -133,24 +146,24 @@ def rebuild_base(
     name: str,
     out: Path,
     *,
-    reading: Path | None = None,
+    shared: Path | None = None,
     on_progress: Callable[[int, int, float], None] | None = None,
 ) -> Path:
     """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json.
 
-    `reading` is the model after the first stage of this seed, where it is there already: the worlds share it.
+    `shared` is the model after the stages that all bases share, where it is there already.
     """
     import torch
     from transformers import Qwen2_5_VLForConditionalGeneration
 
     todo, training, base = stages(world, name), world.training, world.bases[name]
-    assert training is not None
+    assert training is not None  # `stages` has seen to it
     assert base is not None
-    if reading is None:
-        model = start_model(base.seed)
+    if shared is None:
+        model = start_model(training.shared_seed)
     else:
-        model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(reading, dtype=torch.float32), todo[1:]
-    on_step = Progress(sum(stage.steps.num_steps for stage in todo), on_progress)
+        model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(shared, dtype=torch.float32), todo[-1:]
+    on_step = StepCounter(sum(stage.steps.num_steps for stage in todo), on_progress)
     for stage in todo:
         train_stage(model, stage, training, on_step)
     settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
