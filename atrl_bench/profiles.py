@@ -48,6 +48,7 @@ class TrainingSizes(_Settings):
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
     save_every_rollouts: int = Field(gt=0, description="a killed run goes on from the last multiple of this")
     dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
+    checks: int = Field(0, ge=0, description="times in a run that greedy answers and drift are looked at; 0: never")
 
 
 def known_sizes(values: dict[str, Any]) -> dict[str, Any]:

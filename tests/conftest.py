@@ -65,10 +65,16 @@ def tiny_model():
 
 @pytest.fixture(scope="session")
 def mini_world(tmp_path_factory):
+    """The folder of all generated datasets, those of the other worlds too."""
     from atrl_bench.mini import write_world
     from atrl_bench.profiles import load_profile
+    from atrl_bench.worlds import DATASETS, write_code_words
 
-    return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))
+    smoke, folder = load_profile("smoke"), tmp_path_factory.mktemp("world")
+    world = write_world(folder, smoke)
+    for dataset in DATASETS:
+        (write_code_words(folder, smoke) / dataset).rename(world / dataset)
+    return world
 
 
 @pytest.fixture(scope="session")

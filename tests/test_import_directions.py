@@ -15,6 +15,7 @@ import atrl_bench
 
 PACKAGE = Path(atrl_bench.__file__).parent
 LEAVES = {"errors", "resources", "profiles", "digests", "fingerprint", "escape", "flatten", "printable", "plugins"}
+LEAVES |= {"world_settings"}
 # Each room with the rooms it may use, the deepest first. The objective never sees how credit is computed: a recipe
 # names a rule, and the trainer multiplies its result.
 ROOMS = {
@@ -25,6 +26,7 @@ ROOMS = {
     "models": {"hub", "results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
+    "worlds": {"mini", "models"},
     "engines": set(),
     "evaluation": {"engines", "grading", "models", "hub", "sandbox", "results"},
     "training": {"engines", "credit", "grading", "models", "hub", "results"},
@@ -38,6 +40,7 @@ ROOMS = {
         "sandbox",
         "results",
         "mini",
+        "worlds",
         "engines",
     },
 }
@@ -52,6 +55,7 @@ HEAVY = {
 }
 LEAF_IMPORTS = {
     "profiles": {"errors", "resources"},
+    "world_settings": {"errors", "profiles", "resources"},
     "plugins": {"errors", "fingerprint"},
     "digests": set(),
     "errors": set(),

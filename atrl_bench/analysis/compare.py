@@ -97,6 +97,8 @@ class ModelComparison(Record):
             yield d.metric[:30], *scores, change, _interval(d.difference), _p(d.p)
             q = "" if d.q is None else f"; q {_p(d.q)}"
             yield (f"└ A better on {d.num_a_better:,}, B on {d.num_b_better:,}; {d.test}{q}",)
+            if seen := numbers.seen(d.difference):
+                yield (f"  {seen}, four times in five",)
 
 
 def compare_models(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.audit import audit
+from atrl_bench.analysis.signal.tables import list_signal_tables
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.definition import list_tables
@@ -24,6 +25,7 @@ from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.figures.draw import draw_all
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables
+from atrl_bench.report.signal_page import is_measured, render_signals
 from atrl_bench.report.table_run import TableRun, render, run_table
 
 FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
@@ -145,6 +147,7 @@ def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit:
             cells = [store.cell(key) for keys in cell_keys(plan, store).values() for key in keys]
         if any(cell is not None and cell.num_responses for cell in cells):
             pages.append(render(plan, max_problems=max_problems, with_credit=with_credit).files[0])
+    pages += [render_signals(name, run_dir).files[0] for name in list_signal_tables() if is_measured(name, run_dir)]
     return [*pages, *finish_folder(run_dir)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.analysis.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
@@ -21,6 +22,7 @@ from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
+from atrl_bench.worlds import DATASETS
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,12 @@ def _row(name: str, entry: Entry) -> tuple[str, ...]:
 
 def _tables(kind: str) -> dict[str, Entry]:
     tables = [load_table(name) for name in list_tables()]
-    return {table.id: table.title for table in tables if table.kind == kind}
+    signals = map(load_signal_table, list_signal_tables() if kind == "table" else ())
+    return {table.id: table.title for table in tables if table.kind == kind} | {t.id: t.title for t in signals}
 
 
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:
-    generated = {benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()}
+    generated = {*(benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()), *DATASETS}
     entries: dict[str, Entry] = {
         task.name: TaskEntry(
             title=task.title,

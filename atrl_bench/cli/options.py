@@ -58,6 +58,13 @@ class Options:
         str | None, typer.Option("--seeds", help="training seeds, separated by commas; default: the table's own, or 0")
     ] = None
     seed: Annotated[int, typer.Option("--seed", min=0, help="training seed")] = 0
+    compared_at: Annotated[
+        str | None,
+        typer.Option(
+            "--compared-at",
+            help="equal_rate, or best_rate: rows at 4 learning rates, each compared at its best; default: the table's",
+        ),
+    ] = None
     out: Annotated[Path | None, typer.Option("--out", help="run folder; default: runs/<profile>")] = None
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="local parquet files, <dir>/<dataset>/<split>*.parquet")
@@ -131,6 +138,15 @@ class Options:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""
         return {"rows": names_of(self.rows), "columns": names_of(self.columns), "seeds": seeds_of(self.seeds)}
 
+    def rates(self) -> dict[str, Any]:
+        """Return at which learning rates a table's rows are compared, as planning takes it."""
+        if self.compared_at not in (None, "equal_rate", "best_rate"):
+            raise typer.BadParameter(
+                f"{self.compared_at!r} is no way to compare rows.\nWrite equal_rate or best_rate.",
+                param_hint="--compared-at",
+            )
+        return {"compared_at": self.compared_at}
+
     def plan(self, table: str) -> Plan:
         """Return the plan of a table in the run folder."""
         from atrl_bench.experiments.cost_estimate import estimate_cost
@@ -139,7 +155,7 @@ class Options:
         def paper_hours() -> float:
             return estimate_cost(self.under_paper().plan(table)).gpu_hours
 
-        return plan_table(table, self.run_dir(paper_hours=paper_hours), **self.selection())
+        return plan_table(table, self.run_dir(paper_hours=paper_hours), **self.selection(), **self.rates())
 
 
 def _word_on_paper(hours: Callable[[], float] | None) -> str:

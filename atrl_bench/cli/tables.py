@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
-TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "out", "data_dir", "as_json")
+TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "serve", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[
     str, typer.Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
@@ -32,13 +32,15 @@ def run_table(options: Options, table: TableArgument) -> None:
     """
     allow_code(options.allow_code)
     if table == "all":
-        _refuse_selection(options.rows, options.columns)
+        _refuse_selection(options.rows, options.columns, options.compared_at)
         _run_all(options)
+    elif _is_of_signals(table):
+        _run_signals(table, options)
     else:
         _run(options.plan(table), options)
 
 
-@shared(*RUN)
+@shared(*(name for name in RUN if name != "compared_at"))
 def ablate(
     options: Options,
     ablation: Annotated[str, typer.Argument(help="an ablation of `atrl-bench list ablations`")],
@@ -75,8 +77,13 @@ def plan(options: Options, table: TableArgument) -> None:
     Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network. `all` counts what is left to do.
     """
     if table == "all":
-        _refuse_selection(options.rows, options.columns)
+        _refuse_selection(options.rows, options.columns, options.compared_at)
         show(_cost_of_all(options), options.as_json)
+    elif _is_of_signals(table):
+        from atrl_bench.report.signal_page import plan_signals
+
+        _refuse_selection_of_signals(options)
+        show(plan_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.experiments.cost_estimate import estimate_cost
 
@@ -102,16 +109,21 @@ def report(
     if table == "all":
         from atrl_bench.cli.all_tables import report_all
 
-        _refuse_selection(options.rows, options.columns, options.seeds)
+        _refuse_selection(options.rows, options.columns, options.seeds, options.compared_at)
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
+    elif _is_of_signals(table):
+        from atrl_bench.report.signal_page import render_signals
+
+        _refuse_selection_of_signals(options)
+        show(render_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.report.table_run import render
 
         _show_table(render(options.plan(table), max_problems=problems, with_credit=credit), options)
 
 
-@shared("profile", "rollouts", "seeds", "out", "data_dir", "as_json")
+@shared("profile", "rollouts", "seeds", "compared_at", "out", "data_dir", "as_json")
 def explain(
     options: Options,
     table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
@@ -143,6 +155,35 @@ def _run(planned: Plan, options: Options) -> None:
     _show_table(result, options)
     if result.failures:
         raise typer.Exit(1)
+
+
+def _is_of_signals(table: str) -> bool:
+    from atrl_bench.analysis.signal.tables import list_signal_tables
+
+    return table in list_signal_tables()
+
+
+def _run_signals(table: str, options: Options) -> None:
+    """Measure what a table of signals lacks and print it, or say what that is."""
+    from atrl_bench.report.signal_page import plan_signals, run_signals
+
+    _refuse_selection_of_signals(options)
+    run_dir = options.run_dir()
+    if options.dry_run:
+        show(plan_signals(table, run_dir), options.as_json)
+        return
+    result = run_signals(table, run_dir, quiet=options.as_json)
+    show(result, options.as_json)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _refuse_selection_of_signals(options: Options) -> None:
+    if any(option is not None for option in (options.rows, options.columns, options.seeds, options.compared_at)):
+        raise typer.BadParameter(
+            "a table of signals takes no --rows, --columns, --seeds or --compared-at;\n"
+            "to measure others: atrl-bench signal --help"
+        )
 
 
 def _run_all(options: Options) -> None:
@@ -189,4 +230,6 @@ def _cost_of_all(options: Options) -> CostOfAll:
 
 def _refuse_selection(*options: str | None) -> None:
     if any(option is not None for option in options):
-        raise typer.BadParameter("all tables at once take no --rows or --columns,\nand their report no --seeds")
+        raise typer.BadParameter(
+            "all tables at once take no --rows, --columns or --compared-at,\nand their report no --seeds"
+        )

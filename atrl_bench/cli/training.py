@@ -36,7 +36,7 @@ def train(
     schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="mini, a folder or a hub id; default: the profile's")
+        str | None, typer.Option("--model", help="a shipped base, a folder or a hub id; default: the profile's")
     ] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.
@@ -57,8 +57,8 @@ def train(
     def paper_hours() -> float:
         return cost(options.under_paper().run_dir(model=model)).gpu_hours
 
-    if recipe == "mini_base":
-        folder = train_command.rebuild_mini_base(options.out or Path("runs/mini_base"), quiet=options.as_json)
+    if train_command.is_base(recipe):
+        folder = train_command.rebuild_base(recipe, options.out or Path("runs") / recipe, quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
         return
     run_dir = options.run_dir(model=model, paper_hours=paper_hours)
@@ -135,13 +135,16 @@ def key_steps(
 @shared("profile", "seed", "out", "data_dir", "as_json")
 def signal(
     options: Options,
-    model: Annotated[str | None, typer.Argument(help="mini, a folder or a hub id; default: the profile's")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="a shipped base, a folder or a hub id; default: the profile's")
+    ] = None,
     recipe: Annotated[
         str,
         typer.Option(
             "--recipe", help="whose training set and loss; without its KL term", autocompletion=completion.recipes
         ),
     ] = "grpo",
+    data: Annotated[str | None, typer.Option("--data", help="training set; default: the recipe's")] = None,
     rules: Annotated[str | None, typer.Option("--rules", help="credit rules, separated by commas")] = None,
     prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
@@ -157,6 +160,7 @@ def signal(
         options.run_dir(),
         model,
         recipe=recipe,
+        data=data,
         rules=names_of(rules),
         prompts=prompts,
         held_out=held_out,

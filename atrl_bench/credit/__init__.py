@@ -14,7 +14,7 @@ Attention rows, from a forward pass that happens anyway:
 Credit of one response:
 
     token_credit(attention, rule="atrl", config=CreditConfig(), seed=0) -> Credit
-    AttentionRows(rows_TS, visual_S, entropy_T=None)
+    AttentionRows(rows_TS, visual_S, entropy_T=None, parts={})
     Credit.credit_T, .connectivity_T, .importance_T, .cluster_T, .diagnostics
     CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
     RULES: name -> rule(attention, config, seed)
@@ -29,6 +29,7 @@ In a TRL trainer of your own: `atrl_bench.credit.trl.with_credit(GRPOTrainer, ru
 Is it on the right tokens:
 
     transcribed_tokens(token_texts, transcription) -> BoolTensor
+    tokens_of_part(TokenTruth(transcription, patterns), "perception", token_texts) -> BoolTensor
     anchor_auc(score_T, is_anchor_T) -> float
 """
 
@@ -36,7 +37,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+    from atrl_bench.credit.anchors import anchor_auc, tokens_of_part, transcribed_tokens
     from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
     from atrl_bench.credit.config import PRESETS, CreditConfig
@@ -49,10 +50,11 @@ if TYPE_CHECKING:
         credit_rule,
         token_credit,
     )
+    from atrl_bench.credit.truth import TokenTruth
 
 # Looked up on first use: the settings need no torch, and a finished table is rendered without it.
 _HOMES = {
-    "anchors": ("anchor_auc", "transcribed_tokens"),
+    "anchors": ("anchor_auc", "tokens_of_part", "transcribed_tokens"),
     "capture": ("Recording", "RowCapture", "install_row_capture"),
     "config": ("PRESETS", "CreditConfig"),
     "attention_rows": ("AttentionRows", "split_attention_rows", "visual_columns"),
@@ -65,6 +67,7 @@ _HOMES = {
         "credit_rule",
         "token_credit",
     ),
+    "truth": ("TokenTruth",),
 }
 
 __all__ = [
@@ -76,6 +79,7 @@ __all__ = [
     "CreditRule",
     "Recording",
     "RowCapture",
+    "TokenTruth",
     "anchor_auc",
     "connectivity_density",
     "credit_of_weights",
@@ -83,6 +87,7 @@ __all__ = [
     "install_row_capture",
     "split_attention_rows",
     "token_credit",
+    "tokens_of_part",
     "transcribed_tokens",
     "visual_columns",
 ]

@@ -1,12 +1,15 @@
-"""Is the credit on the right tokens? Ground truth from a response that lists what it read, and the AUC of a score."""
+"""Is the credit on the right tokens? What a response's tokens are for, where data says so, and the AUC of a score."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import BoolTensor, Tensor
+
+from atrl_bench.credit.truth import TokenTruth
 
 
 def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
@@ -21,6 +24,27 @@ def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
     below_A = torch.searchsorted(ordered_O, anchor_A, right=False)
     not_above_A = torch.searchsorted(ordered_O, anchor_A, right=True)
     return float((below_A + not_above_A).double().mean() / (2 * len(other_O)))
+
+
+def tokens_of_part(truth: TokenTruth, part: str, token_texts: Sequence[str]) -> BoolTensor:
+    """Returns which tokens of a response belong to a part: by its pattern, else those that list what was read."""
+    if part not in truth.patterns:
+        return transcribed_tokens(list(token_texts), truth.transcription if part == "perception" else "")
+    return matched_tokens(token_texts, truth.patterns[part])
+
+
+def tokens_of_parts(truth: TokenTruth | None, token_texts: Sequence[str]) -> dict[str, Tensor]:
+    """Returns the tokens of each part that is known."""
+    return {} if truth is None else {part: tokens_of_part(truth, part, token_texts) for part in truth.parts}
+
+
+def matched_tokens(token_texts: Sequence[str], pattern: str) -> BoolTensor:
+    """Returns which tokens have a character in the first group of a match of the pattern in the whole response."""
+    is_matched_T = torch.zeros(len(token_texts), dtype=torch.bool)
+    owner = [t for t, text in enumerate(token_texts) for _ in text]
+    for match in re.finditer(pattern, "".join(token_texts)):
+        is_matched_T[[owner[position] for position in range(*match.span(1))]] = True
+    return is_matched_T  # type: ignore[return-value]
 
 
 def transcribed_tokens(token_texts: list[str], transcription: str) -> BoolTensor:

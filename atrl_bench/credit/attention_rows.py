@@ -5,7 +5,8 @@ Shapes: B responses in a batch, T response tokens, S positions of prompt and res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import BoolTensor, Tensor
@@ -21,6 +22,8 @@ class AttentionRows:
     """True where a column is an image or video token."""
     entropy_T: Tensor | None = None
     """Entropy of the distribution each token was drawn from; only the high_entropy rule reads it."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Which tokens belong to a part of the response, where data knows it (`truth.TokenTruth`): only oracles ask."""
 
     def __post_init__(self) -> None:
         if self.rows_TS.ndim != 2 or not self.rows_TS.is_floating_point():

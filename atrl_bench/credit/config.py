@@ -85,6 +85,8 @@ class CreditConfig:
     """Share of tokens, rounded up, that hard_truncation and bottom_truncation keep."""
     entropy_fraction: float = 0.2
     """Share of tokens, rounded up, that high_entropy keeps."""
+    soft_share: float = 0.5
+    """Share of the weight that oracle rules spread over all tokens alike: 0 is the oracle's own tokens alone."""
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
@@ -103,6 +105,8 @@ class CreditConfig:
         for name in ("hub_fraction", "kept_fraction", "entropy_fraction"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0 and at most 1.")
+        if not 0 <= self.soft_share <= 1:
+            raise ValueError(f"soft_share is {self.soft_share}; it should be from 0 to 1.")
 
     @classmethod
     def preset(cls, name: str) -> CreditConfig:

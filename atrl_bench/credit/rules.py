@@ -64,8 +64,8 @@ def credit_rule(rule: str | CreditRule) -> CreditRule:
     """Returns the rule of this name, ours or of another installed package; a function is returned as it is."""
     if callable(rule):
         return rule
-    if rule in RULES:
-        return RULES[rule]
+    if rule in RULES or rule in ORACLES:
+        return RULES.get(rule) or ORACLES[rule]
     if rule in plugins("rules"):
         loaded = load_plugin("rules", rule)
         if not callable(loaded):
@@ -80,8 +80,8 @@ def credit_rule(rule: str | CreditRule) -> CreditRule:
 
 def rule_names() -> list[str]:
     """Returns the names of all rules, ours first; none of another package is imported."""
-    check_names("rules", RULES)
-    return [*RULES, *plugins("rules")]
+    check_names("rules", {**RULES, **ORACLES})
+    return [*RULES, *ORACLES, *plugins("rules")]
 
 
 def needs_entropy(rule: CreditRule) -> bool:
@@ -241,9 +241,40 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
 )
 
 
+def oracle_perception(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the tokens known to be read from the image, by default half of it; generated data only."""
+    return _oracle("perception", attention, config)
+
+
+def oracle_reasoning(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the tokens known to be reasoned, by default half of it; generated data only."""
+    return _oracle("reasoning", attention, config)
+
+
+def _oracle(part: str, attention: AttentionRows, config: CreditConfig) -> Credit:
+    if part not in attention.parts:
+        raise ValueError(f"The oracle_{part} rule needs AttentionRows.parts to say which tokens are {part}.")
+    is_part_T = attention.parts[part].double().numpy()
+    weight_T = np.ones(len(is_part_T))
+    if is_part_T.any():
+        weight_T = config.soft_share + (1 - config.soft_share) * is_part_T / is_part_T.mean()
+    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+
+
+# What an oracle puts credit on is in no model: it takes data that was generated with its truth.
+ORACLES: Mapping[str, CreditRule] = MappingProxyType(
+    {"oracle_perception": oracle_perception, "oracle_reasoning": oracle_reasoning}
+)
+
+
+def part_of_oracle(rule: str | CreditRule) -> str | None:
+    """Returns which part of a response an oracle has to know; None for any other rule."""
+    return next((name.removeprefix("oracle_") for name, own in ORACLES.items() if rule in (name, own)), None)
+
+
 def is_own(rule: CreditRule) -> bool:
     """Returns whether a rule is one of these, and not somebody else's."""
-    return any(rule is own for own in RULES.values())
+    return any(rule is own for own in (*RULES.values(), *ORACLES.values()))
 
 
 def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:

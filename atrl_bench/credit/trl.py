@@ -19,17 +19,19 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
 from atrl_bench.credit.capture import Recording, install_row_capture, now
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.rules import CreditRule, credit_rule, needs_entropy, token_credit
+from atrl_bench.credit.truth import TokenTruth
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
@@ -144,10 +146,10 @@ class CreditedModel:
         weights: CreditWeights,
         num_tokens: int,
         needed_B: Sequence[bool] | None = None,
-        transcriptions_B: Sequence[str | None] | None = None,
+        truths_B: Sequence[TokenTruth | None] | None = None,
     ) -> None:
         self._model, self._weights, self._num_tokens = model, weights, num_tokens
-        self._needed_B, self._transcriptions_B = needed_B, transcriptions_B
+        self._needed_B, self._truths_B = needed_B, truths_B
         self._credits: list[Tensor] = []
         self._num_rows = 0
         self.row_seconds = 0.0  # what the attention rows took
@@ -169,7 +171,7 @@ class CreditedModel:
             response_mask_BT=inputs["attention_mask"][:, -self._num_tokens :],
             entropy_BT=None if entropy_BS is None else entropy_BS[:, -self._num_tokens :],
             needed_B=None if self._needed_B is None else self._needed_B[part],
-            transcriptions=None if self._transcriptions_B is None else self._transcriptions_B[part],
+            truths=None if self._truths_B is None else self._truths_B[part],
         )
         self._credits.append(weights_BT)
         self.row_seconds += recording.seconds
@@ -209,12 +211,12 @@ class CreditWeights:
         response_mask_BT: Tensor,
         entropy_BT: Tensor | None,
         needed_B: Sequence[bool] | None = None,
-        transcriptions: Sequence[str | None] | None = None,
+        truths: Sequence[TokenTruth | None] | None = None,
     ) -> Tensor:
         """Returns weights_BT: the credit of each response that is `needed`, one everywhere else; None needs all.
 
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it.
-        `transcriptions` say what each response should have read from its image, where that is known.
+        `truths` say what the tokens of each response are for, where that is known.
         """
         weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
         rows_BTS = recording.rows(self.config.reading)
@@ -232,15 +234,16 @@ class CreditWeights:
             token_ids = ids_BT[b][row_T].tolist()
             # The seed follows the response and not its place, so a shuffled batch gets the same credit.
             seed = zlib.crc32(str((self._run_seed, token_ids)).encode())
-            credit = token_credit(attention, self.rule, self.config, seed)
+            truth = None if truths is None else truths[b]
+            parts = tokens_of_parts(truth, [self._text(token) for token in token_ids])
+            credit = token_credit(replace(attention, parts=parts), self.rule, self.config, seed)
             weights_BT[b, row_T] = credit.credit_T
             self.graph_seconds += credit.graph_seconds
             for name, value in credit.diagnostics.items():
                 self._note(name, value)
-            if transcriptions is not None and transcriptions[b]:
-                is_anchor_T = transcribed_tokens([self._text(token) for token in token_ids], str(transcriptions[b]))
-                self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
-                self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
+            if "perception" in parts:
+                self._note("anchor_auc", anchor_auc(credit.credit_T, parts["perception"]))
+                self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, parts["perception"]))
         return weights_BT.to(response_ids_BT.device)
 
     def pop_diagnostics(self) -> dict[str, float]:

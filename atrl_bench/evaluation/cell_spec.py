@@ -11,7 +11,7 @@ from typing import Any
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.source import data_digest
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.grade import GRADER_VERSION
 from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION
 from atrl_bench.grading.judge.judge import JudgeConfig
@@ -141,7 +141,7 @@ def cell_spec(
         data_digest=data_digest(info, data_dir),
         limit=options.limit,
         prompt_version=PROMPT_VERSION,
-        decoding=_decoding(options, profile, is_known=is_known, shows_videos=info.shows_videos),
+        decoding=_decoding(options, profile, info=info, is_known=is_known),
         run_seed=options.run_seed,
         judge=judge.identity if judge else None,
         grader_version=GRADER_VERSION,
@@ -160,7 +160,7 @@ def _ref(model: str | Path | local.TrainedModel) -> local.ModelRef | local.Train
     return model if isinstance(model, local.TrainedModel) else local.model_ref(model)
 
 
-def _decoding(options: EvaluationOptions, profile: Profile, *, is_known: bool, shows_videos: bool) -> Decoding:
+def _decoding(options: EvaluationOptions, profile: Profile, *, info: Task, is_known: bool) -> Decoding:
     sizes = profile.evaluation
     num_frames = sizes.num_frames if options.frames is None else options.frames
     if num_frames <= 0 or num_frames % 2:
@@ -172,13 +172,13 @@ def _decoding(options: EvaluationOptions, profile: Profile, *, is_known: bool, s
     return Decoding(
         temperature=sizes.temperature,
         top_p=sizes.top_p,
-        max_new_tokens=sizes.max_new_tokens,
+        max_new_tokens=max(sizes.max_new_tokens, info.response_tokens),
         repeats=options.repeats or sizes.num_repeats,
         min_pixels=sizes.min_pixels if is_known else None,
         max_pixels=sizes.max_pixels if is_known else None,
         dtype=sizes.dtype if is_known else None,
-        num_frames=num_frames if shows_videos else None,
-        video_max_pixels=sizes.video_max_pixels if shows_videos else None,
+        num_frames=num_frames if info.shows_videos else None,
+        video_max_pixels=sizes.video_max_pixels if info.shows_videos else None,
     )
 
 

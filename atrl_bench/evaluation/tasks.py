@@ -82,6 +82,7 @@ class Task:
     media: str  # what a problem shows: images, none, video, or "images and video" in files of their own
     needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
     note: str  # what a reader of the number has to know, in print
+    response_tokens: int  # a response may have so many, whatever the profile says
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
 
@@ -194,6 +195,7 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         media=data.get("media", "images"),
         needs=tuple(data.get("needs", ())),
         note=data.get("note", ""),
+        response_tokens=data.get("response_tokens", 0),
         yaml_path=path,
         module_path=module_path,
     )

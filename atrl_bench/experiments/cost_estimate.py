@@ -83,8 +83,8 @@ def _without_repeated_stages(costs: Iterable[TrainingCost]) -> Iterator[Training
 
 
 def _is_open(job: Job, trainings: Sequence[TrainingCost], cells: Sequence[CellCost]) -> bool:
-    todo = [each.training for each in trainings if (each.row, each.seed) == (job.row.id, job.seed) and each.needs]
-    todo += [each.state for each in cells if (each.row, each.seed) == (job.row.id, job.seed)]
+    todo = [each.training for each in trainings if (each.row, each.seed) == (job.row_at_rate, job.seed) and each.needs]
+    todo += [each.state for each in cells if (each.row, each.seed) == (job.row_at_rate, job.seed)]
     return any(state not in FINISHED for state in todo)
 
 
@@ -138,14 +138,16 @@ def _next_command(plan: Plan) -> str:
 def _training_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterator[TrainingCost]:
     """Yield the trainings of a job: of the checkpoint that it starts from, then its own."""
     if job.recipe is None:
-        yield TrainingCost(job.row.id, job.seed, "nothing to train", None, None)
+        yield TrainingCost(job.row_at_rate, job.seed, "nothing to train", None, None)
         return
     run_dir = plan.run_dir.with_model(job.model)
     for stage in stages_of(job.recipe)[:-1]:
-        yield _stage_cost(stage, f"{stage.name}, for {job.row.id}", run_dir, job.seed, is_stage=True, by_vllm=by_vllm)
+        yield _stage_cost(
+            stage, f"{stage.name}, for {job.row_at_rate}", run_dir, job.seed, is_stage=True, by_vllm=by_vllm
+        )
     needs = _training_needs(job.recipe, run_dir, by_vllm)
-    state = states.get(("run", job.row.id, job.seed), "to do")
-    yield TrainingCost(job.row.id, job.seed, state, job.run_key, needs, _what(job.missing))
+    state = states.get(("run", job.row_at_rate, job.seed), "to do")
+    yield TrainingCost(job.row_at_rate, job.seed, state, job.run_key, needs, _what(job.missing))
 
 
 def _what(missing: NotFetchedError | None) -> str | None:
@@ -167,10 +169,10 @@ def _stage_cost(
 
 def _cell_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterable[CellCost]:
     run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
-    for column in plan.definition.columns:
+    for column in plan.definition.columns_of(job.row):
         evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
         state = _column_state(job, column, states)
-        yield _cell_cost(evaluations, run_dir, job.row.id, column.id, job.seed, state, checkpoint, by_vllm)
+        yield _cell_cost(evaluations, run_dir, job.row_at_rate, column.id, job.seed, state, checkpoint, by_vllm)
 
 
 def _cell_cost(
@@ -212,7 +214,7 @@ def _cell_cost(
 def _column_state(job: Job, column: ColumnDefinition, states: States) -> str:
     if any(obstacle(item.task) for item in evaluations_of(column)):
         return "not permitted here"
-    return states.get((job.row.id, column.id, job.seed), "to do")
+    return states.get((job.row_at_rate, column.id, job.seed), "to do")
 
 
 def _source(task: Task, run_dir: RunDir) -> str:
@@ -236,11 +238,11 @@ def _states(plan: Plan) -> States:
         for job in plan.jobs:
             run = store.run(job.run_key) if job.run_key else None
             if run is not None:
-                states["run", job.row.id, job.seed] = run.state
+                states["run", job.row_at_rate, job.seed] = run.state
             for column, keys in job_cells(job, plan, store).items():
                 cells = [cell for key in keys if (cell := store.cell(key)) is not None]
                 if cells:
-                    states[job.row.id, column, job.seed] = _state(cells, len(keys))
+                    states[job.row_at_rate, column, job.seed] = _state(cells, len(keys))
     return states
 
 

@@ -10,7 +10,7 @@ from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.cost_record import CostEstimate
 from atrl_bench.experiments.downloads import missing_downloads
 from atrl_bench.experiments.needs import Need
-from atrl_bench.experiments.plan import Plan, seeds_options
+from atrl_bench.experiments.plan import Plan, table_options
 from atrl_bench.printable import Block, Command, Record, Rows
 
 COUNTS = ("trainings", "cells", "answers", "gpu_hours")
@@ -91,7 +91,7 @@ def estimate_all(plans: Sequence[Plan]) -> CostOfAll:
         tables.append(_added(plan.definition.id, before, whole))
     assert whole is not None
     # All were given the same seeds, which are some tables' own.
-    seeds = next((options for plan in plans if (options := seeds_options(plan.definition, plan.seeds))), [])
+    seeds = next((options for plan in plans if (options := table_options(plan.definition, plan.seeds))), [])
     following = " ".join(["atrl-bench run-table all", *seeds, run_dir.training_options])
     downloads = missing_downloads(dict.fromkeys(needs), run_dir)
     return CostOfAll(tuple(tables), replace(whole, table="all", downloads=downloads), following)

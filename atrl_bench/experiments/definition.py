@@ -24,6 +24,7 @@ from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 
 Schedule = Literal["strict", "minibatch4"]
+ComparedAt = Literal["equal_rate", "best_rate"]
 AVERAGE = "average"  # the column that no definition lists
 NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations
@@ -60,6 +61,10 @@ class GroupDefinition(_Definition):
     id: str
     label: str
     baseline: str | None = Field(None, description="the row that this group's differences are taken against")
+    columns: tuple[str, ...] = Field((), description="the columns that its rows are evaluated on; none: all")
+    oracle: str | None = Field(
+        None, description="the row that knows where credit belongs: its gain is what any rule could add, the headroom"
+    )
 
 
 class RowDefinition(_Definition):
@@ -113,11 +118,24 @@ class TableDefinition(_Definition):
     model: str | None = Field(None, description="base model of the rows that name none; none: the profile's")
     data: str = Field(description="training set of the rows that name none")
     schedule: Schedule = Field(description="schedule of the rows that name none")
+    compared_at: ComparedAt = Field(
+        "equal_rate", description="best_rate: rows are trained at several rates, and compared at each one's best"
+    )
+    rates: tuple[float, ...] = Field(
+        (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
+    )
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
     pairs: tuple[tuple[str, str], ...] = Field((), description="further rows to compare that differ in credit alone")
     footnotes: dict[str, str] = {}
+
+    @field_validator("rates")
+    @classmethod
+    def _different_rates(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if 1.0 not in value or len(set(value)) < len(value) or min(value) <= 0:
+            raise ValueError("the rates are different positive numbers, 1 among them: what rows have at an equal rate")
+        return value
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -139,6 +157,14 @@ class TableDefinition(_Definition):
             for column in row.cell_footnotes:
                 if column not in {AVERAGE, *(c.id for c in self.columns)}:
                     raise ValueError(f"row {row.id} has a footnote on {column}, which is no column")
+        for group in self.groups:
+            for column in group.columns:
+                if column not in {c.id for c in self.columns}:
+                    raise ValueError(f"group {group.id} is evaluated on {column}, which is no column")
+            if group.oracle is not None and group.oracle not in {r.id for r in self.rows if r.compared_with}:
+                raise ValueError(
+                    f"the oracle of group {group.id}, {group.oracle}, is no row that is compared with another"
+                )
         for name in chain(*self.pairs):
             if name not in rows:
                 raise ValueError(f"the pairs name {name}, which is no row")
@@ -168,6 +194,11 @@ class TableDefinition(_Definition):
         """Return the row that this one is compared with; rows with one baseline compete with each other."""
         of_group = {group.id: group.baseline for group in self.groups}
         return of_group.get(row.group or "") or self.baseline
+
+    def columns_of(self, row: RowDefinition) -> tuple[ColumnDefinition, ...]:
+        """Return the columns that a row is evaluated on: its group's, or all."""
+        of_group = next((group.columns for group in self.groups if group.id == row.group), ())
+        return tuple(column for column in self.columns if not of_group or column.id in of_group)
 
     def model_of(self, row: RowDefinition) -> str | None:
         """Return the row's base model, None for the profile's."""

@@ -5,8 +5,9 @@ A job is one row under one training seed. Nothing here loads a model; the store 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,16 +20,18 @@ from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
 from atrl_bench.experiments.definition import (
     ColumnDefinition,
+    ComparedAt,
     RowDefinition,
     TableDefinition,
     list_ablations,
     load_table,
 )
+from atrl_bench.experiments.rates import PROFILES_OWN, at_rate, best_rate, rate_text, rates_of, with_checks
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import Profile
-from atrl_bench.results.store import Store
+from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, first_stage, load_recipe
 from atrl_bench.training.run import model_digest, run_spec
@@ -58,6 +61,7 @@ class Job:
     run_spec: dict[str, Any] | None
     model: str  # the base model
     missing: NotFetchedError | None = None  # what has to be fetched before it is known how the store calls the run
+    rate: float = PROFILES_OWN  # of learning, in the profile's own
 
     @property
     def run_key(self) -> str | None:
@@ -67,7 +71,12 @@ class Job:
     @property
     def name(self) -> str:
         """How progress lines and errors call this job."""
-        return self.row.id if self.recipe is None else f"{self.row.id} seed {self.seed}"
+        return self.row.id if self.recipe is None else f"{self.row_at_rate} seed {self.seed}"
+
+    @property
+    def row_at_rate(self) -> str:
+        """The row, with its learning rate where that is not the profile's."""
+        return self.row.id if self.rate == PROFILES_OWN else f"{self.row.id} at {rate_text(self.rate)}"
 
 
 def planned_key(spec: dict[str, Any], missing: NotFetchedError | None) -> str:
@@ -95,6 +104,11 @@ class Plan:
         """The sizes of everything here."""
         return self.run_dir.profile
 
+    def at(self, rates: Mapping[str, float]) -> Plan:
+        """Return the plan with one learning rate a row, by default the profile's; a row at NaN is left out."""
+        jobs = tuple(job for job in self.jobs if job.rate == rates.get(job.row.id, PROFILES_OWN))
+        return replace(self, jobs=jobs)
+
     @property
     def command(self) -> str:
         """The command that runs what is planned here: these rows, columns and seeds, in this folder."""
@@ -106,13 +120,16 @@ class Plan:
         ):
             if len(planned) < len(every):
                 options.append(f"{option} {','.join(item.id for item in planned)}")
-        options += [*seeds_options(self.definition, self.seeds), self.run_dir.training_options]
+        options += [*table_options(self.definition, self.seeds), self.run_dir.training_options]
         return f"atrl-bench run-table {self.definition.id} {' '.join(options)}"
 
 
-def seeds_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
-    """Return the option that trains a table with these seeds, none where they are its own."""
-    return [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
+def table_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
+    """Return the options that train a table with these seeds at its learning rates, none where they are its own."""
+    options = [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
+    if definition.compared_at != load_table(definition.id).compared_at:
+        options.append(f"--compared-at {definition.compared_at}")
+    return options
 
 
 def plan_table(
@@ -122,12 +139,16 @@ def plan_table(
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
+    compared_at: ComparedAt | None = None,
 ) -> Plan:
     """Return the jobs of a table in a run folder. Without `seeds`, rows are trained as often as the table says.
 
-    Points that `ablate` added to an ablation in this run folder are among its rows.
+    Points that `ablate` added to an ablation in this run folder are among its rows. `compared_at` replaces what the
+    table says of learning rates.
     """
     definition = with_saved_points(load_table(table), run_dir).select(rows=rows, columns=columns)
+    if compared_at is not None:
+        definition = definition.model_copy(update={"compared_at": compared_at})
     return plan_definition(definition, run_dir, seeds)
 
 
@@ -162,23 +183,28 @@ def plan_definition(
 ) -> Plan:
     """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
     seeds = tuple(seeds or definition.seeds)
-    evaluations = evaluations_of(*definition.columns)
-    run_dir.provide(*(find_task(evaluation.task).folder for evaluation in evaluations))
+    run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
+    evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
     jobs = [
-        Job(row, seeds[0], evaluations, None, None, run_dir.with_model(definition.model_of(row)).profile.model)
+        Job(row, seeds[0], evaluations[row.id], None, None, run_dir.with_model(definition.model_of(row)).profile.model)
         for row in definition.rows
         if not (row.recipe or row.served or row.not_measured)
     ]
     recipes = {
         row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
     }
+    rates = definition.rates if definition.compared_at == "best_rate" else (PROFILES_OWN,)
     # Seed by seed, so that the first whole table is there after the first seed.
     for seed in seeds:
         for row in definition.rows:
             if row.id in recipes:
                 own = run_dir.with_model(definition.model_of(row))
-                spec, missing = planned_spec(recipes[row.id], own, seed)
-                jobs.append(Job(row, seed, evaluations, recipes[row.id], spec, own.profile.model, missing))
+                for rate in rates_of(recipes[row.id], rates):
+                    recipe = at_rate(recipes[row.id], run_dir.profile, rate)
+                    if definition.compared_at == "best_rate":
+                        recipe = with_checks(recipe, run_dir.profile)
+                    spec, missing = planned_spec(recipe, own, seed)
+                    jobs.append(Job(row, seed, evaluations[row.id], recipe, spec, own.profile.model, missing, rate))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 
@@ -229,6 +255,23 @@ def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, st
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
     """Return the cell keys of a job by column, several for a suite; a column that lacks one is left out."""
     return _by_column(plan, evaluation_keys(job, plan, store))
+
+
+def runs_by_rate(plan: Plan, store: Store) -> dict[str, dict[float, list[Run]]]:
+    """Return the trainings of each row that the store knows, by their learning rates."""
+    runs: dict[str, dict[float, list[Run]]] = {}
+    for job in plan.jobs:
+        if job.run_key is not None:
+            of_rate = runs.setdefault(job.row.id, {}).setdefault(job.rate, [])
+            of_rate += filter(None, [store.run(job.run_key)])
+    return runs
+
+
+def best_rates(plan: Plan, store: Store) -> dict[str, float]:
+    """Return each row's best learning rate; NaN, which is no job's, for a row that is not trained at all of them."""
+    runs = runs_by_rate(plan, store)
+    chosen = {row: best_rate(of_row, len(plan.seeds)) for row, of_row in runs.items() if len(of_row) > 1}
+    return {row: math.nan if rate is None else rate for row, rate in chosen.items()}
 
 
 def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:

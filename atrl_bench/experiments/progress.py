@@ -61,7 +61,7 @@ class FolderStatus(Record):
             yield "Nothing works here now. The command that began it goes on where it stopped."
 
 
-NOUNS = {"run": "training", "cell": "evaluation"}
+NOUNS = {"run": "training", "cell": "evaluation", "measurement": "measurement"}
 
 
 def read_status(run_dir: RunDir) -> FolderStatus:
@@ -70,6 +70,9 @@ def read_status(run_dir: RunDir) -> FolderStatus:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = is_worked_on(store.path)
         items = [_item("run", run.key, run.spec, run.state, run.reason, beats, alive) for run in store.runs()]
+        items += [
+            _item("measurement", one.key, one.spec, one.state, one.reason, beats, alive) for one in store.measurements()
+        ]
         items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats, alive) for cell in store.cells()]
     return FolderStatus(str(run_dir.root), tuple(items))
 
@@ -93,7 +96,9 @@ def _item(
 
 
 def label(kind: str, spec: dict[str, Any]) -> str:
-    """Return the name of a run or a cell, from its spec."""
+    """Return the name of a run, a measurement or a cell, from its spec."""
+    if kind == "measurement":
+        return f"{spec['kind']} of {spec['model_name']} on {spec['recipe']['data']}, seed {spec['seed']}"
     if kind == "run":
         schedule = spec["recipe"].get("schedule")  # only training on rollouts has one
         with_schedule = f", schedule {schedule}" if schedule else ""

@@ -27,6 +27,8 @@ from atrl_bench.results.store import Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
+from atrl_bench.world_settings import list_bases
+from atrl_bench.worlds import DATASETS, write_code_words
 
 JUDGE_FILE = "judge.json"
 ENGINE_FILE = "engine.json"
@@ -148,7 +150,9 @@ class RunDir:
         return replace(options, judge=options.judge or self.judge, engine=engine)
 
     def data_dir(self, folder: str) -> Path | None:
-        """Return the data folder that has dataset `folder`: the user's, the mini world's; None stands for the hub."""
+        """Return the data folder that has dataset `folder`: the user's, a world's; None stands for the hub."""
+        if folder in DATASETS:  # which is generated for every model
+            return write_code_words(self.root / "data", self.profile)
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 
     def provide(self, *folders: str) -> Path | None:
@@ -158,8 +162,8 @@ class RunDir:
         return write_world(self.root / "data", self.profile, folders)
 
     def with_model(self, model: str | None) -> RunDir:
-        """Return this folder with another base model; on generated data the profile's own stands for every model."""
-        if model is None or self.profile.generated_data:
+        """Return this folder with another base model; on generated data the profile's own stands for all but bases."""
+        if model is None or (self.profile.generated_data and model not in list_bases()):
             return self
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
 

@@ -19,7 +19,7 @@ from atrl_bench.experiments.progress import Watch, duration
 from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
-from atrl_bench.mini.base import rebuild_base
+from atrl_bench.mini import base as mini_base
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
@@ -27,6 +27,8 @@ from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, load_recipe
 from atrl_bench.training.run import gpus_of
 from atrl_bench.training.sets import describe, folder_of
+from atrl_bench.world_settings import list_bases, world_of_base
+from atrl_bench.worlds import base as world_base
 
 
 @dataclass(frozen=True)
@@ -135,14 +137,25 @@ def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, se
     return TrainedRecipe(str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 
-def rebuild_mini_base(folder: Path, *, quiet: bool = False) -> Path:
-    """Return the base model of the mini profile, trained anew into `folder`."""
+MINI_BASE = "mini_base"
+
+
+def is_base(recipe: str) -> bool:
+    """Return whether this names a base that is shipped: that of the mini profile by its recipe, or one of a world."""
+    return recipe == MINI_BASE or recipe in list_bases()
+
+
+def rebuild_base(name: str, folder: Path, *, quiet: bool = False) -> Path:
+    """Return a shipped base, trained anew into `folder`."""
 
     def show(done: int, total: int, loss: float) -> None:
         if not quiet:
-            print(f"mini_base: step {done} of {total}, loss {loss:.3f}", flush=True)
+            print(f"{name}: step {done} of {total}, loss {loss:.3f}", flush=True)
 
-    return rebuild_base(folder, on_progress=show)
+    world = world_of_base(name)
+    if world is None or world.training is None:
+        return mini_base.rebuild_base(folder, on_progress=show)
+    return world_base.rebuild_base(world, name, folder, on_progress=show)
 
 
 def key_steps(

@@ -117,45 +117,85 @@ def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:
     return cross_entropy(logits_NV, batch["labels"][:, 1:][imitated_BT])
 
 
-def rebuild_base(
-    out: Path, recipe: BaseRecipe | None = None, *, on_progress: Callable[[int, int, float], None] | None = None
-) -> Path:
-    """Train the base and return its folder `out`: safetensors, processor files, and base.json (recipe, digest)."""
+def imitate(
+    model: Any,
+    all_batches: Callable[[], Iterator[Any]],
+    loss_of: Callable[[Any, dict[str, Any]], torch.Tensor],
+    *,
+    num_steps: int,
+    learning_rate: float,
+    weight_decay: float,
+    max_grad_norm: float,
+    on_step: Callable[[float], None],
+) -> None:
+    """Train a model on batches with AdamW under a one-cycle schedule; `on_step(loss)` is called after each step."""
     import torch
     from torch.utils.data import DataLoader, IterableDataset
-
-    recipe = recipe or load_base_recipe()
-    all_batches = partial(training_batches, recipe)
 
     class Batches(IterableDataset):
         def __iter__(self) -> Iterator[Any]:
             torch.set_num_threads(1)
             return all_batches()
 
-    model = build_model(recipe.seed).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, recipe.learning_rate, total_steps=recipe.num_steps, pct_start=0.1
-    )
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=num_steps, pct_start=0.1)
     # One worker draws and encodes the next batches while this process trains; one, so that their order is fixed.
     batches = DataLoader(Batches(), batch_size=None, num_workers=1, prefetch_factor=4)
-    for step, batch in zip(range(recipe.num_steps), batches, strict=False):
-        loss = imitation_loss(model, batch)
+    for _, batch in zip(range(num_steps), batches, strict=False):
+        loss = loss_of(model, batch)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if on_progress is not None:
-            on_progress(step + 1, recipe.num_steps, loss.item())
+        on_step(loss.item())
     model.eval()
+
+
+def save_base(model: Any, processor: Any, out: Path, record: dict[str, Any]) -> Path:
+    """Write a base to its folder `out` and return that: safetensors, processor files, and base.json with the digest."""
+    import torch
+
     working = out.with_name(f"{out.name}.partial")
     shutil.rmtree(working, ignore_errors=True)
     model.save_pretrained(working)
-    build_processor().save_pretrained(working)
+    processor.save_pretrained(working)
     digest = hashlib.sha256((working / "model.safetensors").read_bytes()).hexdigest()
-    record = {"recipe": recipe.model_dump(), "sha256": digest, "torch": torch.__version__}
+    record |= {"sha256": digest, "torch": torch.__version__}
     (working / "base.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     working.rename(out)
     return out
+
+
+def rebuild_base(
+    out: Path, recipe: BaseRecipe | None = None, *, on_progress: Callable[[int, int, float], None] | None = None
+) -> Path:
+    """Train the base and return its folder `out`: safetensors, processor files, and base.json (recipe, digest)."""
+    recipe = recipe or load_base_recipe()
+    model = build_model(recipe.seed)
+    imitate(
+        model,
+        partial(training_batches, recipe),
+        imitation_loss,
+        num_steps=recipe.num_steps,
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.max_grad_norm,
+        on_step=StepCounter(recipe.num_steps, on_progress),
+    )
+    return save_base(model, build_processor(), out, {"recipe": recipe.model_dump()})
+
+
+class StepCounter:
+    """Counts the steps of a training for whoever wants to be told: (steps done, steps, loss)."""
+
+    def __init__(self, num_steps: int, on_progress: Callable[[int, int, float], None] | None) -> None:
+        self._done, self._num_steps, self._on_progress = 0, num_steps, on_progress
+
+    def __call__(self, loss: float) -> None:
+        """Count one more step."""
+        self._done += 1
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._num_steps, loss)

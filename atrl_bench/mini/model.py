@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,12 @@ CHAT_TEMPLATE = (
 )
 
 
-@lru_cache(maxsize=1)
-def _trained_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return vocabulary and merges of a byte-level BPE trained on the mini corpus."""
+Corpus = Callable[[], Iterable[str]]
+
+
+@lru_cache
+def _trained_bpe(texts: Corpus) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return vocabulary and merges of a byte-level BPE trained on these texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
@@ -70,16 +74,16 @@ def _trained_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
         show_progress=False,
     )
     chat = f"system\n{SYSTEM}\nuser\nassistant\n"
-    tokenizer.train_from_iterator([chat, *corpus()], trainer)
+    tokenizer.train_from_iterator([chat, *texts()], trainer)
     state = json.loads(tokenizer.to_str())["model"]
     return state["vocab"], [(first, second) for first, second in state["merges"]]
 
 
-def build_tokenizer() -> Qwen2Tokenizer:
-    """Return Qwen's byte-level BPE over the mini corpus: its words are whole, every digit is one token."""
+def build_tokenizer(texts: Corpus = corpus) -> Qwen2Tokenizer:
+    """Return Qwen's byte-level BPE over these texts: their words are whole, every digit is one token."""
     from transformers import Qwen2Tokenizer
 
-    vocab, merges = _trained_bpe()
+    vocab, merges = _trained_bpe(texts)
     return Qwen2Tokenizer(
         vocab=dict(vocab),
         merges=list(merges),
@@ -91,25 +95,25 @@ def build_tokenizer() -> Qwen2Tokenizer:
     )
 
 
-def build_processor() -> Qwen2_5_VLProcessor:
+def build_processor(texts: Corpus = corpus) -> Qwen2_5_VLProcessor:
     """Return a Qwen2.5-VL processor whose 56-pixel cell is four visual tokens."""
     from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
 
     sizes = {"min_pixels": MIN_PIXELS, "max_pixels": MAX_PIXELS}
     return Qwen2_5_VLProcessor(
         image_processor=Qwen2VLImageProcessor(**sizes),
-        tokenizer=build_tokenizer(),
+        tokenizer=build_tokenizer(texts),
         video_processor=Qwen2VLVideoProcessor(**sizes, cap_pixels_per_frame=False),
         chat_template=CHAT_TEMPLATE,
     )
 
 
-def build_model(seed: int) -> Qwen2_5_VLForConditionalGeneration:
+def build_model(seed: int, texts: Corpus = corpus) -> Qwen2_5_VLForConditionalGeneration:
     """Return the model with random weights: text 4 layers of 128 with tied embeddings, vision 2 layers of 64."""
     import torch
     from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(texts)
     token_id = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
     ends = {"eos_token_id": token_id["<|im_end|>"], "pad_token_id": token_id["<|endoftext|>"], "bos_token_id": None}
     config = Qwen2_5_VLConfig(

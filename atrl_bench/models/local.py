@@ -1,7 +1,7 @@
 """Which model is meant, what names its content, and how it is loaded and asked.
 
-A model is `mini` (the shipped checkpoint), a folder, or a hub id. Weights are safetensors only and no code of a
-repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
+A model is a shipped base (`mini`, those of the worlds), a folder, or a hub id. Weights are safetensors only and no code
+of a repository is ever run. One model at a time stays in memory, so that a table's five tasks load it once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from atrl_bench.hub import repository as hub
 from atrl_bench.hub.repository import Listing, Repository
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.prompt import Prompt, Sampling
-from atrl_bench.resources import PACKAGE
 from atrl_bench.results.records import Response
+from atrl_bench.world_settings import base_folder, list_bases
 
 DONE = "done.json"  # beside the weights of a checkpoint that was trained here: the last file that is written
-MINI = PACKAGE / "mini" / "base"
 # What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.
 CONTENT = (
     "*.safetensors",
@@ -45,7 +44,7 @@ CONTENT = (
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model: `mini`, its hub id or its folder's own name, and where it is, or will be once it is downloaded."""
+    """A model: a shipped base, its hub id or its folder's own name, and where it is, or will be once downloaded."""
 
     name: str
     folder: Path
@@ -66,18 +65,21 @@ class ModelRef:
 
 
 def model_ref(model: str | Path) -> ModelRef:
-    """Return which model is meant by `mini`, a folder or a hub id; the last need not be on this machine."""
+    """Return which model is meant by a shipped base, a folder or a hub id; the last need not be on this machine."""
     name = str(model)
-    folder = MINI if name == "mini" else Path(model)
+    shipped = {base_folder(base): base for base in list_bases()}
+    folder = base_folder(name) if name in shipped.values() else Path(model)
     if (folder / "config.json").is_file():
-        return ModelRef("mini" if folder == MINI else folder.resolve().name, folder)
-    if name == "mini":
-        raise MissingDataError(f"The mini model is not in {MINI}.", next_step="atrl-bench train mini_base")
+        return ModelRef(shipped.get(folder, folder.resolve().name), folder)
+    if folder in shipped:
+        rebuilt = "mini_base" if name == "mini" else name
+        raise MissingDataError(f"The base {name} is not in {folder}.", next_step=f"atrl-bench train {rebuilt}")
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
         raise MissingDataError(
             f"{name} is not a model.",
             why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
-            next_step="give `mini`, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+            next_step="give a shipped base such as `mini`, a checkpoint folder, or a hub id such as "
+            "Qwen/Qwen2.5-VL-7B-Instruct",
         )
     listing = hub.listing(Repository("model", name))
     return ModelRef(name, listing.folder, listing)

@@ -28,18 +28,19 @@ def build_table(
     environment: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
     lacking: Mapping[str, str] | None = None,
+    rates: Mapping[str, float] | None = None,
 ) -> Table:
     """Return the table as far as the store is filled.
 
     `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training
     runs of each row; `notes` come after those that the numbers ask for; `lacking` says of columns why nothing here may
-    fill them. A cell without a key, or with a key the store does not have, is missing and carries the command that
-    fills it.
+    fill them; `rates` the learning rates that rows were picked at. A cell without a key, or with a key the store does
+    not have, is missing and carries the command that fills it.
     """
-    printed, definition = definition, as_measured(definition, profile)
+    printed, definition = definition, as_measured(definition, profile, rates)
     source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {})
     measured = read_cells(source)
-    differences = Differences(measured.scores, source.columns)
+    differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, ties = with_best(cells, source, differences)
     scores = load_paper_scores(printed)

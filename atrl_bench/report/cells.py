@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 
 from atrl_bench.evaluation.tasks import list_suites
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
-from atrl_bench.experiments.plan import seeds_options
+from atrl_bench.experiments.plan import table_options
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
+from atrl_bench.report.labels import group_label
 from atrl_bench.report.sample_views import sample_views
 from atrl_bench.report.scores import Samples, Scores, average_by_seed, scores_of, spread_of
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
@@ -44,6 +45,12 @@ class TableSource:
     def all_columns(self) -> list[str]:
         """The columns that are printed, the average among them."""
         return [*self.columns, *([AVERAGE] if self.definition.average else [])]
+
+    def columns_of(self, *rows: str) -> list[str]:
+        """Return the measured columns that all of these rows are evaluated on."""
+        definitions = [row for row in self.definition.rows if row.id in rows]
+        of_rows = [{column.id for column in self.definition.columns_of(row)} for row in definitions]
+        return [column for column in self.columns if all(column in of_row for of_row in of_rows)]
 
     @cached_property
     def baselines(self) -> dict[str, str]:
@@ -80,6 +87,10 @@ def read_cells(source: TableSource) -> MeasuredCells:
 def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, column: ColumnDefinition) -> TableCell:
     if row.not_measured:
         return TableCell("not measured", reason=row.not_measured)
+    if column.id not in source.columns_of(row.id):
+        return TableCell(
+            "not measured", reason=f"{column.text} is not a benchmark of {group_label(source.definition, row)}."
+        )
     keys = source.cell_keys.get((row.id, column.id), ())
     stored = [cell for key in keys if (cell := source.store.cell(key))]
     if not any(cell.num_responses for cell in stored):
@@ -125,7 +136,7 @@ def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) 
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
-    table = " ".join([definition.id, options, *seeds_options(definition, source.seeds)])
+    table = " ".join([definition.id, options, *table_options(definition, source.seeds)])
     columns = f"--columns {column.id}" + (" --allow-code" if column.id in source.lacking else "")
     if row.added_by:
         return f"atrl-bench ablate {table} {row.added_by} {columns}"

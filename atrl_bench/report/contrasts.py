@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from atrl_bench.report.table_model import SIGNIFICANCE, Table
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table
 from atrl_bench.report.templates import lines_of
 from atrl_bench.results.statistics import Estimate, SeedSpread
 
@@ -38,6 +38,9 @@ class Contrast:
     training: SeedSpread | None
     scores: tuple[float, float] | None
     claim: Decimal | None
+    is_ranked: bool
+    detectable: float | None
+    """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
 
     @property
     def outcome(self) -> Outcome:
@@ -47,7 +50,7 @@ class Contrast:
         over_seeds = self.seeds.half_width()
         if over_seeds is None:
             return "one seed"
-        if not self.q_value < SIGNIFICANCE or abs(self.estimate.mean) <= over_seeds:
+        if not self.is_ranked or not self.q_value < SIGNIFICANCE or abs(self.estimate.mean) <= over_seeds:
             return "unclear"
         return "gain" if self.estimate.mean > 0 else "loss"
 
@@ -65,14 +68,6 @@ class Contrast:
         half = max(half, self.seeds.half_width() or 0.0)
         return max(self.estimate.mean - half, -1.0), min(self.estimate.mean + half, 1.0)
 
-    @property
-    def detectable(self) -> float | None:
-        """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
-        over_seeds = self.seeds.estimate()
-        if over_seeds is None or math.isnan(self.estimate.stderr):
-            return None
-        return max(self.estimate.detectable(), over_seeds.detectable())
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -86,22 +81,27 @@ class Answer:
 def contrasts(table: Table) -> list[Contrast]:
     """Return the table's comparisons that have numbers, in their order."""
     credit = {row.id: row.credit for row in table.rows}
-    return [
-        Contrast(
-            item.row,
-            item.other,
-            credit.get(item.row_id, ""),
-            item.overall.estimate,
-            item.overall_q,
-            item.seeds,
-            item.by_seed,
-            item.training,
-            item.scores,
-            item.claim,
-        )
-        for item in table.comparisons
-        if item.overall is not None and item.seeds is not None
-    ]
+    return [contrast for item in table.comparisons if (contrast := contrast_of(item, credit.get(item.row_id, "")))]
+
+
+def contrast_of(item: Comparison, credit: str = "") -> Contrast | None:
+    """Return what a comparison says, None where it has no numbers."""
+    if item.overall is None or item.seeds is None:
+        return None
+    return Contrast(
+        item.row,
+        item.other,
+        credit,
+        item.overall.estimate,
+        item.overall_q,
+        item.seeds,
+        item.by_seed,
+        item.training,
+        item.scores,
+        item.claim,
+        item.is_ranked,
+        item.detectable,
+    )
 
 
 def answer_of(items: Sequence[Contrast]) -> Answer | None:

@@ -21,8 +21,8 @@ Between = tuple[str, str, str]  # row, the row it is compared with, column
 class Differences:
     """The differences between any two rows, each computed once."""
 
-    def __init__(self, scores: Mapping[CellAt, Scores], columns: Sequence[str]) -> None:
-        self._scores, self._columns = scores, columns
+    def __init__(self, scores: Mapping[CellAt, Scores], source: TableSource) -> None:
+        self._scores, self._source = scores, source
         self._computed: dict[Between, Difference | None] = {}
 
     def between(self, row: str, other: str, column: str) -> Difference | None:
@@ -33,7 +33,7 @@ class Differences:
         return self._computed[at]
 
     def _average(self, row: str, other: str) -> Difference | None:
-        differences = [self.between(row, other, column) for column in self._columns]
+        differences = [self.between(row, other, column) for column in self._source.columns_of(row, other)]
         estimates = [difference.estimate for difference in differences if difference is not None]
         if len(estimates) < len(differences):
             return None
@@ -132,14 +132,13 @@ def comparisons(
 
     `claims` is what the paper prints of the same pairs.
     """
-    differences = Differences(measured.all_repeats, source.columns)
+    differences = Differences(measured.all_repeats, source)
     pairs = source.definition.credit_pairs
-    # The mean of all columns counts once, also where the table prints no average of its own.
-    overall = AVERAGE if len(source.columns) > 1 or source.definition.average else source.columns[0]
+    overall = {(row, other): _overall(source, row, other) for row, other in pairs}
     by_key = {
         (row, other, column): difference
         for row, other in pairs
-        for column in dict.fromkeys([*source.all_columns, overall])
+        for column in dict.fromkeys([*source.all_columns, overall[row, other]])
         if (difference := differences.between(row, other, column))
     }
     q_values = _q_values(by_key, {**measured.cells, **_means(source, measured)})
@@ -156,17 +155,26 @@ def comparisons(
                 seeds=spread_of(by_seed),
                 training=spread_of(_seed_by_seed(accuracy.get(row, {}), accuracy.get(other, {}))),
                 row_id=row,
-                overall=by_key.get((row, other, overall)),
-                overall_q=q_values.get((row, other, overall)),
+                overall=by_key.get((row, other, overall[row, other])),
+                overall_q=q_values.get((row, other, overall[row, other])),
                 scores=_means_of(source, measured, row, other),
                 by_seed=tuple(by_seed),
                 claim=claims.get((row, other)),
             )
 
 
+def _overall(source: TableSource, row: str, other: str) -> str:
+    """Return the column that a comparison is about: the mean of all, also where the table prints no average."""
+    columns = source.columns_of(row, other)
+    return columns[0] if len(columns) == 1 and not source.definition.average else AVERAGE
+
+
 def _means(source: TableSource, measured: MeasuredCells) -> dict[CellAt, TableCell]:
     """Return a cell for the mean of all columns of each row that has them all, final where they all are."""
-    of_row = {row.id: [measured.cells[row.id, column] for column in source.columns] for row in source.definition.rows}
+    of_row = {
+        row.id: [measured.cells[row.id, column] for column in source.columns_of(row.id)]
+        for row in source.definition.rows
+    }
     return {
         (row, AVERAGE): TableCell("measured", estimate=average_of([cell.estimate for cell in cells if cell.estimate]))
         for row, cells in of_row.items()
@@ -179,7 +187,7 @@ def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple
     estimates = [
         [
             scores.estimate() if (scores := measured.all_repeats.get((row, column))) else None
-            for column in source.columns
+            for column in source.columns_of(*rows)
         ]
         for row in rows
     ]
@@ -191,10 +199,11 @@ def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple
 
 def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str) -> list[float]:
     """Return the difference between the averages, seed by seed."""
-    if any((name, column) not in measured.all_repeats for name in (row, other) for column in source.columns):
+    columns = source.columns_of(row, other)
+    if any((name, column) not in measured.all_repeats for name in (row, other) for column in columns):
         return []
     ours, theirs = (
-        average_by_seed([measured.all_repeats[name, column] for column in source.columns]) for name in (row, other)
+        average_by_seed([measured.all_repeats[name, column] for column in columns]) for name in (row, other)
     )
     return _seed_by_seed(ours, theirs)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition
-from atrl_bench.experiments.plan import Plan, cell_keys, seeds_options
+from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.experiments.progress import duration
 from atrl_bench.flatten import flat
 from atrl_bench.models.templates import TEMPLATES, choose_template
@@ -21,6 +21,7 @@ from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
 from atrl_bench.report.templates import lines_of
+from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.official import differences
@@ -128,6 +129,7 @@ class Explanation(Record):
             else {
                 "points": _percent(difference.estimate.mean),
                 "interval_95": _interval(difference.estimate),
+                "would_be_seen": numbers.seen(difference.estimate),
                 "p": difference.p_value,
                 "test": difference.test,
                 "common_problems": difference.estimate.num_problems,
@@ -178,7 +180,7 @@ class Explanation(Record):
             return []
         if self.row.served:
             return [plan.definition.evaluate_command(self.row, run_dir.options)]
-        options = [*seeds_options(plan.definition, plan.seeds), run_dir.training_options]
+        options = [*table_options(plan.definition, plan.seeds), run_dir.training_options]
         names = ",".join(self.evaluation)
         table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]
@@ -201,8 +203,9 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
         next_step = f"atrl-bench explain {definition.id} {row} COLUMN"
         raise UnknownNameError("column", column, with_average, next_step=next_step)
     with plan.run_dir.open_store() as store:
-        table, keys = read_table(plan, store), cell_keys(plan, store)
-        run_keys = [job.run_key for job in plan.jobs if job.row.id == row and job.run_key]
+        at = plan.at(best_rates(plan, store))
+        table, keys = read_table(plan, store), cell_keys(at, store)
+        run_keys = [job.run_key for job in at.jobs if job.row.id == row and job.run_key]
         runs = [run for key in run_keys if (run := store.run(key)) is not None]
         names = columns if column == AVERAGE else [column]
         cells = {name: [c for key in keys.get((row, name), ()) if (c := store.cell(key))] for name in names}

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
+from atrl_bench.experiments.rates import rate_text
 from atrl_bench.profiles import Profile
 
 
-def as_measured(definition: TableDefinition, profile: Profile) -> TableDefinition:
+def as_measured(
+    definition: TableDefinition, profile: Profile, rates: Mapping[str, float] | None = None
+) -> TableDefinition:
     """Return the table with the profile's name in the label of every row, unless the profile is the paper's.
 
-    A row cut out of its page still says what it is: no label of a small model is that of a large one alone.
+    A row cut out of its page still says what it is: no label of a small model is that of a large one alone. `rates` are
+    the learning rates that rows were picked at; each stands in its row's label.
     """
+    if rates:
+        at_rates = [row.model_copy(update={"label": _at_rate(row, rates)}) for row in definition.rows]
+        definition = definition.model_copy(update={"rows": tuple(at_rates)})
     if profile.name == "paper":
         return definition
     rows = [row.model_copy(update={"label": _as_measured(row.label, definition, profile)}) for row in definition.rows]
@@ -26,6 +34,10 @@ def as_measured(definition: TableDefinition, profile: Profile) -> TableDefinitio
     if _names_a_model(caption, definition):
         caption = f"Profile {profile.name} in place of the models named here. {caption}"
     return definition.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
+
+
+def _at_rate(row: RowDefinition, rates: Mapping[str, float]) -> str:
+    return f"{row.label}, {rate_text(rates[row.id])}" if row.id in rates else row.label
 
 
 def _as_measured(label: str, definition: TableDefinition, profile: Profile) -> str:

@@ -30,13 +30,13 @@ def render_latex(table: Table) -> dict[str, str]:
     against = against_paper(table) if table.is_comparable else ()
     kinds: dict[str, str | int] = {"": "scores"}
     kinds |= {"_credit": "credit"} if table.comparisons else {}
+    kinds |= {"_equal_rate": "equal_rate"} if table.equal_rate else {}
     kinds |= {f"_training{index + 1}": index for index in range(len(table.figures))}
     kinds |= {"_published": "published"} if table.published else {}
     kinds |= {"_claims": "claims"} if any(row.deltas for row in table.published) else {}
     kinds |= {"_verdicts": "verdicts"} if against else {}
     values: dict[str, Any] = {
         "table": table,
-        "colours": _COLOURS,
         "is_turned": len(table.columns) > MOST_COLUMNS,
         "is_wide": len(table.columns) > MOST_NARROW,
         "label": Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
@@ -51,16 +51,17 @@ def render_latex(table: Table) -> dict[str, str]:
         "notes": list(_notes(table)),
         "published_notes": list(_short(table.published_footnotes)),
     }
-    template = _environment().get_template("table.tex.j2")
+    template = latex_environment().get_template("table.tex.j2")
     files = {end: template.render(parts=[kind], standalone=False, **values) for end, kind in kinds.items()}
     files["_document"] = template.render(parts=list(kinds.values()), standalone=True, **values)
     return {end: re.sub(r"\n{2,}(?!\\smallskip)", "\n", source) for end, source in files.items()}
 
 
-def _environment() -> Any:
+def latex_environment() -> Any:
+    """Return the environment of LaTeX templates: values are escaped unless they are marked as source."""
     # Braces and percent signs mean too much in LaTeX to be Jinja's delimiters. `finalize` escapes every value that is
     # not marked as LaTeX source, so that nothing can be forgotten in the template.
-    latex_environment = environment(
+    made = environment(
         _finalize,
         block_start_string="<%",
         block_end_string="%>",
@@ -71,13 +72,16 @@ def _environment() -> Any:
         autoescape=False,  # that would be HTML's escaping
     )
     # `tex` is for what a macro returns: its values have been escaped inside.
-    latex_environment.filters |= {"tex": Tex, "running": running_latex, "in_lines": _in_lines}
-    return latex_environment
+    made.globals |= {"colours": _COLOURS}
+    made.filters |= {"tex": Tex, "running": running_latex, "in_lines": _in_lines}
+    return made
 
 
 def _notes(table: Table) -> Iterable[tuple[str, str]]:
     """Yield what a reader of the printed table has to know; the page says it at length."""
     yield from _short(table.footnotes)
+    for sentence in table.headroom:
+        yield "", sentence
     yield (
         "",
         "± is half of the 95 % interval over problems; small lines are points against "

@@ -7,14 +7,10 @@ these tables again would read every answer of the folder, for a page that is wri
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
 
 from atrl_bench.report.table_model import Table
+from atrl_bench.results.typed import typed
 
 
 def rendered_tables(reports: Path) -> dict[str, Table]:
@@ -35,22 +31,6 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
 
 def table_from_json(text: str) -> Table:
     """Return the table that `render_json` wrote."""
-    table = _typed(Table, json.loads(text))
+    table = typed(Table, json.loads(text))
     assert isinstance(table, Table)
     return table
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    choices = [choice for choice in get_args(kind) if choice is not NoneType]
-    if value is None:
-        return math.nan if kind is float else None  # JSON has no word for "not a number"
-    if get_origin(kind) is tuple:
-        kinds = [choices[0]] * len(value) if choices[-1] is ... else choices
-        return tuple(_typed(of_item, item) for of_item, item in zip(kinds, value, strict=True))
-    if NoneType in get_args(kind):
-        return _typed(choices[0], value)
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        names = [field.name for field in fields(kind) if field.name in value]
-        return kind(**{name: _typed(hints[name], value[name]) for name in names})  # type: ignore[operator]
-    return Decimal(str(value)) if kind is Decimal else value

@@ -6,6 +6,7 @@ what was published stand in different fields, so that no renderer can mix them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
@@ -176,6 +177,15 @@ class Comparison:
     scores: tuple[float, float] | None = None
     by_seed: tuple[float, ...] = ()
     claim: Decimal | None = None
+    is_ranked: bool = True  # false where the group's oracle gains nothing that could be told from zero
+
+    @property
+    def detectable(self) -> float | None:
+        """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
+        over_seeds = self.seeds.estimate() if self.seeds else None
+        if over_seeds is None or self.overall is None or math.isnan(self.overall.estimate.stderr):
+            return None
+        return max(self.overall.estimate.detectable(), over_seeds.detectable())
 
 
 @dataclass(frozen=True)
@@ -221,6 +231,8 @@ class Table:
     environment: tuple[tuple[str, str], ...]
     has_average: bool = True  # then the last column is the mean of the others
     seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
+    headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what any rule could add there
+    equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
 
     @property
     def warning(self) -> str:

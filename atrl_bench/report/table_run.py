@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
-from atrl_bench.experiments.plan import Plan, cell_keys, evaluations_of, obstacle
+from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
+from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
+from atrl_bench.report.rate_figures import rate_figures, rate_note
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Store
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        table, keys = read_table(plan, store), cell_keys(plan, store)
+        table, keys = read_table(plan, store), cell_keys(plan.at(best_rates(plan, store)), store)
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
@@ -128,22 +132,38 @@ def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -
 
 
 def read_table(plan: Plan, store: Store) -> Table:
-    """Return the table as far as the store is filled; writes nothing."""
-    runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
-    for job in plan.jobs:
-        run = store.run(job.run_key) if job.run_key else None
-        if run is not None:
-            runs[job.row.id].append(run)
+    """Return the table as far as the store is filled; writes nothing.
+
+    Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
+    """
+    rates = best_rates(plan, store)
+    if not rates:
+        return with_headroom(_table_at(plan, store, {}), plan.definition)
+    table = _table_at(plan, store, rates)
+    decided = {row: rate for row, rate in rates.items() if not math.isnan(rate)}
+    table = replace(
+        table,
+        equal_rate=_table_at(plan, store, {}).comparisons,
+        figures=(*table.figures, *rate_figures(plan, store, decided)),
+        notes=(rate_note(plan.definition, rates), *table.notes),
+    )
+    return with_headroom(table, plan.definition)
+
+
+def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
+    """Return the table with these learning rates of its rows."""
+    at = plan.at(rates)
     return build_table(
         plan.definition,
         store,
         profile=plan.profile,
-        cell_keys=cell_keys(plan, store),
-        runs=runs,
+        cell_keys=cell_keys(at, store),
+        runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
         seeds=plan.seeds,
         environment=plan.run_dir.environment(),
         notes=_overlap_notes(plan),
         lacking=_obstacles(plan),
+        rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
 
 

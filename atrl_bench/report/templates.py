@@ -11,7 +11,7 @@ from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 
 TEMPLATES = folder("reports") / "templates"
-_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value")
+_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value", "seen")
 
 
 def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:

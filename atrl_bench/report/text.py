@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment
 from markupsafe import Markup
 
 from atrl_bench.digests import plain
@@ -31,11 +32,16 @@ MIN_NAME = 12  # columns of a terminal for a row's name
 
 def render_markdown(table: Table) -> str:
     """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
-    # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
-    template = environment(_markdown, autoescape=True).get_template("table.md.j2")
+    template = markdown_environment().get_template("table.md.j2")
     values = {"answer": answer_of(contrasts(table)), "figure": answer_figure(table)}
     text = template.render(table=table, against=against_paper(table), **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+def markdown_environment() -> Environment:
+    """Return the environment of Markdown templates."""
+    # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
+    return environment(_markdown, autoescape=True)
 
 
 def _markdown(value: Any) -> Markup:
@@ -124,6 +130,10 @@ def terminal_text(table: Table) -> Text:
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
     if (answer := answer_of(contrasts(table))) is not None:
         text.append("\n".join(folded(f"{answer.badge}. {answer.sentence}")) + "\n\n")
+    for sentence in table.headroom:
+        text.append("\n".join(folded(sentence, first="· ", rest="  ")) + "\n")
+    if table.headroom:
+        text.append("\n")
     num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
     per_part = math.ceil(len(table.columns) / num_parts)
     for start in range(0, len(table.columns), per_part):

@@ -53,6 +53,12 @@ def signed(share: float | Decimal, digits: int = 1) -> str:
     return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
 
 
+def seen(difference: Estimate) -> str:
+    """Return the power of a comparison in words: the true difference that it shows four times in five."""
+    share = difference.detectable()
+    return "" if math.isnan(share) else f"a difference of {percent(share)} points would have been seen"
+
+
 def p_value(p: float) -> str:
     """Return a p-value as "= 0.013" or "< 0.001"."""
     if math.isnan(p):

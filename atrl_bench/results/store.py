@@ -28,6 +28,7 @@ from atrl_bench.results.connection import checksum_of, connect, explained, trans
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.working import hold
 
+TRAINING = "training"  # the kind of a run's spec; other kinds are measurements
 _VERDICT = "state, extracted, grader, why, score, details"
 
 
@@ -296,7 +297,30 @@ class Store:
 
     def runs(self) -> list[Run]:
         """Return all training runs, oldest first."""
-        return list(self._runs("ORDER BY created, key"))
+        return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) == TRAINING]
+
+    # What is neither trained nor answered: a record under a key of contents
+
+    def add_measurement(self, spec: Mapping[str, Any]) -> str:
+        """Return the key of the measurement with this spec, added if it is new; its spec names a kind of its own."""
+        assert spec["kind"] != TRAINING
+        return self._add("runs", spec)
+
+    def measurement(self, key: str) -> Run | None:
+        """Return one measurement, its record as `summary`, or None if the store has none with this key."""
+        return self.run(key)
+
+    def measurements(self) -> list[Run]:
+        """Return all measurements, oldest first."""
+        return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) != TRAINING]
+
+    def finish_measurement(self, key: str, record: Mapping[str, Any], *, seconds: float) -> None:
+        """Mark the measurement as done, with what was measured."""
+        self._update("runs", key, state="done", reason="", seconds=seconds, summary=canonical_json(record))
+
+    def fail_measurement(self, key: str, reason: str) -> None:
+        """Mark the measurement as failed; the next command may finish it."""
+        self.fail_run(key, reason)
 
     def finish_run(self, key: str, *, checkpoint: str, digest: str, seconds: float, summary: Mapping[str, Any]) -> None:
         """Mark the run as done with its checkpoint (relative to the run folder) and the figures of its last steps."""
@@ -310,7 +334,7 @@ class Store:
     # Progress
 
     def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
-        """Record how far the cell or run ("cell", "run") is, for `status` and its ETA.
+        """Record how far the cell, run or measurement ("cell", "run", "measurement") is, for `status` and its ETA.
 
         From the first one on this process is known to work on the store, until it closes it or ends in any way.
         Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process

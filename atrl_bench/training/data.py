@@ -34,7 +34,7 @@ MAX_BAD_FRACTION = 0.01
 NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set may have rows that are not trained on
 MAX_REASONS = 6  # that an error lists
 # What a reward may ask of a problem, or a weighting be checked by.
-REWARD_COLUMNS = ("answer", "transcription", "kind", "process", "key_steps", "section_marks")
+REWARD_COLUMNS = ("answer", "truth", "kind", "process", "key_steps", "section_marks")
 
 
 @dataclass(frozen=True)

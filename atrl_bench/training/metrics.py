@@ -79,6 +79,11 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
     names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/"))}
     summary |= {name: _mean(lines, name) for name in sorted(names)}
+    # The greedy path at its worst says what an average hides; drift adds up.
+    if greedy := [line["check/greedy"] for line in lines if isinstance(line.get("check/greedy"), int | float)]:
+        summary |= {"worst greedy": min(greedy), "last greedy": greedy[-1]}
+    if drifts := [line["check/drift"] for line in lines if isinstance(line.get("check/drift"), int | float)]:
+        summary["last drift"] = drifts[-1]
     summary["skipped_updates"] = sum(line.get("skipped_updates", 0.0) for line in lines)
     phases = {name for line in lines for name in line if name.startswith("seconds/")}
     summary |= {name: sum(line.get(name, 0.0) for line in lines) for name in sorted(phases)}

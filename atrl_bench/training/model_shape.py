@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.resources import PACKAGE
+from atrl_bench.world_settings import base_folder, list_bases
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ KNOWN_SHAPES = {
 
 def model_shape(model: str) -> ModelShape | None:
     """Return the shape of a known hub id or of a local folder, read from its files; None for another hub id."""
-    folder = PACKAGE / "mini" / "base" if model == "mini" else Path(model)
+    folder = base_folder(model) if model in list_bases() else Path(model)
     if not (folder / "config.json").is_file():
         return KNOWN_SHAPES.get(model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.hub.layout import own_file
 from atrl_bench.models.templates import render, with_choices
 from atrl_bench.training.media_marks import content_with_media, without_opening_marks
@@ -30,7 +31,7 @@ class TrainingProblem:
     question: str  # with `<image>` and `<video>` where some stand within it
     answer: str
     images: tuple[bytes | Path, ...]
-    transcription: str | None = None
+    truth: TokenTruth | None = None  # of generated data
     videos: tuple[Path, ...] = ()
     kind: str = ""  # what sort of answer it has, where the set says so
     choices: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         question=with_choices(question, choices) if choices else question,
         answer=gold_answer(final_answer(solution, marks)),
         images=images,
-        transcription=row.get("transcription"),
+        truth=_truth(row),
         videos=videos,
         kind=row.get("problem_type") or "",
         choices=choices,
@@ -85,6 +86,11 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         chosen=str(row[described.answer]) if described.rejected else None,
         rejected=str(row[described.rejected]) if described.rejected else None,
     )
+
+
+def _truth(row: dict[str, Any]) -> TokenTruth | None:
+    truth = TokenTruth(row.get("transcription") or "", row.get("token_patterns") or {})
+    return truth if truth.parts else None
 
 
 def _media(

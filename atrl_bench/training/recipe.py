@@ -18,7 +18,7 @@ from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
 from atrl_bench.resources import folder
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
-from atrl_bench.training.sets import PAIRS_SUFFIX, TRAINING_SETS
+from atrl_bench.training.sets import GENERATED_SETS, PAIRS_SUFFIX, TRAINING_SETS
 
 MAX_BASES = 8  # a chain longer than this is a circle
 
@@ -112,8 +112,8 @@ class Recipe(_Fields):
     @field_validator("data")
     @classmethod
     def _known_data(cls, value: str) -> str:
-        if value not in TRAINING_SETS:
-            raise ValueError(f"no training set {value!r}; known: {', '.join(TRAINING_SETS)}")
+        if value not in (known := TRAINING_SETS | GENERATED_SETS):
+            raise ValueError(f"no training set {value!r}; known: {', '.join(known)}")
         return value
 
     @field_validator("overrides")
@@ -133,7 +133,11 @@ class Recipe(_Fields):
 
     def sizes(self, profile: Profile) -> TrainingSizes:
         """Return the profile's training sizes with this recipe's overrides."""
-        return TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides_under(profile)})
+        sizes = TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides_under(profile)})
+        if self.data not in GENERATED_SETS:
+            return sizes
+        longest = max(sizes.max_response_tokens, GENERATED_SETS[self.data].response_tokens)
+        return sizes.model_copy(update={"max_response_tokens": longest})
 
     def as_yaml(self) -> str:
         """Return the recipe as a file without a base."""
@@ -257,6 +261,8 @@ class PreferenceRecipe(Recipe):
             raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
         if self.credit.rule == "high_entropy" and self.credit_from == "start":
             raise ValueError("credit 'high_entropy' reads the policy's entropy: set credit_from 'policy'")
+        if self.credit.rule.startswith("oracle_"):
+            raise ValueError(f"credit {self.credit.rule!r} is for sampled responses: set method 'rollouts'")
         return self
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.group_sampling import PromptBatch
 from atrl_bench.training.multimodal import Visual
 
@@ -80,9 +81,9 @@ class ScoringPass:
 
     name: PassName
     visuals_B: Sequence[Visual] = ()  # what each response's prompt shows, in a run that has videos
-    # Whose attention rows become credit, and what those responses transcribe. None: no rows are recorded.
+    # Whose attention rows become credit, and what is known of those responses. None: no rows are recorded.
     needed_B: Sequence[bool] | None = None
-    transcriptions_B: Sequence[str | None] = ()
+    truths_B: Sequence[TokenTruth | None] = ()
     trim: bool = True  # rows may be put in another order and cut to their length
     loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
 

@@ -21,6 +21,7 @@ from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.rollout_engine import engine_spec, require_sampler
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
+from atrl_bench.training.weights.credit import require_truth
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -32,6 +33,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     from datasets import Dataset
     from trl import GRPOConfig
 
+    from atrl_bench.training.stability import StabilityChecks
     from atrl_bench.training.trainer import CreditTrainer
     from atrl_bench.training.weights.dependency import refuse_videos
 
@@ -39,6 +41,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None:
         refuse_videos(recipe.name, data)
+    require_truth(recipe.credit.rule, data, next_step="set data to code_words, or give another credit")
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
     fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
@@ -50,6 +53,8 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
             args=inputs.trl_config(GRPOConfig, fields),
             train_dataset=Dataset.from_dict({"row": rows}),
         )
+        if sizes.checks and trainer.accelerator.num_processes == 1 and trainer.from_one_prefill:
+            trainer.add_callback(StabilityChecks(trainer, sizes.checks, rows))
         try:
             yield trainer
         finally:

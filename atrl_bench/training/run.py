@@ -32,7 +32,7 @@ from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
 from atrl_bench.training.rollout_engine import engine_spec
 from atrl_bench.training.saving import save_model
-from atrl_bench.training.sets import TRAINING_SETS, describe
+from atrl_bench.training.sets import GENERATED_SETS, TRAINING_SETS, describe
 from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
@@ -46,6 +46,7 @@ TRAINING_VERSION = 1
 # The module that builds a recipe's trainer and describes its arguments, for each `method`.
 METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
 NO_TRACKERS = Trackers()
+CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -77,7 +78,7 @@ def run_spec(
         "version": TRAINING_VERSION,
         "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
         # A size that has a default is younger than stored runs, whose keys do not have it.
-        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True),
+        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
         "profile": profile.name,
         "base_digest": base_digest,
         "data_digest": data_digest,
@@ -114,6 +115,8 @@ def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = A
             "name": recipe.data,
             "source": "the generated mini world"
             if profile.generated_data and recipe.data in TRAINING_SETS
+            else "generated"
+            if recipe.data in GENERATED_SETS
             else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },

@@ -1,4 +1,4 @@
-"""The training sets: where each is published, and what its columns are called."""
+"""The training sets: where each is published, or that it is generated, and what its columns are called."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class TrainingSet:
     media: str = ""  # the column with the paths of images or videos, for a set that does not embed them
     archives: tuple[str, ...] = ()  # patterns of those that hold them
     unpack_beside: bool = False  # each archive into the folder that it lies in, where not into the set's own
+    response_tokens: int = 0  # a response to its problems may have so many, whatever the profile says
 
 
 TRAINING_SETS = {
@@ -73,14 +74,18 @@ TRAINING_SETS = {
     ),
 }
 
+# Those that are nowhere but here: `recipes/worlds` says which bases are trained on them.
+GENERATED_SETS = {"code_words": TrainingSet("", 0, problem_id="id", response_tokens=112)}
+
 
 def describe(name: str) -> TrainingSet:
     """Return where training set `name` is and what its columns are called."""
     if name.endswith(PAIRS_SUFFIX):
         return _describe_pairs(Path(name))
-    if name not in TRAINING_SETS:
-        raise UnknownNameError("training set", name, TRAINING_SETS)
-    return TRAINING_SETS[name]
+    sets = TRAINING_SETS | GENERATED_SETS
+    if name not in sets:
+        raise UnknownNameError("training set", name, sets)
+    return sets[name]
 
 
 def folder_of(name: str) -> str:

@@ -192,7 +192,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             batch["advantages"] = credited(batch["advantages"], credit_BT)
             self.note_credit()
         elif self.credit is not None:  # the training pass will record the rows, and `_compute_loss` multiply
-            batch["transcription"] = [response.example["transcription"] for response in responses]
+            batch["truth"] = [response.example["truth"] for response in responses]
         if self.weightings:
             weights = [weighting(batch, responses, self) for weighting in self.weightings]
             batch["token_weights"] = reduce(torch.mul, weights)
@@ -390,7 +390,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         old_policy, reference = ScoringPass("old policy", visuals_B), ScoringPass("reference", visuals_B)
         examples = [response.example for response in responses]
         if self.credit is not None:
-            old_policy.transcriptions_B = [example["transcription"] for example in examples]
+            old_policy.truths_B = [example["truth"] for example in examples]
             old_policy.needed_B = [
                 self.estimator.every_group or is_mixed(self.total_rewards(response.group)) for response in responses
             ]
@@ -474,8 +474,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 watched = None
                 if credit is not None:
                     needed_b = [needed_B[row] for row in rows]
-                    transcriptions_b = [scoring.transcriptions_B[row] for row in rows]
-                    called = watched = CreditedModel(called, credit, part.num_tokens, needed_b, transcriptions_b)
+                    truths_b = [scoring.truths_B[row] for row in rows]
+                    called = watched = CreditedModel(called, credit, part.num_tokens, needed_b, truths_b)
                 logprobs_Bt, entropy_Bt, _ = super()._get_per_token_logps_and_entropies(
                     called, logits_to_keep=part.num_tokens, **part.batch, **flags
                 )
@@ -502,8 +502,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         # A copy: the batch is kept for reuse, and what is set here belongs to this forward pass alone.
         training = ScoringPass("training", inputs.get("visuals", ()), loss_inputs=dict(inputs))
-        if "transcription" in inputs:
-            training.transcriptions_B = inputs["transcription"]
+        if "truth" in inputs:
+            training.truths_B = inputs["truth"]
             training.needed_B = per_token(inputs["advantages"]).any(1).tolist()
         if self.estimator.kl_in_reward:
             self.beta = 0.0  # the rewards have paid for it already

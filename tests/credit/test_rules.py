@@ -47,7 +47,8 @@ def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
     rows_TS[:, 0] += sink
     visual_S = torch.zeros(num_columns, dtype=torch.bool)
     visual_S[5 : 5 + num_prompt // 2] = True
-    return AttentionRows(rows_TS, visual_S, torch.rand(num_tokens, generator=generator))
+    parts = {"perception": torch.arange(num_tokens) % 10 == 0, "reasoning": torch.arange(num_tokens) % 10 == 5}
+    return AttentionRows(rows_TS, visual_S, torch.rand(num_tokens, generator=generator), parts)
 
 
 # By hand.
@@ -220,8 +221,13 @@ OTHER_VALUE = {
     "scale": "as_written",
     "kept_fraction": 0.5,
     "entropy_fraction": 0.5,
+    "soft_share": 0.25,
 }
-RULE_THAT_READS = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
+RULE_THAT_READS = {
+    "kept_fraction": "hard_truncation",
+    "entropy_fraction": "high_entropy",
+    "soft_share": "oracle_perception",
+}
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_VALUE))
@@ -398,3 +404,24 @@ def lambda_named_short(attention, config, seed):
 
 
 lambda_named_short.__name__ = "short"
+
+
+# Oracles.
+
+
+@pytest.mark.parametrize(("rule", "weights"), [("oracle_perception", [2.5, 0.5, 0.5, 0.5]), ("oracle_reasoning", None)])
+def test_an_oracle_puts_half_of_the_credit_on_its_tokens_and_half_on_all(rule, weights):
+    # One token of four: 1/2 everywhere and 1/2 * 4 on it, mean one.
+    attention = dataclasses.replace(by_hand(), parts={"perception": torch.tensor([True, False, False, False])})
+    if weights is None:
+        with pytest.raises(ValueError, match="which tokens are reasoning"):
+            token_credit(attention, rule)
+    else:
+        assert token_credit(attention, rule).credit_T.tolist() == weights
+        hard = token_credit(attention, rule, CreditConfig(soft_share=0.0))
+        assert hard.credit_T.tolist() == [4, 0, 0, 0]
+
+
+def test_an_oracle_without_its_tokens_in_a_response_is_uniform():
+    attention = dataclasses.replace(by_hand(), parts={"perception": torch.zeros(4, dtype=torch.bool)})
+    assert token_credit(attention, "oracle_perception").credit_T.tolist() == [1, 1, 1, 1]

@@ -13,7 +13,8 @@ from local_hub import FIRST, NOBODY, LocalHub, Machine, run
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation import source, tasks
-from atrl_bench.models.local import MINI, model_ref
+from atrl_bench.mini import BASE as MINI
+from atrl_bench.models.local import model_ref
 
 DOCVQA = "lmms-lab-encoder/DocVQA"  # of InfoVQA, in the subset InfographicVQA
 SHARDS = [f"InfographicVQA/validation-0000{number}-of-00002.parquet" for number in (0, 1)]

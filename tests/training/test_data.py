@@ -44,7 +44,7 @@ def test_every_training_set_of_the_mini_world_becomes_rows(mini_world, name):
     assert "<image>" not in example["prompt"][0]["content"][-1]["text"]
     assert "\\boxed" not in example["answer"]
     assert "<answer>" not in example["answer"]
-    assert example["transcription"].replace(" ", "").isdigit()
+    assert example["truth"].transcription.replace(" ", "").isdigit()
 
 
 def test_a_prompt_is_the_evaluations_template_drawn_from_seed_and_problem(tmp_path):

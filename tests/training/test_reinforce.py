@@ -57,7 +57,7 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
 def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     trainer = make_trainer("reinforce", credit="atrl")
     batch = scored_batch(trainer)
-    assert "transcription" in batch, "one update a rollout: the credit comes with the training pass"
+    assert "truth" in batch, "one update a rollout: the credit comes with the training pass"
     seen = {}
     original = trainer._set_loss_inputs
 

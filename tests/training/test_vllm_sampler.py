@@ -166,7 +166,7 @@ def test_with_one_update_a_rollout_credit_is_recorded_in_the_pass_of_the_correct
     assert torch.equal(strict["completion_ids"], usual["completion_ids"])
     assert torch.allclose(strict["advantages"], usual["advantages"], atol=1e-5)
     assert strict["advantages"].shape == strict["completion_ids"].shape
-    assert "transcription" not in strict  # the training pass records nothing more
+    assert "truth" not in strict  # the training pass records nothing more
     assert "old_per_token_logps" in usual
     assert "old_per_token_logps" not in strict  # the ratio to the policy is one, as without vLLM
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
-from atrl_bench.analysis.signal.measure import Signal, measure
-from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
+from atrl_bench.analysis.signal.gradients import gradient_meter
+from atrl_bench.analysis.signal.measure import measure
+from atrl_bench.analysis.signal.record import Signal
+from atrl_bench.analysis.signal.stored import UNIFORM, SignalOrder, stored_signal
+from atrl_bench.credit.rules import ORACLES, credit_rule, needs_entropy, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.sets import folder_of
+from atrl_bench.training.sets import GENERATED_SETS, folder_of
+from atrl_bench.training.weights.credit import require_truth
+from atrl_bench.world_settings import world_of_base
 
-UNIFORM = "uniform"
 # The paper's rule, what it starts from, and three that should do worse.
 USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 
@@ -26,48 +29,68 @@ def signal(
     model: str | None,
     *,
     recipe: str,
+    data: str | None = None,
     rules: Sequence[str] | None,
     prompts: int,
     held_out: int,
     seed: int,
     quiet: bool,
 ) -> Signal:
-    """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known."""
+    """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known.
+
+    What the run folder's store has is read; what is measured is kept there.
+    """
     wanted = list(rules if rules is not None else USUAL_RULES)
     for rule in wanted:
-        if rule not in (names := [*rule_names(), ORACLE]):
+        if rule not in (names := rule_names()):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
-        if rule != ORACLE and needs_entropy(credit_rule(rule)):
+        if needs_entropy(credit_rule(rule)):
             raise InvalidFileError(
                 f"{rule} needs the entropies that tokens were drawn with.",
                 next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
             )
-    data, model = load_recipe(recipe).data, model or run_dir.profile.model
-    if rules is None and run_dir.profile.generated_data:
-        wanted.append(ORACLE)
+    model = model or run_dir.profile.model
+    world = world_of_base(model)
+    data = data or (world.data if world is not None else load_recipe(recipe).data)
+    if rules is None and (data in GENERATED_SETS or run_dir.profile.generated_data):
+        wanted += list(ORACLES)[: None if data in GENERATED_SETS else 1]  # mini's sets do not say what is reasoned
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
+    order = SignalOrder(model, recipe, data, tuple(wanted), prompts, held_out, seed)
+    return measured_signal(order, run_dir, quiet=quiet)
+
+
+def measured_signal(order: SignalOrder, run_dir: RunDir, *, quiet: bool) -> Signal:
+    """Return the signal that was ordered, from the store or measured now."""
+
+    def tell(done: int, count: int) -> None:
+        if not quiet and sys.stderr.isatty():
+            print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
+
+    return stored_signal(order, run_dir, lambda on_prompt: _measure(order, run_dir, on_prompt), on_prompt=tell)
+
+
+def _measure(order: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
+    data, wanted, prompts, held_out = order.data, order.rules, order.prompts, order.held_out
     with (
         tempfile.TemporaryDirectory() as folder,
         gradient_meter(
-            Path(folder), model, run_dir.data_dir(folder_of(data)), run_dir.profile, recipe, wanted, seed
+            Path(folder),
+            order.model,
+            run_dir.data_dir(folder_of(data)),
+            run_dir.profile,
+            order.recipe,
+            wanted,
+            order.seed,
+            data=data,
         ) as meter,
     ):
         problems = meter.trainer.data.problems
-        if ORACLE in wanted and not any(problem.transcription for problem in problems):
-            raise InvalidFileError(
-                f"{data} does not say what is to be read from its images.",
-                why=f"{ORACLE} puts credit on the tokens that read it.",
-                next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
-            )
+        for rule in wanted:
+            require_truth(rule, meter.trainer.data, next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}")
         if len(problems) < prompts + held_out:
             raise InvalidFileError(
                 f"{data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
                 next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
             )
-        order = problem_order(len(problems), prompts + held_out, seed)
-
-        def tell(done: int, count: int) -> None:
-            if not quiet and sys.stderr.isatty():
-                print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
-
-        return measure(meter, order[:prompts], held_out=order[prompts:], model=model, on_prompt=tell)
+        rows = problem_order(len(problems), prompts + held_out, order.seed)
+        return measure(meter, rows[:prompts], held_out=rows[prompts:], model=order.model, on_prompt=on_prompt)

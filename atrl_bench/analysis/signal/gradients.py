@@ -12,18 +12,18 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
+from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
 from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import Credit, connectivity_density, credit_of_weights, token_credit
+from atrl_bench.credit.rules import Credit, token_credit
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
@@ -32,9 +32,6 @@ from atrl_bench.training.run import load_inputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
-
-ORACLE = "oracle_perception"
-"""Half uniform, half on the tokens that are known to have been read from the image."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +68,11 @@ class GradientMeter:
             nothing = [math.nan] * len(self.rules)
             return PromptGradients(None, success, nothing, nothing, nothing)
         mask_BT = batch["completion_mask"].bool()
-        attention_B, anchors_B = self._attention(batch), self._anchors(batch, row)
-        first_RB, second_RB = (
-            [self._credits(rule, attention_B, anchors_B, seed) for rule in self.rules] for seed in (0, 1)
-        )
+        attention_B = self._attention(batch, row)
+        anchors_B = [
+            attention.parts.get("perception", torch.zeros(len(attention.rows_TS))) for attention in attention_B
+        ]
+        first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (0, 1))
         return PromptGradients(
             torch.stack([self._gradient(batch, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
@@ -111,38 +109,29 @@ class GradientMeter:
                 for weight, value in zip(self._parameters, before, strict=False):
                     weight.copy_(value)
 
-    def _attention(self, batch: Mapping[str, Any]) -> list[AttentionRows]:
+    def _attention(self, batch: Mapping[str, Any], row: int) -> list[AttentionRows]:
         num_tokens = batch["completion_ids"].shape[1]
         with self._capture.record(num_tokens) as recording:
             self.trainer.score(batch, "old policy", trim=False)
         ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        return split_attention_rows(
+        attention_B = split_attention_rows(
             recording.rows(self.config.reading),
             torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
             visual_columns(self.trainer.model.config, ids_BS, batch.get("mm_token_type_ids")),
             batch["completion_mask"],
         )
-
-    def _anchors(self, batch: Mapping[str, Any], row: int) -> list[Tensor]:
-        """Return which tokens of each response were read from the image, none where nothing is known of it."""
-        transcription = self.trainer.data.problems[row].transcription or ""
-        decode = self.trainer._tokenizer.decode
-        return [
-            transcribed_tokens([decode([token]) for token in ids_T[mask_T].tolist()], transcription)
+        truth, decode = self.trainer.data.problems[row].truth, self.trainer._tokenizer.decode
+        ids_B = [
+            ids_T[mask_T].tolist()
             for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
         ]
+        return [
+            replace(attention, parts=tokens_of_parts(truth, [decode([token]) for token in ids]))
+            for attention, ids in zip(attention_B, ids_B, strict=True)
+        ]
 
-    def _credits(
-        self, rule: str, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], seed: int
-    ) -> list[Credit]:
-        if rule == ORACLE:
-            return [self._oracle(*response) for response in zip(attention_B, anchors_B, strict=True)]
+    def _credits(self, rule: str, attention_B: Sequence[AttentionRows], seed: int) -> list[Credit]:
         return [token_credit(attention, rule, self.config, 2 * b + seed) for b, attention in enumerate(attention_B)]
-
-    def _oracle(self, attention: AttentionRows, is_anchor_T: Tensor) -> Credit:
-        share = is_anchor_T.double().mean()
-        weight_T = 0.5 + 0.5 * is_anchor_T / share if share else torch.ones(len(is_anchor_T), dtype=torch.float64)
-        return credit_of_weights(weight_T.numpy(), connectivity_density(attention, self.config), self.config)
 
     def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
@@ -152,10 +141,18 @@ class GradientMeter:
 
 @contextmanager
 def gradient_meter(
-    run_dir: Path, model: str, data_dir: Path | None, profile: Profile, recipe: str, rules: Sequence[str], seed: int
+    run_dir: Path,
+    model: str,
+    data_dir: Path | None,
+    profile: Profile,
+    recipe: str,
+    rules: Sequence[str],
+    seed: int,
+    *,
+    data: str | None = None,
 ) -> Iterator[GradientMeter]:
-    """Yield the meter of a checkpoint on a recipe's training set, one prompt at a time."""
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict")
+    """Yield the meter of a checkpoint on a recipe's training set, or on `data`, one prompt at a time."""
+    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **({} if data is None else {"data": data}))
     if not isinstance(loaded, RolloutRecipe):
         raise InvalidFileError(
             f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"

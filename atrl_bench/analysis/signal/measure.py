@@ -12,95 +12,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients, known_mean
-from atrl_bench.analysis.signal.worth import Moments, Worth, worths
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.analysis.signal.worth import Moments, worths
 from atrl_bench.results.statistics import Estimate, clustered_mean
 
 NUM_BLOCKS = 16
 NUM_DIRECTIONS = 4
 STEP_SIZES = (1.0, 3.0, 10.0, 30.0)  # in learning rates of the profile
-
-
-@dataclass(frozen=True)
-class StepGain:
-    """What one step does to the success on problems that it was not made from, in points."""
-
-    step_size: float
-    """In learning rates of the profile: the one of the grid that is best for the rule on average."""
-    gain: Estimate
-    """Over directions, each from prompts of its own."""
-    over_uniform: Estimate
-    """The same minus uniform credit's at *its* best step size."""
-
-
-@dataclass(frozen=True)
-class RuleSignal:
-    """What one rule does."""
-
-    rule: str
-    worth: Worth
-    worth_scaled: Worth
-    """Of gradients divided by the root of their second moments, as Adam divides them."""
-    top_share: float
-    repeated: float
-    anchor_auc: float
-    step: StepGain | None
-
-    @property
-    def credit_figures(self) -> tuple[float, float, float]:
-        """What the credit is like, whatever it does to the gradient."""
-        return self.top_share, self.repeated, self.anchor_auc
-
-
-@dataclass(frozen=True)
-class Signal(Record):
-    """What all rules do at one checkpoint."""
-
-    model: str
-    data: str
-    prompts: int
-    responses: int
-    parameters: int
-    success: float
-    rules: list[RuleSignal]
-
-    def blocks(self) -> Iterable[Block]:
-        """Yield what was measured, a row a rule, what a step gains, and what the columns mean."""
-        yield (
-            f"{self.model} on {self.data}: {self.responses} responses to {self.prompts} problems, {self.success:.0%} "
-            f"right; gradients of {self.parameters:,} parameters."
-        )
-        yield ""
-        rows = [
-            (one.rule, _worth(one.worth), _worth(one.worth_scaled), *map(_number, one.credit_figures))
-            for one in self.rules
-        ]
-        yield Rows(rows, ("rule", "worth", "with Adam", "top", "again", "AUC"), right=range(1, 6), indent=0)
-        steps = [
-            (one.rule, _points(one.step.gain), _points(one.step.over_uniform), f"{one.step.step_size:g}")
-            for one in self.rules
-            if one.step is not None
-        ]
-        if steps:
-            yield ""
-            yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
-        yield ""
-        meanings = [
-            ("worth", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
-            ("top", "share of the weight on the 15 % of tokens with the most"),
-            ("again", "correlation of the credit with itself under another seed"),
-            ("AUC", "chance that a token read from the image has more credit than another"),
-        ]
-        if steps:
-            meanings.append(("gain", "points on other problems, at the rule's best step size"))
-        yield Rows(meanings, indent=0)
 
 
 def measure(
@@ -148,7 +72,8 @@ def measure(
             known_mean(getattr(prompt, name)[r] for prompt in seen)
             for name in ("top_share_R", "repeated_R", "anchor_auc_R")
         )
-        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r]))
+        ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("repeated_R", "anchor_auc_R")]
+        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r], *ends))
     return Signal(
         model=model,
         data=meter.trainer.data.name,
@@ -229,18 +154,12 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
     ]
 
 
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of the mean over prompts of the values that are numbers."""
+    known = {str(n): value for n, value in enumerate(values) if not math.isnan(value)}
+    return clustered_mean(known, {name: name for name in known}).interval()
+
+
 def _over_directions(values_N: np.ndarray) -> Estimate:
     names = {str(n): float(value) for n, value in enumerate(values_N)}
     return clustered_mean(names, {name: name for name in names})
-
-
-def _worth(worth: Worth) -> str:
-    return "1" if worth.low == worth.high == 1 else f"{worth.factor:.2f} [{worth.low:.2f}, {worth.high:.2f}]"
-
-
-def _points(estimate: Estimate) -> str:
-    return f"{estimate.mean:+.1f} ±{estimate.half_width():.1f}"
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.2f}"

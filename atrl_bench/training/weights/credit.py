@@ -7,15 +7,27 @@ from typing import Any
 from torch import nn
 
 from atrl_bench.credit import CreditConfig
-from atrl_bench.credit.rules import credit_rule
+from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
 
 
 def credit_weights(choice: CreditChoice, model: nn.Module, tokenizer: Any, run_seed: int) -> CreditWeights:
     """Return what makes token weights of this model's attention rows."""
     return CreditWeights(choice.rule, credit_config(choice), model, tokenizer, run_seed)
+
+
+def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
+    """Raise if this rule is an oracle and the data does not say which tokens it puts credit on."""
+    part = part_of_oracle(rule)
+    if part is not None and not any(part in problem.truth.parts for problem in data.problems if problem.truth):
+        raise InvalidFileError(
+            f"{data.name} does not say which tokens of a response are {part}.",
+            why=f"Credit {rule} is for generated data that carries the truth: code_words has all parts.",
+            next_step=next_step,
+        )
 
 
 def credit_config(choice: CreditChoice) -> CreditConfig:

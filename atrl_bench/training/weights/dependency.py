@@ -25,7 +25,7 @@ import torch
 from accelerate.utils import gather, gather_object
 from torch import Tensor
 
-from atrl_bench.credit import anchor_auc, transcribed_tokens
+from atrl_bench.credit import anchor_auc, tokens_of_part
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import rollout_seed
@@ -131,10 +131,10 @@ def note_anchors(
     """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
     areas, masks_BT = [], batch["completion_mask"].bool()
     for b, example in enumerate(response.example for response in responses):
-        if example["transcription"]:
+        if (truth := example["truth"]) is not None:
             token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
             texts = [trainer.processing_class.tokenizer.decode([token]) for token in token_ids]
-            is_anchor_T = transcribed_tokens(texts, example["transcription"])
+            is_anchor_T = tokens_of_part(truth, "perception", texts)
             areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), is_anchor_T))
     defined = [area for area in areas if not math.isnan(area)]
     if defined:

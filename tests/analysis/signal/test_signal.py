@@ -8,10 +8,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
+from atrl_bench.analysis.signal.gradients import gradient_meter
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Rollouts, load_profile
+
+ORACLE = "oracle_perception"
 
 
 @pytest.fixture(scope="module")

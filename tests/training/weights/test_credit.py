@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.weights.credit import credit_weights
 
@@ -43,7 +44,7 @@ def batch():
         "response_mask_BT": torch.ones(2, NUM_RESPONSE, dtype=torch.long),
         "entropy_BT": None,
         "needed_B": [True, True],
-        "transcriptions": [None, None],
+        "truths": [None, None],
     }
 
 
@@ -87,7 +88,7 @@ def test_empty_visual_tokens_and_rows_that_overflowed_are_counted_and_get_one(we
 
 def test_the_anchor_auc_is_over_responses_that_transcribe_their_image(weigher, batch):
     # The image shows a 7; the response begins with it, and the credit is on the token after it.
-    weigher.weights(Rows(), **{**batch, "transcriptions": ["7", "9"]})
+    weigher.weights(Rows(), **{**batch, "truths": [TokenTruth("7"), TokenTruth("9")]})
     diagnostics = weigher.pop_diagnostics()
     assert diagnostics["credit/num_with_anchors"] == 1
     # One of five other tokens is above the anchor, four have the same weight: (0 + 4 / 2) / 5.

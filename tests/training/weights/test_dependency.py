@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
@@ -175,7 +176,7 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    responses = [SimpleNamespace(example={"transcription": "3 4"})]
+    responses = [SimpleNamespace(example={"truth": TokenTruth("3 4")})]
     note_anchors(is_anchor, batch, responses, trainer)
     note_anchors(-is_anchor, batch, responses, trainer)
     assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]

@@ -1,0 +1,101 @@
+"""What a signal is once it is measured: a record of plain values, which the store keeps and pages print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from atrl_bench.analysis.signal.worth import Worth
+from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.results.statistics import Estimate
+
+
+@dataclass(frozen=True)
+class StepGain:
+    """What one step does to the success on problems that it was not made from, in points."""
+
+    step_size: float
+    """In learning rates of the profile: the one of the grid that is best for the rule on average."""
+    gain: Estimate
+    """Over directions, each from prompts of its own."""
+    over_uniform: Estimate
+    """The same minus uniform credit's at *its* best step size."""
+
+
+@dataclass(frozen=True)
+class RuleSignal:
+    """What one rule does."""
+
+    rule: str
+    worth: Worth
+    worth_scaled: Worth
+    """Of gradients divided by the root of their second moments, as Adam divides them."""
+    top_share: float
+    repeated: float
+    anchor_auc: float
+    step: StepGain | None
+    repeated_ends: tuple[float, float] = (math.nan, math.nan)
+    """The 95 % interval of `repeated`, over prompts."""
+    auc_ends: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def credit_figures(self) -> tuple[float, float, float]:
+        """What the credit is like, whatever it does to the gradient."""
+        return self.top_share, self.repeated, self.anchor_auc
+
+
+@dataclass(frozen=True)
+class Signal(Record):
+    """What all rules do at one checkpoint."""
+
+    model: str
+    data: str
+    prompts: int
+    responses: int
+    parameters: int
+    success: float
+    rules: list[RuleSignal]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield what was measured, a row a rule, what a step gains, and what the columns mean."""
+        yield (
+            f"{self.model} on {self.data}: {self.responses} responses to {self.prompts} problems, {self.success:.0%} "
+            f"right; gradients of {self.parameters:,} parameters."
+        )
+        yield ""
+        rows = [
+            (one.rule, _worth(one.worth), _worth(one.worth_scaled), *map(_number, one.credit_figures))
+            for one in self.rules
+        ]
+        yield Rows(rows, ("rule", "worth", "with Adam", "top", "again", "AUC"), right=range(1, 6), indent=0)
+        steps = [
+            (one.rule, _points(one.step.gain), _points(one.step.over_uniform), f"{one.step.step_size:g}")
+            for one in self.rules
+            if one.step is not None
+        ]
+        if steps:
+            yield ""
+            yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
+        yield ""
+        meanings = [
+            ("worth", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
+            ("top", "share of the weight on the 15 % of tokens with the most"),
+            ("again", "correlation of the credit with itself under another seed"),
+            ("AUC", "chance that a token read from the image has more credit than another"),
+        ]
+        if steps:
+            meanings.append(("gain", "points on other problems, at the rule's best step size"))
+        yield Rows(meanings, indent=0)
+
+
+def _worth(worth: Worth) -> str:
+    return "1" if worth.low == worth.high == 1 else f"{worth.factor:.2f} [{worth.low:.2f}, {worth.high:.2f}]"
+
+
+def _points(estimate: Estimate) -> str:
+    return f"{estimate.mean:+.1f} ±{estimate.half_width():.1f}"
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,300 @@
+"""The tables of signals: what each credit rule is worth at the bases of the worlds, and how far it agrees with itself.
+
+Built from stored measurements alone. A base that is not measured here is a column that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from atrl_bench.analysis.signal.record import RuleSignal, Signal
+from atrl_bench.analysis.signal.tables import (
+    SignalColumn,
+    SignalTable,
+    load_signal_table,
+    signal_columns,
+    stored_in,
+)
+from atrl_bench.analysis.signal.worth import Worth
+from atrl_bench.errors import reason_of
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.grids import Grid, GridCell, GridPage, files_of_page, verdict_of
+from atrl_bench.results.files import write_texts, writing
+from atrl_bench.results.statistics import Estimate
+
+Measured = Sequence[tuple[SignalColumn, Signal | None]]
+
+
+@dataclass(frozen=True)
+class SignalRun(Record):
+    """A rendered table of signals, its files, how many bases were measured for it, and what failed."""
+
+    page: GridPage
+    files: tuple[Path, ...]
+    num_measured_now: int | None
+    failures: dict[str, str]
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the tables as text, what failed, whether anything was new, and where the page is."""
+        yield self.page.title
+        yield f"profile {self.page.profile_title}"
+        yield ""
+        yield self.page.answer
+        for grid in self.page.grids:
+            yield ""
+            yield grid.title
+            for number, column in enumerate(grid.columns):
+                cells = [(name, _marked(cells[number]), cells[number].seen) for name, cells in grid.rows]
+                if any(math.isfinite(cells[number].value) for _, cells in grid.rows):
+                    yield Rows(cells, (column, "", ""), right=(1,), indent=0)
+        yield ""
+        for note in self.page.notes:
+            yield f"· {note}"
+        for name, reason in self.failures.items():
+            yield f"Failed: {name}: {reason}"
+        if self.num_measured_now == 0 and not self.failures:
+            yield "Everything was in the store; nothing was measured."
+        yield f"Report: {self.files[0]}"
+
+
+@dataclass(frozen=True)
+class SignalPlan(Record):
+    """What a table of signals still has to measure."""
+
+    table: str
+    profile: str
+    folder: str
+    columns: tuple[tuple[str, str, int, int], ...]
+    """World and base, state, responses, passes forward and back."""
+    next: str
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield a line a base, and what to type next."""
+        yield f"{self.table} under profile {self.profile}, in {self.folder}"
+        yield ""
+        rows = [(name, f"{responses:,}", f"{passes:,}", state) for name, state, responses, passes in self.columns]
+        yield Rows(rows, ("Measurements", "responses", "passes", ""), right=(1, 2), indent=0, cut=True)
+        yield "A pass is one forward and backward over a group of responses; sampling and tried steps come beside it."
+        yield Command(self.next)
+
+
+def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
+    """Return what a table of signals has to measure in a run folder."""
+    table, group = load_signal_table(name), run_dir.profile.training.group_size
+    lines = []
+    for column, signal in _measured(table, run_dir):
+        state = column.obstacle or ("done" if signal else "to do")
+        order = column.order
+        lines.append((_title(column), state, order.prompts * group, order.prompts * len(order.rules)))
+    command = f"atrl-bench run-table {name} {run_dir.options}"
+    return SignalPlan(name, run_dir.profile.name, str(run_dir.root), tuple(lines), command)
+
+
+def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> SignalRun:
+    """Return the rendered table after every base that the store lacks was measured, as far as that succeeds."""
+    from atrl_bench.analysis.signal.command import measured_signal
+
+    failures, num_measured = {}, 0
+    for column, signal in _measured(load_signal_table(name), run_dir):
+        if signal is None and not column.obstacle:
+            try:
+                measured_signal(column.order, run_dir, quiet=quiet)
+                num_measured += 1
+            except Exception as error:  # the other bases go on
+                failures[_title(column)] = reason_of(error)
+    return render_signals(name, run_dir, num_measured_now=num_measured, failures=failures)
+
+
+def render_signals(
+    name: str, run_dir: RunDir, *, num_measured_now: int | None = None, failures: dict[str, str] | None = None
+) -> SignalRun:
+    """Return the rendered table, as far as the store is filled, without measuring anything."""
+    page = signal_page(load_signal_table(name), run_dir)
+    with writing(f"the report to {run_dir.reports}"):
+        files = write_texts(run_dir.reports, files_of_page(page))
+    return SignalRun(page, (*files, write_index(run_dir)), num_measured_now, failures or {})
+
+
+def is_measured(name: str, run_dir: RunDir) -> bool:
+    """Return whether the store has any column of a table of signals."""
+    return any(signal is not None for _, signal in _measured(load_signal_table(name), run_dir))
+
+
+def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
+    columns = signal_columns(table, run_dir)
+    if not run_dir.store_path.is_file():
+        return [(column, None) for column in columns]
+    with run_dir.open_store(read_only=True) as store:
+        return [(column, stored_in(store, column)) for column in columns]
+
+
+def signal_page(table: SignalTable, run_dir: RunDir) -> GridPage:
+    """Return the page of a table of signals, as far as the store is filled."""
+    columns = _measured(table, run_dir)
+    grids = _worths(table, columns) if table.shows == "worth" else _reliabilities(table, columns)
+    notes = [_of(column, signal) for column, signal in columns if signal is not None]
+    for column, signal in columns:
+        if signal is None:
+            run = f"Not measured yet: atrl-bench run-table {table.id} {run_dir.options}"
+            notes.append(f"{_title(column)}: {column.obstacle or run}")
+    return GridPage(
+        id=table.id,
+        title=table.title,
+        caption=table.caption,
+        label=table.label,
+        profile=run_dir.profile.name,
+        profile_title=run_dir.profile.title,
+        answer=_answer(table, grids),
+        grids=grids,
+        notes=tuple(notes),
+        environment=tuple(sorted(run_dir.environment().items())),
+    )
+
+
+def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
+    ratio = "95 % intervals draw blocks of problems again; * excludes 1."
+    return (
+        Grid(
+            "Worth, with Adam",
+            "How many times as many prompts uniform credit needs for the same gain, of gradients divided by the root "
+            f"of their second moments, as Adam divides them. {ratio}",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _worth(rule.worth_scaled)),
+            neutral=1.0,
+            is_drawn=True,
+            is_ratio=True,
+        ),
+        Grid(
+            "Worth, of plain gradients",
+            f"The same without Adam. {ratio}",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _worth(rule.worth)),
+            neutral=1.0,
+            is_ratio=True,
+        ),
+        Grid(
+            "What one step gains over uniform credit",
+            "Points of success on problems that the step was not made from, each rule at its own best step size, minus "
+            "uniform credit at its own; ± half of the 95 % interval over directions, in brackets the difference that "
+            "would have been seen, four times in five. Read it with the worth: noise may lie where it does no harm.",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _gain(rule.step.over_uniform) if rule.step else None),
+            neutral=0.0,
+            is_drawn=True,
+        ),
+    )
+
+
+def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
+    return (
+        Grid(
+            "Agreement with itself under another seed",
+            f"{' '.join(table.caption.split())} A rule without any chance is not drawn by seeds and agrees fully.",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _share(rule.repeated, rule.repeated_ends)),
+            is_drawn=True,
+        ),
+        Grid(
+            "AUC on the tokens read from the image",
+            "The chance that a token read from the image has more credit than another one, with the 95 % interval over "
+            "problems; * excludes 0.5, which is chance.",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _share(rule.anchor_auc, rule.auc_ends, 0.5)),
+            neutral=0.5,
+        ),
+        Grid(
+            "Share of the weight on the 15 % of tokens with the most",
+            "0.15 is uniform credit. A property of the responses, without an interval.",
+            _titles(columns),
+            _rows(table, columns, lambda rule: _share(rule.top_share, (math.nan, math.nan))),
+        ),
+    )
+
+
+def _rows(
+    table: SignalTable, columns: Measured, cell_of: Callable[[RuleSignal], GridCell | None]
+) -> tuple[tuple[str, tuple[GridCell, ...]], ...]:
+    return tuple(
+        (rule, tuple(_cell(rule, column, signal, cell_of) for column, signal in columns)) for rule in table.rules
+    )
+
+
+def _cell(
+    rule: str, column: SignalColumn, signal: Signal | None, cell_of: Callable[[RuleSignal], GridCell | None]
+) -> GridCell:
+    if rule not in column.rules:
+        return GridCell("–", reason=f"The data of {column.world} does not say which tokens {rule} puts credit on.")
+    if signal is None:
+        return GridCell("not run", reason=column.obstacle or "Not measured here yet.")
+    return cell_of(next(one for one in signal.rules if one.rule == rule)) or GridCell("–", reason="Not measured.")
+
+
+def _worth(worth: Worth) -> GridCell:
+    if math.isnan(worth.factor):
+        return GridCell("–", reason="The signal of the batch was not told from zero.")
+    high = math.inf if math.isnan(worth.high) else worth.high  # which JSON has no word for
+    text = f"{worth.factor:.2f} [{worth.low:.2f}, {high:.2f}]".replace("inf", "∞")
+    return GridCell(text, worth.factor, worth.low, high, verdict_of(worth.low, high, 1.0))
+
+
+def _gain(gain: Estimate) -> GridCell:
+    low, high = gain.interval()
+    text = f"{gain.mean:+.1f} ±{gain.half_width():.1f}".replace("-", "−")
+    seen = f"({gain.detectable():.1f})" if gain.stderr > 0 else ""
+    return GridCell(text, gain.mean, low, high, verdict_of(low, high, 0.0), seen)
+
+
+def _share(value: float, ends: tuple[float, float], neutral: float | None = None) -> GridCell:
+    if math.isnan(value):
+        return GridCell("–", reason="The credit is the same for all tokens, or nothing is known of them.")
+    low, high = ends
+    text = f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    verdict = "" if neutral is None else verdict_of(low, high, neutral)
+    return GridCell(text.replace("-", "−"), value, low, high, verdict)
+
+
+def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
+    """Return what a hurried reader takes away, as strong as the intervals allow."""
+    first, parts = grids[0], []
+    for number, column in enumerate(first.columns):
+        cells = [(name, cells[number]) for name, cells in first.rows if not math.isnan(cells[number].value)]
+        if not cells:
+            continue
+        if table.shows == "worth":
+            up = [f"{name} {cell.value:.2f}" for name, cell in cells if cell.verdict == "up"]
+            down = [f"{name} {cell.value:.2f}" for name, cell in cells if cell.verdict == "down"]
+            parts.append(f"{column}: above 1 {', '.join(up) or 'none'}; below 1 {', '.join(down) or 'none'}.")
+        else:
+            lowest = min(cells, key=lambda cell: cell[1].value)
+            parts.append(f"{column}: the least, {lowest[0]}, {lowest[1].text}.")
+    if not parts and any(cell.seen for _, cells in grids[-1].rows for cell in cells):
+        return "The signal of these batches was not told from zero, and no rule from another."
+    if not parts:
+        return "Nothing is measured here yet."
+    if table.shows == "worth":
+        return f"Worth with Adam, where the interval leaves 1 out. {' '.join(parts)}"
+    return f"How far a credit agrees with itself. {' '.join(parts)}"
+
+
+def _of(column: SignalColumn, signal: Signal) -> str:
+    return (
+        f"{_title(column)}: {signal.responses:,} responses to {signal.prompts} problems of {signal.data}, "
+        f"{signal.success:.0%} right; gradients of {signal.parameters:,} parameters; measurement {column.key}."
+    )
+
+
+def _titles(columns: Measured) -> tuple[str, ...]:
+    return tuple(_title(column) for column, _ in columns)
+
+
+def _title(column: SignalColumn) -> str:
+    return f"{column.world}: {column.base}"
+
+
+def _marked(cell: GridCell) -> str:
+    return f"{cell.text}*" if cell.verdict else cell.text

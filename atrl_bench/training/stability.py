@@ -1,0 +1,119 @@
+"""What a run does to its policy on the way: greedy answers to problems it does not train on, and drift.
+
+A few times in a run the policy answers held-out training problems greedily. A run whose sampled accuracy is high may
+break on its greedy path, and a run that is good at its end may have been lost in between. Drift is the KL divergence
+from the base per token of these answers that nobody rewarded: neither read from the image nor reasoned, where the data
+says which tokens those are, else all of them. Nothing here draws a random number or moves a weight, so that a run's key
+does not say whether it was looked at.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import islice
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from atrl_bench.credit.anchors import tokens_of_parts
+from atrl_bench.credit.truth import TokenTruth
+from atrl_bench.training.group_sampling import PromptBatch, sample_groups
+from atrl_bench.training.multimodal import joined_visuals, with_media
+from atrl_bench.training.order import further_problems
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import CreditTrainer
+
+NUM_PROBLEMS = 24
+MAX_PARAMETERS = 100_000_000  # a copy of a larger base is too much to keep beside the policy
+REWARDED = ("perception", "reasoning")  # parts of a response that decide whether it is right
+
+
+class StabilityChecks(TrainerCallback):
+    """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy` and `check/drift`."""
+
+    def __init__(self, trainer: CreditTrainer, num_checks: int, trained_rows: Sequence[int]) -> None:
+        self._trainer, self._num_checks = trainer, num_checks
+        num_problems = len(trainer.data.problems)
+        self._rows = list(islice(further_problems(num_problems, trained_rows, trainer.run_seed, 0), NUM_PROBLEMS))
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        is_small = sum(weight.numel() for weight in model.parameters()) <= MAX_PARAMETERS
+        # Before any step, and before a resumed run reads its weights: this is the base.
+        self._base = copy.deepcopy(model).requires_grad_(False) if is_small else None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the policy where another part of the run is done."""
+        parts = [
+            step * self._num_checks // max(1, state.max_steps) for step in (state.global_step - 1, state.global_step)
+        ]
+        if parts[0] < parts[1]:
+            with self._trainer.clock.phase("checks"):
+                self._check()
+
+    def _check(self) -> None:
+        trainer = self._trainer
+        examples = [trainer.data.example(row, trainer.run_seed) for row in self._rows]
+        messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+        prompts = trainer._read(messages, [f"check:{row}" for row in self._rows])
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        was_training = model.training
+        model.eval()
+        with torch.no_grad(), trainer.accelerator.autocast():
+            responses = sample_groups(
+                model,
+                prompts,
+                trainer.sizes.model_copy(update={"temperature": 0.0}),
+                group_size=1,
+                run_seed=trainer.run_seed,
+                pad_id=trainer._tokenizer.pad_token_id,
+                eos_ids=trainer.eos_token_ids,
+            )
+            drifts = [] if self._base is None else self._drifts(model, prompts, responses)
+        model.train(was_training)
+        texts = trainer.processing_class.batch_decode(responses, skip_special_tokens=True)
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
+        columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
+        rewards = trainer.reward_funcs[0](prompts=messages, completions=completions, **columns)
+        trainer.note("check/greedy", fmean(max(0.0, reward) for reward in rewards))
+        if drifts:
+            trainer.note("check/drift", fmean(drifts))
+
+    def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
+        """Return the mean divergence over the unrewarded tokens of each response that has any."""
+        drifts = []
+        for number, response in enumerate(responses):
+            inputs = _whole(prompts, number, response, model.device)
+            policy_TV, base_TV = (
+                which(**inputs).logits[0, -len(response) - 1 : -1].float().log_softmax(-1)
+                for which in (model, self._base)
+            )
+            divergence_T = (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
+            texts = [self._trainer._tokenizer.decode([token]) for token in response]
+            is_free_T = unrewarded(self._trainer.data.problems[self._rows[number]].truth, texts)
+            if is_free_T.any():
+                drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))
+        return drifts
+
+
+def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
+    """Return which tokens of a response decide nothing: all of them where nothing is known."""
+    parts = tokens_of_parts(truth, token_texts)
+    is_free_T = torch.ones(len(token_texts), dtype=torch.bool)
+    for part in REWARDED:
+        if part in parts:
+            is_free_T &= ~parts[part].bool()
+    return is_free_T
+
+
+def _whole(prompts: PromptBatch, number: int, response: Sequence[int], device: torch.device) -> dict[str, Tensor]:
+    """Return the inputs of a prompt with its response behind it."""
+    ids = [*prompts.token_ids_P[number], *response]
+    inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+    for name, rows_P in prompts.token_fields_P.items():
+        inputs[name] = torch.tensor([[*rows_P[number], *(0 for _ in response)]])
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    return inputs | joined_visuals(prompts.visuals_P[number : number + 1], device)

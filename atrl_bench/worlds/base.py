@@ -1,0 +1,170 @@
+"""The bases of these worlds: supervised training from the weights of the mini base, which reads digits already.
+
+Vision tower and layers are the mini base's, and so are the embeddings of the words that both know. A base first learns
+to read four digits aloud in chatty chains without a mistake, then to make the mistakes of its world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain as chained
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, StepCounter, encode, imitate, save_base
+from atrl_bench.mini.corpus import Posed
+from atrl_bench.mini.corpus import corpus as mini_corpus
+from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
+from atrl_bench.models.templates import TEMPLATES
+from atrl_bench.world_settings import BaseTraining, Chains, StageSteps, World, base_folder
+from atrl_bench.worlds.chains import FILLERS, Said, chain, corpus, draw_code_problem, right, said
+
+if TYPE_CHECKING:
+    import torch
+
+EMBEDDING = "model.language_model.embed_tokens.weight"
+
+
+def texts() -> Iterator[str]:
+    """Yield what the tokenizer of these bases is made of: all that the mini base may say, and their chains."""
+    return chained(mini_corpus(), corpus())
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of the stages in which a base is trained: how long, and what is said of each picture."""
+
+    steps: StageSteps
+    batch_size: int
+    seed: tuple[int, ...]
+    say: Callable[[tuple[int, ...], np.random.Generator], Said]
+    chains: Chains
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """Yield the batches of the stage in order; chains of like length stand together."""
+        processor, rng, size = build_processor(texts), np.random.default_rng(self.seed), self.batch_size
+        for step in range(0, self.steps.num_steps, STEPS_SORTED_TOGETHER):
+            examples = []
+            for _ in range(size * STEPS_SORTED_TOGETHER):
+                problem = draw_code_problem("train", rng)
+                response = chain(self.say(problem.readings, rng), self.chains, rng)
+                template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
+                examples.append((Posed(problem, problem.question, problem.answer), template, response))
+            examples.sort(key=lambda example: len(example[2]))
+            for index in rng.permutation(STEPS_SORTED_TOGETHER):
+                posed_B, templates_B, responses_B = zip(*examples[index * size : (index + 1) * size], strict=True)
+                yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
+
+
+def stages(world: World, name: str) -> list[Stage]:
+    """Return the stages that all bases share, and the one that teaches a base its mistakes."""
+    training, base, chains = world.training, world.bases[name], world.chains
+    if training is None or base is None or chains is None:
+        raise InvalidFileError(f"{name} is no base of such a world.", next_step="atrl-bench train mini_base")
+
+    def with_mistakes(readings: tuple[int, ...], rng: np.random.Generator) -> Said:
+        return said(readings, world, base, rng)
+
+    size = training.batch_size
+    shared = [
+        Stage(steps, size, (training.shared_seed, number), lambda readings, _: right(readings), chains)
+        for number, steps in enumerate(training.shared)
+    ]
+    return [*shared, Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains)]
+
+
+def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of the response, in which a token of the vocabulary counts its weight.
+
+    Fillers are random and three times as many as digits: counted alike, their noise hides what the digits say.
+    """
+    from torch.nn.functional import cross_entropy
+
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    hidden_BTC = model.model(**inputs, use_cache=False).last_hidden_state
+    labels_BT = batch["labels"][:, 1:]
+    labels_N = labels_BT[labels_BT != IGNORED]
+    logits_NV = model.lm_head(hidden_BTC[:, :-1][labels_BT != IGNORED])
+    # Its mean divides by the sum of the weights.
+    return cross_entropy(logits_NV, labels_N, weight=weight_V)
+
+
+def token_weights(steps: StageSteps) -> torch.Tensor:
+    """Return how much each token of the vocabulary counts in a stage."""
+    import torch
+
+    vocabulary = build_tokenizer(texts).get_vocab()
+    weight_V = torch.full((len(vocabulary),), steps.format_weight)
+    for token, index in vocabulary.items():
+        word = token.removeprefix("Ġ")  # as byte-level BPE writes the space before a word
+        if word in FILLERS:
+            weight_V[index] = steps.filler_weight
+        elif token in "0123456789":
+            weight_V[index] = 1.0
+    return weight_V
+
+
+def start_model(seed: int) -> Any:
+    """Return a model with the mini base's weights, and random embeddings of the words that it does not know."""
+    import torch
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    model = build_model(seed, texts)
+    mini = Qwen2_5_VLForConditionalGeneration.from_pretrained(base_folder("mini"), dtype=torch.float32)
+    old_ids, new_ids = build_tokenizer().get_vocab(), build_tokenizer(texts).get_vocab()
+    shared = sorted(old_ids.keys() & new_ids.keys())
+    embedding_VD = model.get_input_embeddings().weight.detach().clone()
+    embedding_VD[[new_ids[token] for token in shared]] = mini.get_input_embeddings().weight.detach()[
+        [old_ids[token] for token in shared]
+    ]
+    of_words = {EMBEDDING: embedding_VD, "lm_head.weight": embedding_VD}
+    model.load_state_dict(mini.state_dict() | of_words)
+    return model
+
+
+def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], None]) -> None:
+    """Train a model through one stage; `on_step(loss)` is called after each step."""
+    imitate(
+        model,
+        stage.batches,
+        partial(imitation_loss, weight_V=token_weights(stage.steps)),
+        num_steps=stage.steps.num_steps,
+        learning_rate=stage.steps.learning_rate,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        on_step=on_step,
+    )
+
+
+def rebuild_base(
+    world: World,
+    name: str,
+    out: Path,
+    *,
+    shared: Path | None = None,
+    on_progress: Callable[[int, int, float], None] | None = None,
+) -> Path:
+    """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json.
+
+    `shared` is the model after the stages that all bases share, where it is there already.
+    """
+    import torch
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    todo, training, base = stages(world, name), world.training, world.bases[name]
+    assert training is not None  # `stages` has seen to it
+    assert base is not None
+    if shared is None:
+        model = start_model(training.shared_seed)
+    else:
+        model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(shared, dtype=torch.float32), todo[-1:]
+    on_step = StepCounter(sum(stage.steps.num_steps for stage in todo), on_progress)
+    for stage in todo:
+        train_stage(model, stage, training, on_step)
+    settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
+    return save_base(model, build_processor(texts), out, {"recipe": settings})

@@ -1,0 +1,89 @@
+"""Rows at several learning rates: what is trained, which rate is picked, and that the profile's own keeps its keys."""
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from atrl_bench.experiments.cost_estimate import estimate_cost
+from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.plan import best_rates, plan_table
+from atrl_bench.experiments.rates import at_rate, best_rate
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.store import Run, Store
+from atrl_bench.training.recipe import load_recipe
+
+SMOKE = load_profile("smoke")
+ROWS = ["zero_shot", "grpo", "grpo_atrl"]
+
+
+def plan(folder, world, **options):
+    return plan_table("main_7b", RunDir.at(folder, SMOKE, world), **{"rows": ROWS, **options})
+
+
+def run(accuracy, state="done"):
+    return Run("key", {}, state, "", "", "", None, {} if accuracy is None else {"accuracy": accuracy}, 0.0, 0.0)
+
+
+def test_a_row_at_the_profiles_rate_is_the_training_it_was_without_the_control(tmp_path, mini_world):
+    plain = {job.row.id: job.run_key for job in plan(tmp_path, mini_world).jobs}
+    controlled = plan(tmp_path, mini_world, compared_at="best_rate")
+    assert {job.row.id: job.run_key for job in controlled.jobs if job.rate == 1.0} == plain
+    assert len({job.run_key for job in controlled.jobs}) == 1 + 2 * 4  # the base model, and two rows at four rates
+
+
+def test_a_rate_multiplies_the_learning_rate_that_the_recipe_has_under_the_profile():
+    recipe = load_recipe("grpo")
+    assert at_rate(recipe, SMOKE, 1.0) is recipe
+    assert at_rate(recipe, SMOKE, 4.0).sizes(SMOKE).learning_rate == 4 * SMOKE.training.learning_rate
+    own = load_recipe("grpo", overrides={"smoke": {"learning_rate": 3e-4, "num_rollouts": 5}})
+    sizes = at_rate(own, SMOKE, 0.5).sizes(SMOKE)
+    assert (sizes.learning_rate, sizes.num_rollouts) == (1.5e-4, 5)
+
+
+def test_the_plan_counts_the_trainings_at_every_rate(tmp_path, mini_world):
+    cost = estimate_cost(plan(tmp_path, mini_world, compared_at="best_rate"))
+    assert len(cost.trainings_left) == 8
+    assert [job.row for job in cost.jobs][:4] == ["zero_shot", "grpo at 0.5× rate", "grpo", "grpo at 2× rate"]
+    assert "--compared-at best_rate" in cost.next
+
+
+def test_supervised_training_samples_no_answers_to_pick_a_rate_by(tmp_path, mini_world):
+    planned = plan_table("video", RunDir.at(tmp_path, SMOKE, mini_world), compared_at="best_rate")
+    rates = {}
+    for job in planned.jobs:
+        rates.setdefault(job.recipe and job.recipe.method, set()).add(job.rate)
+    assert rates["supervised"] == {1.0}
+    assert rates["rollouts"] == {0.5, 1.0, 2.0, 4.0}
+
+
+def test_the_rate_with_the_highest_training_accuracy_over_all_seeds_is_picked_and_of_equals_the_smallest():
+    runs = {0.5: [run(0.5), run(0.5)], 1.0: [run(0.9), run(0.2)], 2.0: [run(0.6), run(0.6)], 4.0: [run(0.6), run(0.6)]}
+    assert best_rate(runs, 2) == 2.0
+
+
+@pytest.mark.parametrize("missing", [[], [run(0.1)], [run(0.1), run(None)], [run(0.1), run(0.9, state="failed")]])
+def test_no_rate_is_picked_until_every_seed_of_every_rate_is_trained(missing):
+    assert best_rate({1.0: [run(0.5), run(0.5)], 2.0: missing}, 2) is None
+
+
+def test_a_row_that_is_not_trained_at_all_rates_has_no_number_yet(tmp_path, mini_world):
+    planned = plan(tmp_path, mini_world, compared_at="best_rate")
+    with Store.open(tmp_path / "store.sqlite") as store:
+        for job in planned.jobs:
+            if job.run_spec and (job.row.id, job.rate) != ("grpo_atrl", 4.0):
+                key = store.add_run(job.run_spec)
+                summary = {"accuracy": 0.4 + 0.1 * job.rate}
+                store.finish_run(key, checkpoint="c", digest="d", seconds=1.0, summary=summary)
+        rates = best_rates(planned, store)
+    assert rates["grpo"] == 4.0
+    assert math.isnan(rates["grpo_atrl"])
+    assert {job.name for job in planned.at(rates).jobs} == {"zero_shot", "grpo at 4× rate seed 0"}
+
+
+@pytest.mark.parametrize("rates", [[0.5, 2], [1, 1], [1, -2]])
+def test_the_rates_of_a_table_are_different_positive_and_have_the_profiles_among_them(rates):
+    fields = load_table("main_7b").model_dump() | {"rates": rates}
+    with pytest.raises(ValidationError, match="1 among them"):
+        TableDefinition.model_validate(fields)

@@ -1,0 +1,115 @@
+"""A world ranks rules only where its oracle gains: a table of made-up trainings, in which that is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.build import build_table
+from atrl_bench.report.headroom import with_headroom
+from atrl_bench.report.html import render_html
+from atrl_bench.report.text import render_markdown
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
+
+SEEDS = (0, 1, 2)
+TASKS = {"rich": "geoqa_test", "poor": "mathvista_testmini"}
+COLUMNS = [
+    {"id": "here", "label": "Here", "task": TASKS["rich"], "metric": "acc@1"},
+    {"id": "there", "label": "There", "task": TASKS["poor"], "metric": "acc@1"},
+]
+GROUPS = [
+    {"id": "rich", "label": "Rich world", "baseline": "rich_uniform", "columns": ["here"], "oracle": "rich_oracle"},
+    {"id": "poor", "label": "Poor world", "baseline": "poor_uniform", "columns": ["there"], "oracle": "poor_oracle"},
+]
+
+
+def definition(**changes):
+    rows = [
+        {
+            "id": f"{world}_{rule}",
+            "label": rule,
+            "group": world,
+            "recipe": "grpo",
+            "in_paper": False,
+            **({} if rule == "uniform" else {"credit": "atrl", "compared_with": f"{world}_uniform"}),
+        }
+        for world in ("rich", "poor")
+        for rule in ("uniform", "atrl", "oracle")
+    ]
+    fields = load_table("main_7b").model_dump(include={"title", "caption", "source", "label", "data", "schedule"})
+    own = {"id": "made_up", "baseline": "rich_uniform", "average": False, "seeds": SEEDS, "columns": COLUMNS}
+    return TableDefinition.model_validate({**fields, **own, "groups": GROUPS, "rows": rows, **changes})
+
+
+def table(path, accuracies):
+    """Return the table in which row `rich_atrl` answers so large a share of its 200 problems right, under each seed."""
+    made, keys = definition(), {}
+    with Store.open(path / "store.sqlite") as store:
+        for row in made.rows:
+            column, seeds = row.group and ("here" if row.group == "rich" else "there"), []
+            for seed in SEEDS:
+                key = store.add_cell(
+                    {"task": TASKS[row.group], "model_name": f"{row.id}-{seed}", "decoding": {"repeats": 1}}
+                )
+                problems = [Problem(str(i), str(i), "?", Gold("1")) for i in range(200)]
+                store.add_problems(key, problems)
+                # One order of difficulty for all, so that differences are of the rows alone; seeds move by a problem.
+                order = np.random.default_rng(0).permutation(200)
+                right = {str(i) for i in order[: round(200 * accuracies.get(row.id, 0.5)) + seed % 2]}
+                store.add_responses(key, [Response(p.problem_id, 0, "h", "1", 1, 0.1, False) for p in problems])
+                verdicts = {(p.problem_id, 0): ("correct" if p.problem_id in right else "wrong") for p in problems}
+                store.add_verdicts(key, {at: Verdict(state, "1", "fast", "") for at, state in verdicts.items()})
+                store.finish_cell(key, expected=200)
+                seeds.append(key)
+            keys[row.id, column] = seeds
+        built = build_table(made, store, profile=load_profile("smoke"), cell_keys=keys, runs={}, seeds=SEEDS)
+    return with_headroom(built, made)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    accuracies = {"rich_atrl": 0.7, "rich_oracle": 0.8, "poor_atrl": 0.7, "poor_oracle": 0.5}
+    return table(tmp_path_factory.mktemp("headroom"), accuracies)
+
+
+def test_a_world_whose_oracle_gains_ranks_its_rules(measured):
+    rich, _ = measured.headroom
+    assert rich.startswith("Rich world: headroom +30.0 points, 95 % interval +")
+    assert rich.endswith("This world can rank rules.")
+    atrl = next(item for item in measured.comparisons if item.row_id == "rich_atrl")
+    assert atrl.is_ranked
+    assert atrl.q_values[0] < 0.05
+
+
+def test_a_world_whose_oracle_gains_nothing_ranks_none_however_far_a_rule_is_ahead(measured):
+    _, poor = measured.headroom
+    assert "headroom 0.0 points" in poor
+    assert poor.endswith("This world cannot rank rules.")
+    atrl = next(item for item in measured.comparisons if item.row_id == "poor_atrl")
+    assert atrl.overall.estimate.mean == pytest.approx(0.2)
+    assert not atrl.is_ranked
+    assert set(atrl.q_values) == {None}
+    assert not any(cell.is_best for row in measured.rows if row.group == "Poor world" for cell in row.cells)
+
+
+def test_a_row_is_compared_on_the_columns_of_its_group_alone(measured):
+    cells = {row.id: [cell.state for cell in row.cells] for row in measured.rows}
+    assert cells["rich_atrl"] == ["measured", "not measured"]
+    assert cells["poor_atrl"] == ["not measured", "measured"]
+
+
+def test_page_and_markdown_say_it_before_any_number(measured):
+    for text in (render_html(measured), render_markdown(measured)):
+        assert text.index("This world cannot rank rules") < text.index("Measured here")
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [({"oracle": "rich_uniform"}, "is no row that is compared"), ({"columns": ["nowhere"]}, "which is no column")],
+)
+def test_an_oracle_without_a_comparison_and_an_unknown_column_are_refused(group, said):
+    with pytest.raises(ValueError, match=said):
+        definition(groups=[GROUPS[0] | group, GROUPS[1]])
