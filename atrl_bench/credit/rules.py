@@ -28,7 +28,7 @@ from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve, connectivity
 from atrl_bench.credit.diagnostics import placement
-from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition, random_cut
+from atrl_bench.credit.graph import ScaledRows, TokenGraph, cosine_graph, edge_density, partition, random_cut
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
@@ -125,34 +125,73 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
     The equation of section 4.3 has the connectivity C where we have phi; then refinement and propagation, which
     change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
+
+    With `partitions` above one, W is the mean over as many METIS seeds: the graph is built once and divided anew, then
+    refined anew. What is reported of clusters is their mean; `cluster_T` are those of the first.
     """
     connectivity_T = connectivity_density(attention, config)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
     started = time.perf_counter()
     graph = cosine_graph(rows, config)
-    cluster_T = partition(graph, config, seed)
+    clusters_PT = [partition(graph, config, each) for each in partition_seeds(seed, config.partitions)]
     graph_seconds = time.perf_counter() - started
+    grouped_P = [_grouped(graph, rows, connectivity_T, cluster_T, config) for cluster_T in clusters_PT]
+    weights_PT = [grouped.weight_T for grouped in grouped_P if grouped.weight_T is not None]
+    if not weights_PT:  # every token was an outlier, and outliers count nothing
+        return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
+    diagnostics = {
+        name: float(np.mean([grouped.diagnostics[name] for grouped in grouped_P])) for name in grouped_P[0].diagnostics
+    }
+    credit = credit_of_weights(
+        np.mean(weights_PT, axis=0),
+        connectivity_T,
+        config,
+        importance_T=np.mean([grouped.importance_T for grouped in grouped_P], axis=0),
+        cluster_T=grouped_P[0].cluster_T,
+        edge_density=edge_density(rows, config),
+        dropped_columns=float((rows.scale_S == 0).sum()),
+        **diagnostics,
+    )
+    return replace(credit, graph_seconds=graph_seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """What one partition of the graph makes of the tokens; no weight where every token was an outlier."""
+
+    weight_T: NDArray[np.float64] | None
+    importance_T: NDArray[np.float64]
+    cluster_T: NDArray[np.int64]
+    diagnostics: dict[str, float]
+
+
+def _grouped(
+    graph: TokenGraph,
+    rows: ScaledRows,
+    connectivity_T: NDArray[np.float64],
+    cluster_T: NDArray[np.int64],
+    config: CreditConfig,
+) -> _Grouped:
+    """Returns W(C_k) of each token's cluster after refinement and propagation."""
     similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
     diagnostics = {
-        "edge_density": edge_density(rows, config),
         "cut": graph.cut(cluster_T),
         "random_cut": random_cut(cluster_T),
-        "dropped_columns": float((rows.scale_S == 0).sum()),
         "outlier_share": float((similarity_T < config.min_centroid_similarity).mean()),
     }
-
     importance_T = denoise(start_importance(connectivity_T, config), similarity_T, config)
     importance_T, cluster_T, num_promoted = propagate(graph, importance_T, cluster_T, config)
     diagnostics["promoted_share"] = num_promoted / len(cluster_T)
-
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
-    if not mass_T.any():  # every token was an outlier, and outliers count nothing
-        return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
+    if not mass_T.any():
+        return _Grouped(None, importance_T, cluster_T, diagnostics)
     weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
-    credit = credit_of_weights(
-        weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
-    )
-    return replace(credit, graph_seconds=graph_seconds)
+    return _Grouped(weight_K[cluster_T], importance_T, cluster_T, diagnostics)
+
+
+def partition_seeds(seed: int, count: int) -> list[int]:
+    """Returns the seeds of this many partitions: the seed itself, then draws that no near seed shares."""
+    return [seed, *np.random.default_rng(seed).integers(2**31, size=count - 1).tolist()]
 
 
 def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:

@@ -12,7 +12,6 @@ Shapes: T response tokens.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -221,7 +220,7 @@ def _right(store: Store, key: str) -> dict[tuple[str, int], bool]:
 
 
 def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
-    name = spec_key({"config": dataclasses.asdict(config), "rule": rule, "version": VERSION})
+    name = spec_key({"config": config.document(), "rule": rule, "version": VERSION})
     return run_dir.root / "credit" / f"{key}-{name}.jsonl"
 
 

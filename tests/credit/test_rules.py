@@ -17,6 +17,7 @@ from atrl_bench.credit import (
     split_attention_rows,
     token_credit,
 )
+from atrl_bench.credit.rules import partition_seeds
 from atrl_bench.errors import UnknownNameError
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
@@ -102,6 +103,27 @@ def test_random_deals_the_same_weights_and_follows_the_seed():
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert sorted(first.tolist()) == sorted(token_credit(attention, "atrl", seed=1).credit_T.tolist())
+
+
+def test_partitions_are_averaged_and_none_is_shared_with_the_next_seed():
+    attention, config = realistic(200), CreditConfig(scale="as_written", partitions=3)
+    assert len({*partition_seeds(7, 3), *partition_seeds(8, 3)}) == 6
+    single = [token_credit(attention, "atrl", config.replace(partitions=1), seed) for seed in partition_seeds(7, 3)]
+    assert not torch.equal(single[0].credit_T, single[1].credit_T), "else their mean would show nothing"
+    credit = token_credit(attention, "atrl", config, seed=7)
+    torch.testing.assert_close(credit.credit_T, torch.stack([one.credit_T for one in single]).mean(0))
+    assert credit.diagnostics["cut"] == pytest.approx(np.mean([one.diagnostics["cut"] for one in single]))
+
+
+def test_more_partitions_make_a_credit_agree_with_itself_under_another_seed():
+    attention = realistic(200)
+    agreements = []
+    for partitions in (1, 8):
+        config = CreditConfig(partitions=partitions)
+        credits = [token_credit(attention, "atrl", config, seed).credit_T for seed in range(1, 7)]
+        correlation = torch.corrcoef(torch.stack(credits))
+        agreements.append(float(correlation[~torch.eye(6, dtype=torch.bool)].mean()))
+    assert agreements[0] < 0.9 < 0.96 < agreements[1]
 
 
 # Properties.
@@ -206,6 +228,7 @@ OTHER_VALUE = {
     "max_neighbours": 2,
     "tokens_per_cluster": 5,
     "max_imbalance": 0.8,
+    "partitions": 3,
     "importance_start": "rank",
     "min_centroid_similarity": 0.9,
     "outlier_scale": 0.2,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.analysis.signal.measure import Signal, measure
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
@@ -34,7 +35,7 @@ def signal(
 ) -> Signal:
     """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known."""
     wanted = list(rules if rules is not None else USUAL_RULES)
-    for rule in wanted:
+    for rule in (RuleChoice.of(label).rule for label in wanted):
         if rule not in (names := [*rule_names(), ORACLE]):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
         if rule != ORACLE and needs_entropy(credit_rule(rule)):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
 from atrl_bench.credit.capture import install_row_capture
@@ -55,7 +56,7 @@ class GradientMeter:
     """Takes gradients at a checkpoint, prompt by prompt."""
 
     def __init__(self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig) -> None:
-        self.trainer, self.rules, self.config = trainer, list(rules), config
+        self.trainer, self.rules, self.config = trainer, [RuleChoice.of(label) for label in rules], config
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         self._capture = install_row_capture(trainer.model, config.num_layers)
@@ -73,7 +74,7 @@ class GradientMeter:
         mask_BT = batch["completion_mask"].bool()
         attention_B, anchors_B = self._attention(batch), self._anchors(batch, row)
         first_RB, second_RB = (
-            [self._credits(rule, attention_B, anchors_B, seed) for rule in self.rules] for seed in (0, 1)
+            [self._credits(rule, attention_B, anchors_B, seed) for rule in self.rules] for seed in (1, 2)
         )
         return PromptGradients(
             torch.stack([self._gradient(batch, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
@@ -133,11 +134,14 @@ class GradientMeter:
         ]
 
     def _credits(
-        self, rule: str, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], seed: int
+        self, choice: RuleChoice, attention_B: Sequence[AttentionRows], anchors_B: Sequence[Tensor], seed: int
     ) -> list[Credit]:
-        if rule == ORACLE:
+        if choice.rule == ORACLE:
             return [self._oracle(*response) for response in zip(attention_B, anchors_B, strict=True)]
-        return [token_credit(attention, rule, self.config, 2 * b + seed) for b, attention in enumerate(attention_B)]
+        # METIS takes the seed 0 for 1, so the first is 1.
+        return [
+            token_credit(attention, choice.rule, choice.config, 2 * b + seed) for b, attention in enumerate(attention_B)
+        ]
 
     def _oracle(self, attention: AttentionRows, is_anchor_T: Tensor) -> Credit:
         share = is_anchor_T.double().mean()
