@@ -87,6 +87,8 @@ class CreditConfig:
     """Share of tokens, rounded up, that hard_truncation and bottom_truncation keep."""
     entropy_fraction: float = 0.2
     """Share of tokens, rounded up, that high_entropy keeps."""
+    black_probability: float = 0.5
+    """Each patch is black with this chance where a rule asks how much a token depends on the image."""
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
@@ -102,7 +104,7 @@ class CreditConfig:
                 raise ValueError(f"{name} is {value!r}; it should be a whole number.")
         _at_least(self, 1, "num_layers", "tokens_per_cluster", "max_neighbours", "partitions")
         _at_least(self, 0, "num_neighbours", "outlier_scale", "max_imbalance", "exp_decay", "min_sink_share")
-        for name in ("hub_fraction", "kept_fraction", "entropy_fraction"):
+        for name in ("hub_fraction", "kept_fraction", "entropy_fraction", "black_probability"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0 and at most 1.")
 
@@ -124,7 +126,7 @@ class CreditConfig:
         return dataclasses.replace(self, **changes)
 
 
-_YOUNGER = frozenset({"partitions"})
+_YOUNGER = frozenset({"partitions", "black_probability"})
 
 
 @functools.cache

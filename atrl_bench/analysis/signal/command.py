@@ -10,7 +10,7 @@ from pathlib import Path
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.analysis.signal.measure import Signal, measure
 from atrl_bench.analysis.signal.rule_choice import RuleChoice
-from atrl_bench.credit.rules import credit_rule, needs_entropy, rule_names
+from atrl_bench.credit.rules import rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
@@ -38,11 +38,6 @@ def signal(
     for rule in (RuleChoice.of(label).rule for label in wanted):
         if rule not in (names := [*rule_names(), ORACLE]):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
-        if rule != ORACLE and needs_entropy(credit_rule(rule)):
-            raise InvalidFileError(
-                f"{rule} needs the entropies that tokens were drawn with.",
-                next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
-            )
     data, model = load_recipe(recipe).data, model or run_dir.profile.model
     if rules is None and run_dir.profile.generated_data:
         wanted.append(ORACLE)

@@ -41,7 +41,6 @@ def batch():
         "visual_BS": visual,
         "response_ids_BT": ids,
         "response_mask_BT": torch.ones(2, NUM_RESPONSE, dtype=torch.long),
-        "entropy_BT": None,
         "needed_B": [True, True],
         "transcriptions": [None, None],
     }
