@@ -145,7 +145,9 @@ def signal(
         ),
     ] = "grpo",
     data: Annotated[str | None, typer.Option("--data", help="training set; default: the recipe's")] = None,
-    rules: Annotated[str | None, typer.Option("--rules", help="credit rules, separated by commas")] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="credit rules, separated by commas; atrl:partitions=4 for a setting")
+    ] = None,
     prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
 ) -> None:

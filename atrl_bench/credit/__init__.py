@@ -14,7 +14,7 @@ Attention rows, from a forward pass that happens anyway:
 Credit of one response:
 
     token_credit(attention, rule="atrl", config=CreditConfig(), seed=0) -> Credit
-    AttentionRows(rows_TS, visual_S, entropy_T=None, parts={})
+    AttentionRows(rows_TS, visual_S)       # and entropy_T, logprob_T, blackened_logprob_T, parts where rules read them
     Credit.credit_T, .connectivity_T, .importance_T, .cluster_T, .diagnostics
     CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
     RULES: name -> rule(attention, config, seed)
@@ -41,15 +41,8 @@ if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
     from atrl_bench.credit.config import PRESETS, CreditConfig
-    from atrl_bench.credit.rules import (
-        RULES,
-        Credit,
-        CreditRule,
-        connectivity_density,
-        credit_of_weights,
-        credit_rule,
-        token_credit,
-    )
+    from atrl_bench.credit.rule import Credit, CreditRule, connectivity_density, credit_of_weights, reads
+    from atrl_bench.credit.rules import RULES, credit_rule, token_credit
     from atrl_bench.credit.truth import TokenTruth
 
 # Looked up on first use: the settings need no torch, and a finished table is rendered without it.
@@ -58,15 +51,8 @@ _HOMES = {
     "capture": ("Recording", "RowCapture", "install_row_capture"),
     "config": ("PRESETS", "CreditConfig"),
     "attention_rows": ("AttentionRows", "split_attention_rows", "visual_columns"),
-    "rules": (
-        "RULES",
-        "Credit",
-        "CreditRule",
-        "connectivity_density",
-        "credit_of_weights",
-        "credit_rule",
-        "token_credit",
-    ),
+    "rule": ("Credit", "CreditRule", "connectivity_density", "credit_of_weights", "reads"),
+    "rules": ("RULES", "credit_rule", "token_credit"),
     "truth": ("TokenTruth",),
 }
 
@@ -85,6 +71,7 @@ __all__ = [
     "credit_of_weights",
     "credit_rule",
     "install_row_capture",
+    "reads",
     "split_attention_rows",
     "token_credit",
     "tokens_of_part",

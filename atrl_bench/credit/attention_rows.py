@@ -6,7 +6,8 @@ Shapes: B responses in a batch, T response tokens, S positions of prompt and res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import BoolTensor, Tensor
@@ -21,7 +22,11 @@ class AttentionRows:
     visual_S: Tensor
     """True where a column is an image or video token."""
     entropy_T: Tensor | None = None
-    """Entropy of the distribution each token was drawn from; only the high_entropy rule reads it."""
+    """Entropy of the distribution each token was drawn from."""
+    logprob_T: Tensor | None = None
+    """Log-probability of each token."""
+    blackened_logprob_T: Tensor | None = None
+    """The same where the model sees the images with some of their patches black (blackening.py)."""
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Which tokens belong to a part of the response, where data knows it (`truth.TokenTruth`): only oracles ask."""
 
@@ -34,8 +39,10 @@ class AttentionRows:
                 f"visual_S should be {num_columns} booleans, one per column of rows_TS, "
                 f"not {self.visual_S.dtype} {tuple(self.visual_S.shape)}."
             )
-        if self.entropy_T is not None and self.entropy_T.shape != (num_tokens,):
-            raise ValueError(f"entropy_T should have {num_tokens} values, not shape {tuple(self.entropy_T.shape)}.")
+        for name in ("entropy_T", "logprob_T", "blackened_logprob_T"):
+            value = getattr(self, name)
+            if value is not None and value.shape != (num_tokens,):
+                raise ValueError(f"{name} should have {num_tokens} values, not shape {tuple(value.shape)}.")
         if self.rows_TS.numel():
             least, greatest = (float(bound) for bound in torch.aminmax(self.rows_TS))
             # aminmax carries a NaN through, and a comparison with NaN is false.
@@ -52,6 +59,8 @@ def split_attention_rows(
     visual_BS: Tensor,
     response_mask_BT: Tensor,
     entropy_BT: Tensor | None = None,
+    logprob_BT: Tensor | None = None,
+    blackened_logprob_BT: Tensor | None = None,
 ) -> list[AttentionRows]:
     """Returns the AttentionRows of each response of a padded batch, cut to its valid rows and columns.
 
@@ -59,17 +68,18 @@ def split_attention_rows(
     completions on the right. `response_mask_BT` marks the rows that are trained on, `attention_mask_BS` the columns
     that are no padding; a column may be valid without being trained on (a tool's output).
     """
+    of_tokens = {"entropy_T": entropy_BT, "logprob_T": logprob_BT, "blackened_logprob_T": blackened_logprob_BT}
     attention_B = []
     for b, rows_TS in enumerate(rows_BTS):
         row_T = response_mask_BT[b].bool().cpu()
         column_S = attention_mask_BS[b].bool().cpu()
-        attention_B.append(
-            AttentionRows(
-                rows_TS=rows_TS[row_T][:, column_S].float().cpu(),
-                visual_S=visual_BS[b].bool().cpu()[column_S],
-                entropy_T=None if entropy_BT is None else entropy_BT[b].detach().float().cpu()[row_T],
-            )
-        )
+        known: dict[str, Any] = {
+            name: value_BT[b].detach().float().cpu()[row_T]
+            for name, value_BT in of_tokens.items()
+            if value_BT is not None
+        }
+        attention = AttentionRows(rows_TS[row_T][:, column_S].float().cpu(), visual_BS[b].bool().cpu()[column_S])
+        attention_B.append(replace(attention, **known))
     return attention_B
 
 

@@ -49,6 +49,8 @@ class CreditConfig:
     """K = max(2, T // tokens_per_cluster) clusters."""
     max_imbalance: float | None = None
     """How much larger than the average a cluster may be, about: 0.5 for half as large again; None for METIS's own."""
+    partitions: int = 1
+    """The credit is the mean over the partitions of so many METIS seeds. The paper, hence `literal`, has one."""
 
     # Centroid denoising (appendix "Cluster Refinement").
     importance_start: Literal["maximum", "rank"] = "maximum"
@@ -87,6 +89,8 @@ class CreditConfig:
     """Share of tokens, rounded up, that high_entropy keeps."""
     soft_share: float = 0.5
     """Share of the weight that oracle rules spread over all tokens alike: 0 is the oracle's own tokens alone."""
+    black_probability: float = 0.5
+    """Each patch is black with this chance where a rule asks how much a token depends on the image."""
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
@@ -100,13 +104,19 @@ class CreditConfig:
                 raise ValueError(f"{name} is {value!r}; it should be a finite number.")
             elif int in (hint, *choices) and value != int(value):
                 raise ValueError(f"{name} is {value!r}; it should be a whole number.")
-        _at_least(self, 1, "num_layers", "tokens_per_cluster", "max_neighbours")
+        _at_least(self, 1, "num_layers", "tokens_per_cluster", "max_neighbours", "partitions")
         _at_least(self, 0, "num_neighbours", "outlier_scale", "max_imbalance", "exp_decay", "min_sink_share")
-        for name in ("hub_fraction", "kept_fraction", "entropy_fraction"):
+        for name in ("hub_fraction", "kept_fraction", "entropy_fraction", "black_probability"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0 and at most 1.")
         if not 0 <= self.soft_share <= 1:
             raise ValueError(f"soft_share is {self.soft_share}; it should be from 0 to 1.")
+
+    def document(self) -> dict[str, Any]:
+        """Returns all fields as they enter keys: one that is younger than stored keys is left out at its default."""
+        default = CreditConfig()
+        fields = dataclasses.asdict(self)
+        return {n: v for n, v in fields.items() if n not in _YOUNGER or v != getattr(default, n)}
 
     @classmethod
     def preset(cls, name: str) -> CreditConfig:
@@ -118,6 +128,9 @@ class CreditConfig:
     def replace(self, **changes: Any) -> CreditConfig:
         """Returns a copy with these fields changed; a name that is no field is a TypeError."""
         return dataclasses.replace(self, **changes)
+
+
+_YOUNGER = frozenset({"partitions", "black_probability", "soft_share"})
 
 
 @functools.cache

@@ -6,12 +6,15 @@ Shapes: T response tokens, E stored edges, P promoted pairs.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.graph import TokenGraph
+
+if TYPE_CHECKING:
+    from atrl_bench.credit.graph import TokenGraph
 
 
 def start_importance(connectivity_T: NDArray[np.float64], config: CreditConfig) -> NDArray[np.float64]:

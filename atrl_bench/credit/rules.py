@@ -2,62 +2,49 @@
 
     rule(attention, config, seed) -> Credit
 
+Here are those of the paper and its ablations; `published/` has those of other papers, docs/credit_rules.md all of them.
 A rule of somebody else's is any function of this form, or one that an installed package names in the entry points
 `atrl_bench.rules`. `connectivity_density` and `credit_of_weights` are what most of them need.
 
 Every ablation of the paper is the full rule with a field or two of its config changed, so it says so and nothing more.
+torch is loaded when a credit is computed, not when rules are listed.
 
-Shapes: T response tokens, S columns, K clusters.
+Shapes: T response tokens, S columns, K clusters, P partitions.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.connectivity import bias_curve, connectivity
 from atrl_bench.credit.diagnostics import placement
-from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition, random_cut
+from atrl_bench.credit.published.attention import answer_attention, future_attention, preplan_attention
+from atrl_bench.credit.published.dependency import perception_grounded, token_reweighting, visual_dependency
+from atrl_bench.credit.published.entropy import entropy_bonus, high_entropy
+from atrl_bench.credit.published.position import position_ramp
+from atrl_bench.credit.published.probability import probability_weighting, relative_surprisal
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
+from atrl_bench.credit.rule import (
+    Credit,
+    CreditRule,
+    connectivity_density,
+    credit_of_weights,
+    highest,
+    needs_of,
+)
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 
-
-@dataclass(frozen=True, eq=False)
-class Credit:
-    """The credit of one response, and how it came about."""
-
-    credit_T: Tensor
-    """What the advantage of each token is multiplied by."""
-    connectivity_T: Tensor
-    """C_i, the debiased attention to the image."""
-    importance_T: Tensor
-    """phi after refinement; C over its maximum for rules that do not refine."""
-    cluster_T: Tensor
-    """The cluster of each token; every token its own one for rules that do not group."""
-    diagnostics: dict[str, float]
-    """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
-    graph_seconds: float = 0.0
-    """What building the graph and dividing it into clusters took."""
-
-
-class CreditRule(Protocol):
-    """A function from attention rows to their credit; it must not change its arguments."""
-
-    def __call__(self, attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
-        """Returns the credit of one response."""
-        ...
+if TYPE_CHECKING:
+    from atrl_bench.credit.attention_rows import AttentionRows
+    from atrl_bench.credit.graph import ScaledRows, TokenGraph
 
 
 def credit_rule(rule: str | CreditRule) -> CreditRule:
@@ -84,11 +71,6 @@ def rule_names() -> list[str]:
     return [*RULES, *ORACLES, *plugins("rules")]
 
 
-def needs_entropy(rule: CreditRule) -> bool:
-    """Returns whether a rule reads `AttentionRows.entropy_T`; yours says so by `rule.needs_entropy = True`."""
-    return rule is high_entropy or bool(getattr(rule, "needs_entropy", False))
-
-
 def token_credit(
     attention: AttentionRows, rule: str | CreditRule = "atrl", config: CreditConfig | None = None, seed: int = 0
 ) -> Credit:
@@ -106,6 +88,11 @@ def token_credit(
     config = CreditConfig() if config is None else config
     if len(attention.rows_TS) < 2:
         return uniform(attention, config, seed)
+    if missing := [f"{name}_T" for name in sorted(needs_of(function)) if getattr(attention, f"{name}_T") is None]:
+        raise ValueError(
+            f"Credit rule {_name(function)} reads AttentionRows.{' and '.join(missing)}, which nobody gave it here. "
+            "docs/credit_rules.md says where each rule can be used."
+        )
     if connectivity_density(attention, config).sum() <= 0:
         return _without_attention(attention, function, config, seed)
     credit = function(attention, config, seed)
@@ -125,34 +112,80 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
     The equation of section 4.3 has the connectivity C where we have phi; then refinement and propagation, which
     change phi only, would change nothing. `cluster_mass="density"` is the equation as written.
+
+    With `partitions` above one, W is the mean over as many METIS seeds: the graph is built once and divided anew, then
+    refined anew. What is reported of clusters is their mean; `cluster_T` are those of the first.
     """
+    from atrl_bench.credit.connectivity import bias_curve
+    from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition
+
     connectivity_T = connectivity_density(attention, config)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
     started = time.perf_counter()
     graph = cosine_graph(rows, config)
-    cluster_T = partition(graph, config, seed)
+    clusters_PT = [partition(graph, config, each) for each in partition_seeds(seed, config.partitions)]
     graph_seconds = time.perf_counter() - started
+    grouped_P = [_grouped(graph, rows, connectivity_T, cluster_T, config) for cluster_T in clusters_PT]
+    weights_PT = [grouped.weight_T for grouped in grouped_P if grouped.weight_T is not None]
+    if not weights_PT:  # every token was an outlier, and outliers count nothing
+        return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
+    diagnostics = {
+        name: float(np.mean([grouped.diagnostics[name] for grouped in grouped_P])) for name in grouped_P[0].diagnostics
+    }
+    credit = credit_of_weights(
+        np.mean(weights_PT, axis=0),
+        connectivity_T,
+        config,
+        importance_T=np.mean([grouped.importance_T for grouped in grouped_P], axis=0),
+        cluster_T=grouped_P[0].cluster_T,
+        edge_density=edge_density(rows, config),
+        dropped_columns=float((rows.scale_S == 0).sum()),
+        **diagnostics,
+    )
+    return replace(credit, graph_seconds=graph_seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """What one partition of the graph makes of the tokens; no weight where every token was an outlier."""
+
+    weight_T: NDArray[np.float64] | None
+    importance_T: NDArray[np.float64]
+    cluster_T: NDArray[np.int64]
+    diagnostics: dict[str, float]
+
+
+def _grouped(
+    graph: TokenGraph,
+    rows: ScaledRows,
+    connectivity_T: NDArray[np.float64],
+    cluster_T: NDArray[np.int64],
+    config: CreditConfig,
+) -> _Grouped:
+    """Returns W(C_k) of each token's cluster after refinement and propagation."""
+    import torch
+
+    from atrl_bench.credit.graph import random_cut
+
     similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
     diagnostics = {
-        "edge_density": edge_density(rows, config),
         "cut": graph.cut(cluster_T),
         "random_cut": random_cut(cluster_T),
-        "dropped_columns": float((rows.scale_S == 0).sum()),
         "outlier_share": float((similarity_T < config.min_centroid_similarity).mean()),
     }
-
     importance_T = denoise(start_importance(connectivity_T, config), similarity_T, config)
     importance_T, cluster_T, num_promoted = propagate(graph, importance_T, cluster_T, config)
     diagnostics["promoted_share"] = num_promoted / len(cluster_T)
-
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
-    if not mass_T.any():  # every token was an outlier, and outliers count nothing
-        return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
+    if not mass_T.any():
+        return _Grouped(None, importance_T, cluster_T, diagnostics)
     weight_K = np.bincount(cluster_T, weights=mass_T) / mass_T.sum()
-    credit = credit_of_weights(
-        weight_K[cluster_T], connectivity_T, config, importance_T=importance_T, cluster_T=cluster_T, **diagnostics
-    )
-    return replace(credit, graph_seconds=graph_seconds)
+    return _Grouped(weight_K[cluster_T], importance_T, cluster_T, diagnostics)
+
+
+def partition_seeds(seed: int, count: int) -> list[int]:
+    """Returns the seeds of this many partitions: the seed itself, then draws that no near seed shares."""
+    return [seed, *np.random.default_rng(seed).integers(2**31, size=count - 1).tolist()]
 
 
 def raw_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
@@ -197,14 +230,6 @@ def bottom_truncation(attention: AttentionRows, config: CreditConfig, seed: int)
     return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
-def high_entropy(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
-    """Returns credit for the `entropy_fraction` of tokens with the highest entropy (FT-RL's selection)."""
-    if attention.entropy_T is None:
-        raise ValueError("The high_entropy rule needs AttentionRows.entropy_T, the entropy each token was drawn with.")
-    entropy_T = attention.entropy_T.double().numpy()
-    return _kept(entropy_T, config.entropy_fraction, connectivity_density(attention, config), config)
-
-
 def random(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the anchor-token credit dealt to the tokens in random order: the same weights in the wrong places."""
     return _rearranged(atrl(attention, config, seed), np.random.default_rng(seed).permutation(len(attention.rows_TS)))
@@ -212,6 +237,8 @@ def random(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
 def reverse(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the anchor-token credit with its ranks reversed: the most weight for the least grounded token."""
+    import torch
+
     base = atrl(attention, config, seed)
     # The token of rank r takes the weight of rank T - 1 - r.
     order_T = torch.argsort(base.credit_T, stable=True).numpy()
@@ -236,6 +263,16 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
             random,
             reverse,
             high_entropy,
+            entropy_bonus,
+            probability_weighting,
+            relative_surprisal,
+            visual_dependency,
+            perception_grounded,
+            token_reweighting,
+            future_attention,
+            preplan_attention,
+            answer_attention,
+            position_ramp,
         )
     }
 )
@@ -277,15 +314,15 @@ def is_own(rule: CreditRule) -> bool:
     return any(rule is own for own in (*RULES.values(), *ORACLES.values()))
 
 
-def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
-    """Returns C_i of each token: the attention that goes to the image, divided by the bias curve (section 4.1)."""
-    bias_S = bias_curve(attention.rows_TS.shape[1], config)
-    return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
+def _name(rule: CreditRule) -> str:
+    return str(getattr(rule, "__name__", type(rule).__name__))
 
 
 def _check(credit: Credit, num_tokens: int, rule: CreditRule) -> None:
     """Raise if what a rule of somebody else's returned cannot multiply the advantages of a response."""
-    name, weights = getattr(rule, "__name__", type(rule).__name__), getattr(credit, "credit_T", None)
+    from torch import Tensor
+
+    name, weights = _name(rule), getattr(credit, "credit_T", None)
     if not isinstance(weights, Tensor) or weights.shape != (num_tokens,):
         given = tuple(weights.shape) if isinstance(weights, Tensor) else type(credit).__name__
         raise ValueError(f"Credit rule {name} should return a Credit with {num_tokens} weights, not {given}.")
@@ -295,6 +332,8 @@ def _check(credit: Credit, num_tokens: int, rule: CreditRule) -> None:
 
 def _without_attention(attention: AttentionRows, rule: CreditRule, config: CreditConfig, seed: int) -> Credit:
     """Returns the same credit for each token: the mean of what the rule gives where all tokens look at all columns."""
+    import torch
+
     blank = uniform(attention, config, seed)
     if config.scale == "mean_one":
         return blank
@@ -306,41 +345,12 @@ def _without_attention(attention: AttentionRows, rule: CreditRule, config: Credi
 def _kept(
     score_T: NDArray[np.float64], fraction: float, connectivity_T: NDArray[np.float64], config: CreditConfig
 ) -> Credit:
-    num_kept = math.ceil(fraction * len(score_T))
-    weight_T = np.zeros(len(score_T))
-    weight_T[np.argsort(-score_T, kind="stable")[:num_kept]] = 1.0
-    return credit_of_weights(weight_T, connectivity_T, config)
+    return credit_of_weights(highest(score_T, fraction).astype(float), connectivity_T, config)
 
 
 def _rearranged(base: Credit, source_T: NDArray[np.int64]) -> Credit:
+    import torch
+
     credit_T = base.credit_T[torch.from_numpy(source_T.copy())]
     diagnostics = base.diagnostics | placement(credit_T.double().numpy(), base.connectivity_T.double().numpy())
     return replace(base, credit_T=credit_T, diagnostics=diagnostics)
-
-
-def credit_of_weights(
-    weight_T: NDArray[np.float64],
-    connectivity_T: NDArray[np.float64],
-    config: CreditConfig,
-    *,
-    importance_T: NDArray[np.float64] | None = None,
-    cluster_T: NDArray[np.int64] | None = None,
-    **diagnostics: float,
-) -> Credit:
-    """Returns the credit that these weights are: scaled to mean one if `config` says so, with what reports show of it.
-
-    Every further `name=value` is one more diagnostic, logged in training as `credit/name`.
-    """
-    if config.scale == "mean_one" and len(weight_T):
-        weight_T = weight_T / weight_T.mean()
-    if importance_T is None:
-        importance_T = connectivity_T / max(connectivity_T.max(initial=0.0), np.finfo(np.float64).tiny)
-    if cluster_T is None:
-        cluster_T = np.arange(len(weight_T))
-    return Credit(
-        credit_T=torch.from_numpy(weight_T).float(),
-        connectivity_T=torch.from_numpy(connectivity_T).float(),
-        importance_T=torch.from_numpy(importance_T).float(),
-        cluster_T=torch.from_numpy(cluster_T),
-        diagnostics=diagnostics | placement(weight_T, connectivity_T),
-    )

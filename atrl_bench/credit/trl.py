@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,9 +29,11 @@ from torch import Tensor, nn
 
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
+from atrl_bench.credit.blackening import Blackening
 from atrl_bench.credit.capture import Recording, install_row_capture, now
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import CreditRule, credit_rule, needs_entropy, token_credit
+from atrl_bench.credit.rule import CreditRule, TokenInput, needs_of
+from atrl_bench.credit.rules import credit_rule, token_credit
 from atrl_bench.credit.truth import TokenTruth
 
 if TYPE_CHECKING:
@@ -62,8 +65,9 @@ class TokenCreditMixin(_Trainer):
                 "With importance_sampling_level='sequence' all tokens of a response move as one, so that a credit "
                 "would change nothing. Set 'token' in the GRPOConfig; GSPO's own token form is our recipe gspo."
             )
-        seed, tokenizer = self.args.seed, getattr(self.processing_class, "tokenizer", self.processing_class)
-        self.token_credit = CreditWeights(self.rule, self.credit_config, self.model, tokenizer, seed)
+        self.token_credit = CreditWeights(
+            self.rule, self.credit_config, self.model, self.processing_class, self.args.seed
+        )
         self._about_to_credit: _Pass | None = None
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -96,8 +100,6 @@ class TokenCreditMixin(_Trainer):
     ) -> Any:
         called, self._about_to_credit = self._about_to_credit, None
         if called is not None:
-            if needs_entropy(self.rule):
-                options["compute_entropy"] = True
             model = CreditedModel(model, self.token_credit, logits_to_keep, called.needed_B)
         scored = super()._get_per_token_logps_and_entropies(
             model, input_ids, attention_mask, logits_to_keep, *arguments, **options
@@ -162,14 +164,14 @@ class CreditedModel:
         started = now(inputs["input_ids"])
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
-        entropy_BS = getattr(output, "entropy", None)
+        visual_BS = visual_columns(self._weights.model.config, inputs["input_ids"], inputs.get("mm_token_type_ids"))
         weights_BT = self._weights.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
-            visual_BS=visual_columns(self._weights.model.config, inputs["input_ids"], inputs.get("mm_token_type_ids")),
+            visual_BS=visual_BS,
             response_ids_BT=inputs["input_ids"][:, -self._num_tokens :],
             response_mask_BT=inputs["attention_mask"][:, -self._num_tokens :],
-            entropy_BT=None if entropy_BS is None else entropy_BS[:, -self._num_tokens :],
+            of_tokens=self._weights.inputs.of_pass(self._model, inputs, output, visual_BS, self._num_tokens),
             needed_B=None if self._needed_B is None else self._needed_B[part],
             truths=None if self._truths_B is None else self._truths_B[part],
         )
@@ -184,14 +186,50 @@ class CreditedModel:
         return torch.cat(self._credits)
 
 
+class TokenInputs:
+    """What rules read beside the attention rows, taken from the scoring pass that leaves those, or from one more."""
+
+    def __init__(self, needs: frozenset[TokenInput], config: CreditConfig, processor: Any, run_seed: int) -> None:
+        self.needs = needs
+        self._blackening = None
+        if "blackened_logprob" in needs:
+            image_processor = getattr(processor, "image_processor", None)
+            self._blackening = Blackening.of(image_processor, config.black_probability, run_seed)
+
+    def of_pass(
+        self,
+        model: Callable[..., Any],
+        inputs: Mapping[str, Any],
+        output: Any,
+        visual_BS: Tensor,
+        num_tokens: int,
+    ) -> dict[str, Tensor]:
+        """Returns the further arguments of `split_attention_rows`: numbers of the last T positions of each row."""
+        found = {}
+        if "entropy" in self.needs:
+            found["entropy_BT"] = output.entropy[:, -num_tokens:]
+        if "logprob" in self.needs:
+            found["logprob_BT"] = output.log_probs[:, -num_tokens:]
+        if self._blackening is not None:
+            pixels = self._blackening.pixels(inputs, visual_BS, num_tokens)
+            if pixels is None:  # no image: nothing depends on it
+                found["blackened_logprob_BT"] = output.log_probs[:, -num_tokens:]
+            else:
+                with torch.no_grad():
+                    second = model(**{**inputs, "pixel_values": pixels})
+                found["blackened_logprob_BT"] = second.log_probs[:, -num_tokens:]
+        return found
+
+
 class CreditWeights:
     """Makes token weights of the attention rows that a model's scoring passes leave, and says what they are like."""
 
     def __init__(
-        self, rule: str | CreditRule, config: CreditConfig, model: nn.Module, tokenizer: Any, run_seed: int
+        self, rule: str | CreditRule, config: CreditConfig, model: nn.Module, processor: Any, run_seed: int
     ) -> None:
         self.rule, self.config, self.model = credit_rule(rule), config, model
-        self.needs_entropy = needs_entropy(self.rule)
+        self.inputs = TokenInputs(needs_of(self.rule), config, processor, run_seed)
+        tokenizer = getattr(processor, "tokenizer", processor)
         self.graph_seconds = 0.0  # of all token graphs so far
         self.capture = install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
@@ -209,14 +247,15 @@ class CreditWeights:
         visual_BS: Tensor,
         response_ids_BT: Tensor,
         response_mask_BT: Tensor,
-        entropy_BT: Tensor | None,
+        of_tokens: Mapping[str, Tensor] = MappingProxyType({}),
         needed_B: Sequence[bool] | None = None,
         truths: Sequence[TokenTruth | None] | None = None,
     ) -> Tensor:
         """Returns weights_BT: the credit of each response that is `needed`, one everywhere else; None needs all.
 
-        A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it.
-        `truths` say what the tokens of each response are for, where that is known.
+        A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it. `of_tokens` is
+        what the rule reads beside the rows (`TokenInputs`); `truths` say what the tokens of each response are for,
+        where that is known.
         """
         weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
         rows_BTS = recording.rows(self.config.reading)
@@ -224,7 +263,7 @@ class CreditWeights:
         finite_B = rows_BTS.isfinite().all(-1).all(-1)
         self._counts["non_finite_rows"] += int((~finite_B).sum())
         rows_BTS = torch.where(finite_B[:, None, None], rows_BTS, 0.0)
-        attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT)
+        attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, **of_tokens)
         ids_BT = response_ids_BT.cpu()
         for b, attention in enumerate(attention_B):
             row_T = response_mask_BT[b].bool().cpu()

@@ -38,7 +38,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         super().__init__(inputs, **trl)
         self.recipe = recipe = inputs.recipe
         if recipe.credit.rule != "uniform":
-            self.credit = credit_weights(recipe.credit, self._looking_model(), self._tokenizer, self.run_seed)
+            self.credit = credit_weights(recipe.credit, self._looking_model(), self.processing_class, self.run_seed)
 
     def _looking_model(self) -> nn.Module:
         """Return the model whose attention gives the credit; the policy at the start is the reference."""
@@ -70,13 +70,14 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             output = self._looking_model()(
                 **fields, use_cache=False, labels=input_ids.masked_fill(mask_BS == 0, -100), fused_lm_head=True
             )
+        visual_BS = visual_columns(self.model.config, input_ids, inputs.get("mm_token_type_ids"))
         weights_BT = credit.weights(
             recording,
             attention_mask_BS=inputs["attention_mask"],
-            visual_BS=visual_columns(self.model.config, input_ids, inputs.get("mm_token_type_ids")),
+            visual_BS=visual_BS,
             response_ids_BT=input_ids[:, -num_tokens:],
             response_mask_BT=mask_BS[:, -num_tokens:],
-            entropy_BT=None if output.entropy is None else output.entropy[:, -num_tokens:],
+            of_tokens=credit.inputs.of_pass(self._looking_model(), fields, output, visual_BS, num_tokens),
         )
         self.note_credit()
         return weights_BT

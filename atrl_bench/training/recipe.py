@@ -13,6 +13,8 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from atrl_bench.credit.rule import needs_of
+from atrl_bench.credit.rules import ORACLES, RULES
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
@@ -259,9 +261,16 @@ class PreferenceRecipe(Recipe):
     def _pairs_from_somewhere(self) -> Self:
         if self.data.endswith(PAIRS_SUFFIX) != (self.pairs is None):
             raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
-        if self.credit.rule == "high_entropy" and self.credit_from == "start":
-            raise ValueError("credit 'high_entropy' reads the policy's entropy: set credit_from 'policy'")
-        if self.credit.rule.startswith("oracle_"):
+        needs = needs_of(RULES[self.credit.rule]) if self.credit.rule in RULES else frozenset()
+        if "blackened_logprob" in needs:
+            raise ValueError(
+                f"credit {self.credit.rule!r} looks at the image twice: take a recipe that samples responses"
+            )
+        if needs and self.credit_from == "start":
+            raise ValueError(
+                f"credit {self.credit.rule!r} reads the policy's {sorted(needs)[0]}: set credit_from 'policy'"
+            )
+        if self.credit.rule in ORACLES:
             raise ValueError(f"credit {self.credit.rule!r} is for sampled responses: set method 'rollouts'")
         return self
 

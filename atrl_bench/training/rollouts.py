@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.credit.rule import needs_of
+from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
@@ -39,7 +41,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
 
     recipe, data = inputs.recipe, inputs.data
     sizes = recipe.sizes(inputs.profile)
-    if recipe.vppo is not None:
+    if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):
         refuse_videos(recipe.name, data)
     require_truth(recipe.credit.rule, data, next_step="set data to code_words, or give another credit")
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)

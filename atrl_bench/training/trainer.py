@@ -121,7 +121,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
             critic = Critic(recipe.critic, hidden_size, run_seed=self.run_seed, device=device)
             self.estimator = GeneralisedAdvantages(critic)
         uniform = recipe.credit.rule == "uniform"
-        self.credit = None if uniform else credit_weights(recipe.credit, self.model, self._tokenizer, self.run_seed)
+        self.credit = (
+            None if uniform else credit_weights(recipe.credit, self.model, self.processing_class, self.run_seed)
+        )
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
@@ -421,8 +423,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
         """Return the rewards of the groups, of all processes, as TRL's method of this name does."""
         return torch.cat([group.rewards_GF for group in self._rollout_state.groups])
 
-    def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True) -> Tensor:
-        """Return the log-probabilities of a batch's responses in one more pass of the policy over them."""
+    def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True, model: Any = None) -> Tensor:
+        """Return the log-probabilities of a batch's responses in one more pass over them, by the policy unless told."""
         scoring = ScoringPass(name, batch.get("visuals", ()), trim=trim)
         with (
             torch.no_grad(),
@@ -430,7 +432,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             self._carrying(passes=[scoring]),
         ):
             logprobs_BT, _, _ = self._get_per_token_logps_and_entropies(
-                self.model,
+                self.model if model is None else model,
                 torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 batch["completion_ids"].shape[1],
@@ -458,8 +460,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         flags = {name: value for name, value in options.items() if name not in batch and value is not None}
         if scoring.visuals_B:
             batch["mm_token_type_ids"] = token_types(input_ids, *self._media_ids)
-        if credit is not None:
-            flags["compute_entropy"] = flags.get("compute_entropy", False) or credit.needs_entropy
         is_training = scoring.name == "training"
         size = self._training_part(len(input_ids)) if is_training else batch_size or len(input_ids)
         parts = parts_of(batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim)

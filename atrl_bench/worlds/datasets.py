@@ -51,9 +51,9 @@ def _features(split: Split) -> Features:
     return columns(**strings("id", "problem", "answer"), image="image", transcription="string", **known)
 
 
-CODE_WORDS: dict[str, Dataset] = {
-    name: Dataset(name, split, partial(_features, split), partial(_rows, split))
-    for name, split in ((TRAINING_SET, "train"), (BENCHMARK, "test"))
+_SPLITS: dict[str, Split] = {TRAINING_SET: "train", BENCHMARK: "test"}
+CODE_WORDS = {
+    name: Dataset(name, split, partial(_features, split), partial(_rows, split)) for name, split in _SPLITS.items()
 }
 
 

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from atrl_bench.credit import PRESETS, CreditConfig
+from atrl_bench.digests import spec_key
 
 
 def test_the_default_preset_carries_the_papers_constants():
@@ -21,6 +22,12 @@ def test_the_literal_preset_differs_in_the_named_fields_only():
     changed = {name: value for name, value in literal.items() if value != default[name]}
     assert changed == dict(PRESETS["literal"])
     assert set(changed) == {"reading", "footprint", "max_neighbours", "cluster_mass", "scale"}
+
+
+def test_a_field_younger_than_stored_keys_enters_them_only_where_it_is_set():
+    # The name under which stored folders keep the credit of its stored answers.
+    assert spec_key(CreditConfig().document()) == "733a67bad3a8e205"
+    assert CreditConfig(partitions=4).document() == {**CreditConfig().document(), "partitions": 4}
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
@@ -45,6 +52,7 @@ def test_unknown_names_are_refused_with_the_known_ones():
         {"exp_weight": float("nan")},
         {"min_edge_similarity": "high"},
         {"tokens_per_cluster": None},
+        {"partitions": 0},
         {"tokens_per_cluster": 2.5},
     ],
 )

@@ -17,20 +17,24 @@ from atrl_bench.credit import (
     split_attention_rows,
     token_credit,
 )
+from atrl_bench.credit.rule import needs_of
+from atrl_bench.credit.rules import partition_seeds
 from atrl_bench.errors import UnknownNameError
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
 
 
-def attention_of(rows, visual, entropy=None):
-    return AttentionRows(torch.tensor(rows), torch.tensor(visual), None if entropy is None else torch.tensor(entropy))
+def attention_of(rows, visual, **of_tokens):
+    return AttentionRows(
+        torch.tensor(rows), torch.tensor(visual), **{name: torch.tensor(value) for name, value in of_tokens.items()}
+    )
 
 
 def by_hand():
     """Four tokens, four columns, the last two visual: tokens 0 and 1 look at the image, 2 and 3 at the text."""
     rows = [[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.5, 0.3], [0.4, 0.5, 0.05, 0.05], [0.5, 0.4, 0.05, 0.05]]
-    return attention_of(rows, [False, False, True, True], [1.0, 3.0, 2.0, 0.0])
+    return attention_of(rows, [False, False, True, True], entropy_T=[1.0, 3.0, 2.0, 0.0])
 
 
 def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
@@ -48,7 +52,8 @@ def realistic(num_tokens=60, num_prompt=50, seed=0, sink=0.3):
     visual_S = torch.zeros(num_columns, dtype=torch.bool)
     visual_S[5 : 5 + num_prompt // 2] = True
     parts = {"perception": torch.arange(num_tokens) % 10 == 0, "reasoning": torch.arange(num_tokens) % 10 == 5}
-    return AttentionRows(rows_TS, visual_S, torch.rand(num_tokens, generator=generator), parts)
+    entropy_T, logprob_T, blackened_T = (torch.rand(num_tokens, generator=generator) for _ in range(3))
+    return AttentionRows(rows_TS, visual_S, entropy_T, -3 * logprob_T, -3 * blackened_T, parts)
 
 
 # By hand.
@@ -103,6 +108,27 @@ def test_random_deals_the_same_weights_and_follows_the_seed():
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert sorted(first.tolist()) == sorted(token_credit(attention, "atrl", seed=1).credit_T.tolist())
+
+
+def test_partitions_are_averaged_and_none_is_shared_with_the_next_seed():
+    attention, config = realistic(200), CreditConfig(scale="as_written", partitions=3)
+    assert len({*partition_seeds(7, 3), *partition_seeds(8, 3)}) == 6
+    single = [token_credit(attention, "atrl", config.replace(partitions=1), seed) for seed in partition_seeds(7, 3)]
+    assert not torch.equal(single[0].credit_T, single[1].credit_T), "else their mean would show nothing"
+    credit = token_credit(attention, "atrl", config, seed=7)
+    torch.testing.assert_close(credit.credit_T, torch.stack([one.credit_T for one in single]).mean(0))
+    assert credit.diagnostics["cut"] == pytest.approx(np.mean([one.diagnostics["cut"] for one in single]))
+
+
+def test_more_partitions_make_a_credit_agree_with_itself_under_another_seed():
+    attention = realistic(200)
+    agreements = []
+    for partitions in (1, 8):
+        config = CreditConfig(partitions=partitions)
+        credits = [token_credit(attention, "atrl", config, seed).credit_T for seed in range(1, 7)]
+        correlation = torch.corrcoef(torch.stack(credits))
+        agreements.append(float(correlation[~torch.eye(6, dtype=torch.bool)].mean()))
+    assert agreements[0] < 0.9 < 0.96 < agreements[1]
 
 
 # Properties.
@@ -207,6 +233,7 @@ OTHER_VALUE = {
     "max_neighbours": 2,
     "tokens_per_cluster": 5,
     "max_imbalance": 0.8,
+    "partitions": 3,
     "importance_start": "rank",
     "min_centroid_similarity": 0.9,
     "outlier_scale": 0.2,
@@ -228,6 +255,7 @@ RULE_THAT_READS = {
     "entropy_fraction": "high_entropy",
     "soft_share": "oracle_perception",
 }
+OF_THE_PASS = {"num_layers", "reading", "black_probability"}
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_VALUE))
@@ -237,9 +265,9 @@ def test_every_setting_changes_a_result(name):
     assert not torch.equal(token_credit(attention, rule).credit_T, token_credit(attention, rule, changed).credit_T)
 
 
-def test_the_settings_above_are_all_there_are_but_two_that_the_capture_reads(tiny_vlm):
+def test_the_settings_above_are_all_there_are_but_those_of_the_scoring_pass(tiny_vlm):
     names = {field.name for field in dataclasses.fields(CreditConfig)}
-    assert names - OTHER_VALUE.keys() == {"num_layers", "reading"}
+    assert names - OTHER_VALUE.keys() == OF_THE_PASS
     tiny = tiny_vlm("qwen2_5_vl")
 
     def credit(config):
@@ -307,11 +335,13 @@ def test_fewer_than_two_tokens_get_one_each(num_tokens, rule):
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_response_without_visual_columns_gets_uniform_credit(rule):
     attention = realistic()
-    text_only = AttentionRows(attention.rows_TS, torch.zeros_like(attention.visual_S), attention.entropy_T)
+    text_only = dataclasses.replace(attention, visual_S=torch.zeros_like(attention.visual_S))
     assert torch.equal(token_credit(text_only, rule).credit_T, torch.ones(60))
 
 
-NEVER_LOOKED = AttentionRows(torch.zeros(30, 8), torch.tensor([True] * 4 + [False] * 4), torch.rand(30))
+NEVER_LOOKED = AttentionRows(
+    torch.zeros(30, 38), torch.tensor([True] * 4 + [False] * 34), torch.rand(30), -torch.rand(30), -torch.rand(30)
+)
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -365,12 +395,16 @@ def test_wrong_shapes_are_refused_by_name():
         AttentionRows(rows_TS, torch.ones(4, dtype=torch.bool), torch.ones(4))
 
 
-def test_an_unknown_rule_and_a_missing_entropy_say_what_is_needed():
+def test_an_unknown_rule_and_a_missing_input_say_what_is_needed():
     with pytest.raises(UnknownNameError, match="atrl-bench list rules"):
         token_credit(by_hand(), "anchor")
-    without_entropy = AttentionRows(by_hand().rows_TS, by_hand().visual_S)
-    with pytest.raises(ValueError, match="entropy_T"):
-        token_credit(without_entropy, "high_entropy")
+    rows_alone = AttentionRows(by_hand().rows_TS, by_hand().visual_S)
+    for rule, function in RULES.items():
+        if missing := [f"{name}_T" for name in sorted(needs_of(function))]:
+            with pytest.raises(ValueError, match=" and ".join(missing)):
+                token_credit(rows_alone, rule)
+        else:
+            token_credit(rows_alone, rule)
 
 
 # A rule of somebody else's.

@@ -21,7 +21,11 @@ def logged(trainer, name):
 
 @pytest.mark.parametrize(
     ("schedule", "rule", "settings"),
-    [("minibatch4", "atrl", {}), ("strict", "high_entropy", {"entropy_fraction": 0.4})],
+    [
+        ("minibatch4", "atrl", {}),
+        ("strict", "high_entropy", {"entropy_fraction": 0.4}),
+        ("strict", "token_reweighting", {"black_probability": 0.7}),
+    ],
 )
 def test_the_credit_equals_that_of_our_trainer(make_trainer, schedule, rule, settings):
     ours = make_trainer("grpo", schedule=schedule, credit={"rule": rule, "settings": settings})

@@ -10,8 +10,9 @@ from pathlib import Path
 from atrl_bench.analysis.signal.gradients import gradient_meter
 from atrl_bench.analysis.signal.measure import measure
 from atrl_bench.analysis.signal.record import Signal
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.analysis.signal.stored import UNIFORM, SignalOrder, stored_signal
-from atrl_bench.credit.rules import ORACLES, credit_rule, needs_entropy, rule_names
+from atrl_bench.credit.rules import ORACLES, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
@@ -41,14 +42,9 @@ def signal(
     What the run folder's store has is read; what is measured is kept there.
     """
     wanted = list(rules if rules is not None else USUAL_RULES)
-    for rule in wanted:
+    for rule in (RuleChoice.of(label).rule for label in wanted):
         if rule not in (names := rule_names()):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
-        if needs_entropy(credit_rule(rule)):
-            raise InvalidFileError(
-                f"{rule} needs the entropies that tokens were drawn with.",
-                next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}",
-            )
     model = model or run_dir.profile.model
     world = world_of_base(model)
     data = data or (world.data if world is not None else load_recipe(recipe).data)

@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
-from atrl_bench.credit.capture import install_row_capture
-from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import Credit, token_credit
+from atrl_bench.credit.capture import RowCapture, install_row_capture
+from atrl_bench.credit.config import CreditConfig, Reading
+from atrl_bench.credit.rule import Credit, needs_of
+from atrl_bench.credit.rules import credit_rule, token_credit
+from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
@@ -52,10 +55,12 @@ class GradientMeter:
     """Takes gradients at a checkpoint, prompt by prompt."""
 
     def __init__(self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig) -> None:
-        self.trainer, self.rules, self.config = trainer, list(rules), config
+        self.trainer, self.rules, self.config = trainer, [RuleChoice.of(label) for label in rules], config
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         self._capture = install_row_capture(trainer.model, config.num_layers)
+        needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
+        self._inputs = TokenInputs(needs, config, trainer.processing_class, trainer.run_seed)
         self._parameters = [weight for weight in trainer.model.parameters() if weight.requires_grad]
 
     def of_prompt(self, row: int) -> PromptGradients:
@@ -72,7 +77,7 @@ class GradientMeter:
         anchors_B = [
             attention.parts.get("perception", torch.zeros(len(attention.rows_TS))) for attention in attention_B
         ]
-        first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (0, 1))
+        first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (1, 2))
         return PromptGradients(
             torch.stack([self._gradient(batch, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
@@ -110,16 +115,9 @@ class GradientMeter:
                     weight.copy_(value)
 
     def _attention(self, batch: Mapping[str, Any], row: int) -> list[AttentionRows]:
-        num_tokens = batch["completion_ids"].shape[1]
-        with self._capture.record(num_tokens) as recording:
-            self.trainer.score(batch, "old policy", trim=False)
-        ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        attention_B = split_attention_rows(
-            recording.rows(self.config.reading),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            visual_columns(self.trainer.model.config, ids_BS, batch.get("mm_token_type_ids")),
-            batch["completion_mask"],
-        )
+        num_tokens, reading = batch["completion_ids"].shape[1], self.config.reading
+        reader = _ReadingModel(self.trainer.model, self._capture, self._inputs, reading, num_tokens)
+        self.trainer.score(batch, "old policy", trim=False, model=reader)
         truth, decode = self.trainer.data.problems[row].truth, self.trainer._tokenizer.decode
         ids_B = [
             ids_T[mask_T].tolist()
@@ -127,16 +125,42 @@ class GradientMeter:
         ]
         return [
             replace(attention, parts=tokens_of_parts(truth, [decode([token]) for token in ids]))
-            for attention, ids in zip(attention_B, ids_B, strict=True)
+            for attention, ids in zip(reader.attention_B, ids_B, strict=True)
         ]
 
-    def _credits(self, rule: str, attention_B: Sequence[AttentionRows], seed: int) -> list[Credit]:
-        return [token_credit(attention, rule, self.config, 2 * b + seed) for b, attention in enumerate(attention_B)]
+    def _credits(self, choice: RuleChoice, attention_B: Sequence[AttentionRows], seed: int) -> list[Credit]:
+        # METIS takes the seed 0 for 1, so the first is 1.
+        return [
+            token_credit(attention, choice.rule, choice.config, 2 * b + seed) for b, attention in enumerate(attention_B)
+        ]
 
     def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
         self.trainer._compute_loss(self.trainer.model, {**batch, "advantages": advantages_BT}).backward()
         return torch.cat([weight.grad.flatten().float().cpu() for weight in self._parameters])
+
+
+class _ReadingModel:
+    """A model whose call leaves the attention rows of the responses in it, and all that the rules read beside them."""
+
+    def __init__(self, model: Any, capture: RowCapture, inputs: TokenInputs, reading: Reading, num_tokens: int) -> None:
+        self._model, self._capture, self._inputs = model, capture, inputs
+        self._reading, self._num_tokens = reading, num_tokens
+        self.attention_B: list[AttentionRows] = []
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Return what the model returns."""
+        with self._capture.record(self._num_tokens) as recording:
+            output = self._model(**inputs)
+        visual_BS = visual_columns(self._model.config, inputs["input_ids"], inputs.get("mm_token_type_ids"))
+        self.attention_B += split_attention_rows(
+            recording.rows(self._reading),
+            inputs["attention_mask"],
+            visual_BS,
+            inputs["attention_mask"][:, -self._num_tokens :],
+            **self._inputs.of_pass(self._model, inputs, output, visual_BS, self._num_tokens),
+        )
+        return output
 
 
 @contextmanager

@@ -67,13 +67,13 @@ def measure(
     steps: Sequence[StepGain | None] = step_gains(meter, sums, held_out) if held_out else [None] * num_rules
     plain, scaled = (worths(sums.moments(scaled=of_adam)) for of_adam in (False, True))
     rules = []
-    for r, rule in enumerate(meter.rules):
+    for r, choice in enumerate(meter.rules):
         top_share, repeated, auc = (
             known_mean(getattr(prompt, name)[r] for prompt in seen)
             for name in ("top_share_R", "repeated_R", "anchor_auc_R")
         )
         ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("repeated_R", "anchor_auc_R")]
-        rules.append(RuleSignal(rule, plain[r], scaled[r], top_share, repeated, auc, steps[r], *ends))
+        rules.append(RuleSignal(choice.label, plain[r], scaled[r], top_share, repeated, auc, steps[r], *ends))
     return Signal(
         model=model,
         data=meter.trainer.data.name,

@@ -14,9 +14,9 @@ from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
 
 
-def credit_weights(choice: CreditChoice, model: nn.Module, tokenizer: Any, run_seed: int) -> CreditWeights:
+def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
     """Return what makes token weights of this model's attention rows."""
-    return CreditWeights(choice.rule, credit_config(choice), model, tokenizer, run_seed)
+    return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed)
 
 
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:

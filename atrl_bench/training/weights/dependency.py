@@ -26,6 +26,7 @@ from accelerate.utils import gather, gather_object
 from torch import Tensor
 
 from atrl_bench.credit import anchor_auc, tokens_of_part
+from atrl_bench.credit.blackening import black_patch, blackened, token_dependency
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import rollout_seed
@@ -34,28 +35,6 @@ from atrl_bench.training.recipe import VPPO
 if TYPE_CHECKING:
     from atrl_bench.training.rollout_state import SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
-
-MAX_LOG_RATIO = 20.0
-MAX_DEPENDENCY = 10.0
-
-
-def blackened(pixels_N: Tensor, black: Tensor, is_black_N: Tensor) -> Tensor:
-    """Return the patches with some of them `black`, as the processor writes a black patch.
-
-    A processor that makes one row of a patch maps each pixel by itself, so the row of a black picture is what a picture
-    blackened there would have become. It is not zero, which is the mean colour.
-    """
-    return torch.where(is_black_N[:, None].to(pixels_N.device), black.to(pixels_N), pixels_N)
-
-
-def token_dependency(blackened_logprobs_BT: Tensor, logprobs_BT: Tensor) -> Tensor:
-    """Return S_t = exp(d) - d - 1 with d = log pi(y_t | blackened image) - log pi(y_t | image).
-
-    The k3 estimate, from the one sampled token, of the KL divergence the paper defines; d is held within 20 of zero and
-    S within 10, as in the official code.
-    """
-    d_BT = (blackened_logprobs_BT.float() - logprobs_BT.float()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return (d_BT.exp() - d_BT - 1).clamp(0.0, MAX_DEPENDENCY)
 
 
 def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> Tensor:
@@ -91,7 +70,7 @@ class DependencyWeights:
 
     def __init__(self, settings: VPPO, image_processor: Any) -> None:
         self._settings = settings
-        self._black = _black_patch(image_processor)
+        self._black = black_patch(image_processor)
 
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
@@ -145,23 +124,7 @@ def refuse_videos(recipe_name: str, data: TrainingData) -> None:
     """Raise if the data has videos."""
     if data.has_videos:
         raise InvalidFileError(
-            f"Recipe {recipe_name} has vppo, and {data.name} has videos.",
+            f"Recipe {recipe_name} blackens images, for vppo or its credit, and {data.name} has videos.",
             why="A video is not blackened, in the official code either: its tokens would depend on nothing.",
             next_step="set data to a training set of images",
         )
-
-
-def _black_patch(image_processor: Any) -> Tensor:
-    """Return the row that the image processor makes of a patch of a black picture."""
-    from PIL import Image
-
-    side = 4 * getattr(image_processor, "patch_size", 14)
-    processed = image_processor(images=[Image.new("RGB", (side, side))], return_tensors="pt")
-    pixels_N = processed["pixel_values"]
-    if "image_grid_thw" not in processed or pixels_N.ndim != 2 or not bool((pixels_N == pixels_N[0]).all()):
-        raise InvalidFileError(
-            f"VPPO cannot blacken the patches of a {type(image_processor).__name__}.",
-            why="It needs a processor that makes one row of each patch, as Qwen's do.",
-            next_step="train another recipe, or another model",
-        )
-    return pixels_N[0]

@@ -9,7 +9,10 @@ import torch
 from typer.testing import CliRunner
 
 from atrl_bench.analysis.signal.gradients import gradient_meter
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.cli import app
+from atrl_bench.credit import CreditConfig
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Rollouts, load_profile
 
@@ -64,6 +67,19 @@ def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
     assert random["repeated"] < 0.5
     assert uniform["step"]["over_uniform"]["mean"] == 0.0
     assert record["responses"] == 9 * load_profile("smoke").training.group_size
+
+
+def test_a_label_names_a_rule_and_the_settings_in_which_it_differs():
+    assert RuleChoice.of("random").config == CreditConfig()
+    choice = RuleChoice.of("atrl:partitions=4:footprint=all")
+    assert (choice.rule, choice.config) == ("atrl", CreditConfig(partitions=4, footprint="all"))
+    for label, said in (
+        ("atrl:partition=4", "partition"),
+        ("atrl:reading=own", "rows"),
+        ("atrl:partitions=0", "at least 1"),
+    ):
+        with pytest.raises(InvalidFileError, match=said):
+            RuleChoice.of(label)
 
 
 def test_a_rule_that_needs_entropies_and_an_unknown_one_are_refused(tmp_path):

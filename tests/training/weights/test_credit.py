@@ -42,7 +42,6 @@ def batch():
         "visual_BS": visual,
         "response_ids_BT": ids,
         "response_mask_BT": torch.ones(2, NUM_RESPONSE, dtype=torch.long),
-        "entropy_BT": None,
         "needed_B": [True, True],
         "truths": [None, None],
     }

@@ -12,19 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from atrl_bench.credit.blackening import black_patch, blackened, token_dependency
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.weights.dependency import (
-    _black_patch,
-    blackened,
-    draws_of,
-    most_dependent,
-    note_anchors,
-    token_dependency,
-    trajectory_scale,
-)
+from atrl_bench.training.weights.dependency import draws_of, most_dependent, note_anchors, trajectory_scale
 
 
 def test_the_dependency_is_the_k3_estimate_from_the_sampled_token():
@@ -87,7 +80,7 @@ def test_blackened_rows_are_what_the_processor_makes_of_a_picture_blackened_ther
     plain = processor(images=[Image.fromarray(picture)], return_tensors="pt")
     assert plain["image_grid_thw"].tolist() == [[1, 4, 6]], "patches of 14 pixels"
     draws = torch.rand(24, generator=torch.Generator().manual_seed(0))
-    found = blackened(plain["pixel_values"], _black_patch(processor), draws < 0.5)
+    found = blackened(plain["pixel_values"], black_patch(processor), draws < 0.5)
     is_black = (found != plain["pixel_values"]).any(1)
     assert 0 < is_black.sum() < len(is_black)
     # Row 4 m + n of the processor is patch (n // 2, n % 2) of the m-th square of 2 x 2 patches.
@@ -150,7 +143,7 @@ def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, pr
     world = write_world(tmp_path / "world", load_profile("smoke"), ["video_r1"])
     recipe = load_recipe("vppo", data="video_r1")
     with (
-        pytest.raises(InvalidFileError, match="has vppo, and video_r1 has videos"),
+        pytest.raises(InvalidFileError, match=r"blackens images, .* and video_r1 has videos"),
         build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), world, 0)),
     ):
         pass

@@ -1,0 +1,116 @@
+"""What a credit rule is made of: what it may read, what it returns, and how weights become a credit.
+
+Nothing here loads torch before a credit is computed, so that rules can be listed without it.
+
+Shapes: T response tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.diagnostics import placement
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atrl_bench.credit.attention_rows import AttentionRows
+
+TokenInput = Literal["entropy", "logprob", "blackened_logprob"]
+"""What a rule may read beside the attention rows: the field of `AttentionRows` without its `_T`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """The credit of one response, and how it came about."""
+
+    credit_T: Tensor
+    """What the advantage of each token is multiplied by."""
+    connectivity_T: Tensor
+    """C_i, the debiased attention to the image."""
+    importance_T: Tensor
+    """phi after refinement; C over its maximum for rules that do not refine."""
+    cluster_T: Tensor
+    """The cluster of each token; every token its own one for rules that do not group."""
+    diagnostics: dict[str, float]
+    """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
+    graph_seconds: float = 0.0
+    """What building the graph and dividing it into clusters took."""
+
+
+class CreditRule(Protocol):
+    """A function from attention rows to their credit; it must not change its arguments."""
+
+    def __call__(self, attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+        """Returns the credit of one response."""
+        ...
+
+
+RuleT = TypeVar("RuleT", bound=CreditRule)
+
+
+def reads(*inputs: TokenInput) -> Callable[[RuleT], RuleT]:
+    """Returns a decorator that says what a rule reads beside the attention rows; yours may set `rule.needs` itself."""
+
+    def declare(rule: RuleT) -> RuleT:
+        rule.needs = frozenset(inputs)  # type: ignore[attr-defined]
+        return rule
+
+    return declare
+
+
+def needs_of(rule: CreditRule) -> frozenset[TokenInput]:
+    """Returns what a rule reads beside the attention rows."""
+    return frozenset(getattr(rule, "needs", ()))
+
+
+def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
+    """Returns C_i of each token: the attention that goes to the image, divided by the bias curve (section 4.1)."""
+    from atrl_bench.credit.connectivity import bias_curve, connectivity
+
+    bias_S = bias_curve(attention.rows_TS.shape[1], config)
+    return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
+
+
+def credit_of_weights(
+    weight_T: NDArray[np.float64],
+    connectivity_T: NDArray[np.float64],
+    config: CreditConfig,
+    *,
+    importance_T: NDArray[np.float64] | None = None,
+    cluster_T: NDArray[np.int64] | None = None,
+    **diagnostics: float,
+) -> Credit:
+    """Returns the credit that these weights are: scaled to mean one if `config` says so, with what reports show of it.
+
+    Every further `name=value` is one more diagnostic, logged in training as `credit/name`.
+    """
+    import torch
+
+    if config.scale == "mean_one" and len(weight_T):
+        weight_T = weight_T / weight_T.mean()
+    if importance_T is None:
+        importance_T = connectivity_T / max(connectivity_T.max(initial=0.0), np.finfo(np.float64).tiny)
+    if cluster_T is None:
+        cluster_T = np.arange(len(weight_T))
+    return Credit(
+        credit_T=torch.from_numpy(weight_T).float(),
+        connectivity_T=torch.from_numpy(connectivity_T).float(),
+        importance_T=torch.from_numpy(importance_T).float(),
+        cluster_T=torch.from_numpy(cluster_T),
+        diagnostics=diagnostics | placement(weight_T, connectivity_T),
+    )
+
+
+def highest(score_T: NDArray[np.float64], fraction: float) -> NDArray[np.bool_]:
+    """Returns which tokens are among the `fraction`, rounded up, with the highest score; early ones first."""
+    is_high_T = np.zeros(len(score_T), dtype=bool)
+    is_high_T[np.argsort(-score_T, kind="stable")[: math.ceil(fraction * len(score_T))]] = True
+    return is_high_T
