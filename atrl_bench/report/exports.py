@@ -146,7 +146,7 @@ def eval_results(
 
 def _entries(store: Store, cell: Cell) -> list[dict[str, Any]]:
     info = find_task(str(cell.spec["task"]))
-    samples = scored(info.name, store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
+    samples = scored(info.name, store.scores(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
     estimate = score(samples)
     if info.hub_id is None or not estimate.num_problems:
         return []
