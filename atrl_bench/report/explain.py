@@ -201,7 +201,8 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
         next_step = f"atrl-bench explain {definition.id} {row} COLUMN"
         raise UnknownNameError("column", column, with_average, next_step=next_step)
     with plan.run_dir.open_store() as store:
-        table, keys = read_table(plan, store), cell_keys(plan, store)
+        keys = cell_keys(plan, store)
+        table = read_table(plan, store, keys)
         run_keys = [job.run_key for job in plan.jobs if job.row.id == row and job.run_key]
         runs = [run for key in run_keys if (run := store.run(key)) is not None]
         names = columns if column == AVERAGE else [column]

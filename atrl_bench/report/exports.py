@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Format = Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
-_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "lock")
+_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "store.sqlite-turn", "lock")
 
 
 @dataclass(frozen=True)

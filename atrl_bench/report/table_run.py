@@ -20,6 +20,8 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
+from atrl_bench.report.page_records import PageRecord, page_key
+from atrl_bench.report.rendered import table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
@@ -77,7 +79,8 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        table, keys = read_table(plan, store), cell_keys(plan, store)
+        keys = cell_keys(plan, store)
+        table = read_table(plan, store, keys)
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
@@ -91,6 +94,7 @@ def render(
             has_known_anchors=plan.profile.generated_data,
         )
         files = write_report(table, run_dir.reports, answers)
+        _record(plan, store, keys).keep(run_dir.reports, [{"name": f"{table.id}.json"}])
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -127,24 +131,45 @@ def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -
         )
 
 
-def read_table(plan: Plan, store: Store) -> Table:
-    """Return the table as far as the store is filled; writes nothing."""
-    runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
-    for job in plan.jobs:
-        run = store.run(job.run_key) if job.run_key else None
-        if run is not None:
-            runs[job.row.id].append(run)
+CellKeys = Mapping[tuple[str, str], Sequence[str]]  # of each (row, column)
+
+
+def read_table(plan: Plan, store: Store, keys: CellKeys | None = None) -> Table:
+    """Return the table as far as the store is filled: as it was rendered, where nothing has changed since."""
+    keys = cell_keys(plan, store) if keys is None else keys
+    if _record(plan, store, keys).unchanged(plan.run_dir.reports) is not None:
+        return table_from_json((plan.run_dir.reports / f"{plan.definition.id}.json").read_text(encoding="utf-8"))
     return build_table(
         plan.definition,
         store,
         profile=plan.profile,
-        cell_keys=cell_keys(plan, store),
-        runs=runs,
+        cell_keys=keys,
+        runs=_runs(plan, store),
         seeds=plan.seeds,
         environment=plan.run_dir.environment(),
         notes=_overlap_notes(plan),
         lacking=_obstacles(plan),
     )
+
+
+def _record(plan: Plan, store: Store, keys: CellKeys) -> PageRecord:
+    """Return the record of a planned table as it would be now: all that its numbers and its words depend on."""
+    cells = [(at, [store.cell(key) for key in of_at]) for at, of_at in sorted(keys.items())]
+    key = page_key(
+        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
+        *(_runs(plan, store), cells, plan.run_dir.environment(), _overlap_notes(plan), _obstacles(plan)),
+    )
+    return PageRecord(store, f"{plan.definition.id}.json", key)
+
+
+def _runs(plan: Plan, store: Store) -> dict[str, list[Run]]:
+    """Return the trainings of each row that are in the store."""
+    runs: dict[str, list[Run]] = {job.row.id: [] for job in plan.jobs if job.run_key}
+    for job in plan.jobs:
+        run = store.run(job.run_key) if job.run_key else None
+        if run is not None:
+            runs[job.row.id].append(run)
+    return runs
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:

@@ -25,10 +25,11 @@ from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
-from atrl_bench.results.connection import checksum_of, connect, explained, transaction
+from atrl_bench.results.connection import BUSY_SECONDS, checksum_of, connect, explained, flush, transaction
 from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.schema import SCANNED
 from atrl_bench.results.score_array import STATES, ScoreArray, empty
+from atrl_bench.results.turns import turn
 from atrl_bench.results.working import hold
 
 _VERDICT = "state, extracted, grader, why, score, details"
@@ -276,6 +277,10 @@ class Store:
         for start in range(0, len(problems), PROBLEMS_AT_ONCE):
             yield from self.samples_of(key, problems[start : start + PROBLEMS_AT_ONCE])
 
+    def answered(self, key: str) -> set[str]:
+        """Return the cell's problems that have answers."""
+        return {row[0] for row in self._read("SELECT DISTINCT problem_id FROM responses WHERE cell = ?", key)}
+
     def samples_of(self, key: str, problems: Sequence[Problem]) -> list[Sample]:
         """Return the cell's answers to these of its problems, in this order, then of the repeats."""
         # Verdicts before responses: each read sees all that the one before it refers to, so another process may write
@@ -368,6 +373,17 @@ class Store:
         """Mark the run as failed; the next run may finish it."""
         self._update("runs", key, state="failed", reason=reason)
 
+    # Pages
+
+    def page(self, name: str) -> tuple[str, str] | None:
+        """Return the key of what a page was last made from and what is known of its files; None for no such page."""
+        rows = self._read("SELECT key, files FROM pages WHERE name = ?", name)
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def keep_page(self, name: str, key: str, files: str) -> None:
+        """Remember what a page was made from, and what is known of its files."""
+        self._write("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", [(name, key, files)])
+
     # Progress
 
     def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
@@ -387,6 +403,7 @@ class Store:
             start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
             done = ?3, total = ?4, updated = ?5""",
             [(kind, key, done, total, now)],
+            is_flushed=False,
         )
 
     def progress(self) -> list[Progress]:
@@ -399,12 +416,15 @@ class Store:
         with self._lock, explained(self.path, "read"):
             return self._connection.execute(query, values).fetchall()
 
-    def _write(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+    def _write(self, statement: str, rows: Iterable[Sequence[Any]], *, is_flushed: bool = True) -> int:
         clean = [tuple(_storable(value) for value in row) for row in rows]
         with self._lock, explained(self.path, "write to"):
             try:
-                with transaction(self._connection):
-                    return max(0, self._connection.executemany(statement, clean).rowcount)
+                with turn(self.path, BUSY_SECONDS), transaction(self._connection):
+                    num_changed = max(0, self._connection.executemany(statement, clean).rowcount)
+                if is_flushed:
+                    flush(self.path)
+                return num_changed
             except sqlite3.IntegrityError as error:
                 raise StoreError(
                     f"A record does not belong to anything in the result store {self.path}.",
