@@ -18,6 +18,7 @@ from atrl_bench.results import schema
 from atrl_bench.results.task_versions import renamed_spec
 
 BUSY_SECONDS = 60.0
+NORMAL = 1  # SQLite's number for flushing the log before it is folded into the file, and not after each commit
 
 # WAL shares memory between processes through a mapped file, which these do not offer across hosts.
 NETWORK_FILESYSTEMS = frozenset(
@@ -203,12 +204,14 @@ def _is_older(connection: sqlite3.Connection) -> bool:
     return version < schema.VERSION
 
 
-def flush(path: Path) -> None:
+def flush(connection: sqlite3.Connection, path: Path) -> None:
     """Have what was committed to the store at `path` survive a power cut; several processes' flushes are one.
 
-    What a checkpoint has moved out of the log meanwhile was flushed by it.
+    What a checkpoint has moved out of the log meanwhile was flushed by it. Without a log SQLite flushes by itself.
     """
-    with contextlib.suppress(FileNotFoundError):  # without a log SQLite has flushed by itself
+    if connection.execute("PRAGMA synchronous").fetchone()[0] != NORMAL:
+        return
+    with contextlib.suppress(FileNotFoundError):
         log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(log)

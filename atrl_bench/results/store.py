@@ -423,7 +423,7 @@ class Store:
                 with turn(self.path, BUSY_SECONDS), transaction(self._connection):
                     num_changed = max(0, self._connection.executemany(statement, clean).rowcount)
                 if is_flushed:
-                    flush(self.path)
+                    flush(self._connection, self.path)
                 return num_changed
             except sqlite3.IntegrityError as error:
                 raise StoreError(
