@@ -93,12 +93,23 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class ProblemView:
-    """One problem with the answers to it, and the baseline's beside them; `pictures` are the names of files."""
+    """One problem with the answers to it, and the baseline's, rendered, beside them; `pictures` are names of files."""
 
     problem: Problem
     pictures: tuple[str, ...]
     answers: tuple[AnswerView, ...]
-    others: tuple[AnswerView, ...] = ()
+    others: Markup
+
+
+@dataclass(frozen=True)
+class BaselineAnswers:
+    """The baseline's answers to a problem: the score of each repeat, and what every other row shows beside its own."""
+
+    scores: Mapping[int, float | None]
+    html: Markup
+
+
+NO_BASELINE = BaselineAnswers({}, Markup())
 
 
 @dataclass(frozen=True)
@@ -136,8 +147,9 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
     folder = f"samples/{file_name(table.id)}/"
     writer = _Writer(table, answers, out)
     pages: dict[tuple[str, str], Pages] = {}
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
+    for position, column in enumerate(table.columns):
+        writer.forget()  # column by column, so that the baseline's answers to one are rendered once
+        for row, cell in ((row, row.cells[position]) for row in table.rows):
             record = PageRecord(answers.store, f"{folder}{row.id}.{column.id}", writer.key(row, column, cell))
             kept = record.unchanged(out / folder)
             parts = writer.write(row, column, cell, out / folder) if kept is None else [PagePart(**it) for it in kept]
@@ -158,6 +170,9 @@ class _Writer:
     def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
         self.problem = html_environment().get_template("samples_problem.html.j2")
+        self.answer = html_environment().get_template("samples_answer.html.j2").module.answer  # type: ignore[attr-defined]
+        self.baselines: dict[str, dict[TaskProblem, BaselineAnswers]] = {}  # of one column, by row
+        self.problems: dict[str, dict[str, Problem]] = {}  # of one column, by cell
         self.pictures: dict[str, Pictures] = {}
         self.shown: dict[str, list[str]] = {}
         self.cells = {
@@ -166,6 +181,11 @@ class _Writer:
         }
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
+
+    def forget(self) -> None:
+        """Forget what is the same in all rows of a column, before another one."""
+        self.baselines.clear()
+        self.problems.clear()
 
     def key(self, row: Row, column: Column, cell: TableCell) -> str:
         """Return what names all that the page of a number shows: equal means that it would be the same page."""
@@ -239,31 +259,47 @@ class _Writer:
         has_seeds = len(set(seeds.values())) > 1
         credit = {cell.key: self.answers.credit_of(cell.key) for cell in cells}
         pictures = {cell.key: self._pictures(cell, self._shown(cell)) for cell in cells}
-        of_baseline = [] if row.id == baseline else self._cells(baseline, column.id)
         order = list(asked)
         for start in range(0, len(order), PROBLEMS_AT_ONCE):
             some = order[start : start + PROBLEMS_AT_ONCE]
             answered = {cell.key: self._answers(cell, [at for at in some if cell in asked[at]]) for cell in cells}
-            others: dict[TaskProblem, list[Sample]] = {}  # the baseline's, of its first training seed
-            for cell in of_baseline:
-                others = self._answers(cell, some) | others
+            others = {} if row.id == baseline else self._of_baseline(baseline, column, some)
             for at in some:
-                before = {sample.response.repeat: sample.score for sample in others.get(at, ())}
+                beside = others.get(at, NO_BASELINE)
                 views, problem = list[AnswerView](), None
                 for cell in asked[at]:
                     samples, seed = answered[cell.key].get(at, []), seeds[cell.key] if has_seeds else None
                     if samples and problem is None:
                         problem = samples[0].problem, pictures[cell.key].get(at[1], ())
-                    views += self._merged(samples, seed, before, credit[cell.key])
+                    views += self._merged(samples, seed, beside.scores, credit[cell.key])
                 if problem is not None:
-                    yield at, ProblemView(*problem, tuple(views), tuple(self._merged(others.get(at, ()), None, {}, {})))
+                    yield at, ProblemView(*problem, tuple(views), beside.html)
+
+    def _of_baseline(
+        self, row: str, column: Column, some: Sequence[TaskProblem]
+    ) -> Mapping[TaskProblem, BaselineAnswers]:
+        """Return the baseline's answers of its first training seed, at least those to these problems."""
+        rendered = self.baselines.setdefault(row, {})
+        new = [at for at in some if at not in rendered]
+        answers: dict[TaskProblem, list[Sample]] = {}
+        for cell in self._cells(row, column.id) if new else ():
+            answers = self._answers(cell, new) | answers
+        for at in new:
+            samples = answers.get(at, [])
+            views = self._merged(samples, None, {}, {})
+            html = Markup("").join(self.answer(view, True, MARKS, FILTERS) for view in views)
+            rendered[at] = BaselineAnswers({sample.response.repeat: sample.score for sample in samples}, html)
+        return rendered
 
     def _answers(self, cell: Cell, some: Iterable[TaskProblem]) -> dict[TaskProblem, list[Sample]]:
         """Return the answers of a cell to those of these problems that it was asked."""
         task, store = _task(cell), self.answers.store
-        wanted = {name for of_task, name in some if of_task == task}
+        if cell.key not in self.problems:
+            self.problems[cell.key] = {problem.problem_id: problem for problem in store.problems(cell.key)}
+        problems = self.problems[cell.key]
+        wanted = [problems[name] for of_task, name in some if of_task == task and name in problems]
         of_problem: dict[TaskProblem, list[Sample]] = {}
-        for sample in store.samples_of(cell.key, [p for p in store.problems(cell.key) if p.problem_id in wanted]):
+        for sample in store.samples_of(cell.key, wanted):
             of_problem.setdefault((task, sample.problem.problem_id), []).append(sample)
         return of_problem
 

@@ -249,8 +249,8 @@ class Store:
         """Return the rows of a cell, or those of some of its problems, by problem and repeat."""
         if problem_ids is None:
             return self._read(f"{query} ORDER BY problem_id, repeat", key)
-        some = "AND problem_id IN (SELECT value FROM json_each(?)) ORDER BY problem_id, repeat"
-        return self._read(f"{query} {some}", key, json.dumps(problem_ids))
+        some = f"AND problem_id IN ({', '.join('?' * len(problem_ids))}) ORDER BY problem_id, repeat"
+        return self._read(f"{query} {some}", key, *problem_ids)
 
     @cached_property
     def _has_checksums(self) -> bool:
