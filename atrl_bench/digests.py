@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def sha256_of(paths: Sequence[Path]) -> list[str]:
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
     memory_path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / "digests.json"
-    memory = recall(memory_path)
+    memory = _recalled(memory_path, _stamp(memory_path))
     num_remembered, sums = len(memory), []
     for path in paths:
         status = path.stat()
@@ -64,6 +65,20 @@ def sha256_of(paths: Sequence[Path]) -> list[str]:
     if len(memory) > num_remembered:
         remember(memory_path, memory)
     return sums
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what differs once a file has been written again."""
+    if not path.exists():
+        return ()
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@lru_cache(maxsize=1)
+def _recalled(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
+    """Return what a file of this stamp remembers, parsed once: a table asks for hundreds of digests."""
+    return recall(path)
 
 
 def recall(path: Path) -> dict[str, Any]:

@@ -44,6 +44,7 @@ SUMMARY = {
     "accuracy": 0.5,
 }
 
+ROWS, COLUMNS = ("zero_shot", "grpo", "grpo_atrl"), ("geoqa_test", "wemath_testmini")  # of a report
 Decorate = Callable[[str], str]
 
 # What a model, a dataset or a file name may hold: nothing of it may ever be more than text.
@@ -228,8 +229,8 @@ def make_report():
         problems: int = 12,
         leave_out: set[tuple[str, str]] = frozenset(),
         decorate: Decorate = str,
-        rows: tuple[str, ...] = ("zero_shot", "grpo", "grpo_atrl"),
-        columns: tuple[str, ...] = ("geoqa_test", "wemath_testmini"),
+        rows: tuple[str, ...] = ROWS,
+        columns: tuple[str, ...] = COLUMNS,
         credit_of: CreditOf = lambda _: {},
         max_problems: int | None = None,
     ) -> RunDir:
@@ -246,6 +247,26 @@ def make_report():
             write_report(table, run_dir.reports, answers)
         write_index(run_dir)
         return run_dir
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_answers():
+    """Return a function that fills a new store, writes its report, and returns what writes it again as it then is."""
+
+    def make(out: Path) -> tuple[RunDir, Callable[[], None]]:
+        run_dir, definition = RunDir(out, load_profile("mini")), main_table(ROWS, COLUMNS)
+        with Store.open(run_dir.store_path) as store:
+            keys, runs = fill(store, definition, seeds=1, problems=12, leave_out=set(), decorate=str)
+
+        def write() -> None:
+            with Store.open(run_dir.store_path) as store:
+                table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs)
+                write_report(table, run_dir.reports, AnswerSource(store, keys, lambda _: None, definition.baseline))
+
+        write()
+        return run_dir, write
 
     return make
 

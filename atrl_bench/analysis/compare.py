@@ -141,9 +141,9 @@ def compare(store: Store, cell_a: str, cell_b: str, metrics: Sequence[str] | Non
 
 def _compare_cells(store: Store, a: Cell, b: Cell, metrics: Sequence[str] | None) -> Iterator[ModelDifference]:
     task = str(a.spec["task"])
-    samples = store.samples(a.key), store.samples(b.key)
+    answers = store.scores(a.key), store.scores(b.key)
     for metric in metrics or _metrics(a, b):
-        ours, theirs = ([scored(task, of_cell, metric)] for of_cell in samples)
+        ours, theirs = ([scored(task, of_cell, metric)] for of_cell in answers)
         yield _difference(task, "task", [(a, b)], metric, ours, theirs)
 
 
@@ -152,7 +152,7 @@ def _compare_suite(store: Store, suite: Suite, pairs: dict[str, tuple[Cell, Cell
     parts = [pairs[task] for task in suite.tasks]
     num_repeats = min(_num_repeats(*pair) for pair in parts)
     ours, theirs = (
-        [scored(str(cell.spec["task"]), store.samples(cell.key), f"headline@{num_repeats}") for cell in cells]
+        [scored(str(cell.spec["task"]), store.scores(cell.key), f"headline@{num_repeats}") for cell in cells]
         for cells in zip(*parts, strict=True)
     )
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"

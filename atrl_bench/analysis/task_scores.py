@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import Maker, ScoredSamples
 
 
-def scored(task: str, samples: Sequence[Sample], metric: str) -> ScoredSamples:
-    """Return the samples under a metric; `headline@N` is the number that the benchmark is quoted by."""
+def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
+    """Return the answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
     name, _, num_repeats = metric.partition("@")
     if name in ("acc", "mean"):
-        return ScoredSamples(samples, f"mean@{num_repeats}")
+        return ScoredSamples(answers, f"mean@{num_repeats}")
     if name == "headline":
         name = find_task(task).code.headline
-    return ScoredSamples(samples, f"{name}@{num_repeats}", statistics_of(task))
+    return ScoredSamples(answers, f"{name}@{num_repeats}", statistics_of(task))
 
 
 def statistics_of(task: str) -> Mapping[str, Maker]:

@@ -19,6 +19,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
 from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
@@ -162,7 +163,8 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     """Return everything a cell says."""
     info, samples = find_task(task), store.samples(key)
     statistics, by = info.code.statistics, info.code.breakdown
-    num_repeats = _num_repeats(samples)
+    answers = ScoreArray.of(samples)
+    num_repeats = _num_repeats(answers)
     headline = info.headline(num_repeats)
     plain = ["acc@1", *([f"mean@{num_repeats}"] if num_repeats > 1 else [])]
     composite = [f"{name}@{num_repeats}" for name in statistics]
@@ -178,15 +180,15 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         truncated=sum(sample.response.truncated for sample in samples),
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
-        scores={metric: ScoreInterval.of(score(ScoredSamples(samples, metric, statistics))) for metric in metrics},
-        by={by: _parts(samples, num_repeats, by)} if by else {},
+        scores={metric: ScoreInterval.of(score(ScoredSamples(answers, metric, statistics))) for metric in metrics},
+        by={by: _parts(answers, num_repeats, by)} if by else {},
         variants={name: _variant(samples, num_repeats, name) for name in _variants(info, samples)},
         judge=judge_summary(store, key),
     )
 
 
-def _parts(samples: Sequence[Sample], num_repeats: int, by: str) -> dict[str, ScoreInterval]:
-    parts = breakdown(ScoredSamples(samples, f"mean@{num_repeats}"), by)
+def _parts(answers: ScoreArray, num_repeats: int, by: str) -> dict[str, ScoreInterval]:
+    parts = breakdown(ScoredSamples(answers, f"mean@{num_repeats}"), by)
     return {value: ScoreInterval.of(part) for value, part in parts.items()}
 
 
@@ -203,22 +205,22 @@ def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInt
         for sample in samples
         if sample.verdict is not None
     ]
-    return ScoreInterval.of(score(ScoredSamples(others, f"mean@{num_repeats}")))
+    return ScoreInterval.of(score(ScoredSamples.of(others, f"mean@{num_repeats}")))
 
 
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteScores:
-    parts = [(find_task(name), store.samples(keys[name])) for name in suite.tasks]
-    num_repeats = min(_num_repeats(samples) for _, samples in parts)
-    estimate = suite_score([headline_answers(info, samples, num_repeats) for info, samples in parts])
+    parts = [(find_task(name), store.scores(keys[name])) for name in suite.tasks]
+    num_repeats = min(_num_repeats(answers) for _, answers in parts)
+    estimate = suite_score([headline_answers(info, answers, num_repeats) for info, answers in parts])
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
     scores = {metric: ScoreInterval.of(estimate)}
     return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores)
 
 
-def headline_answers(info: Task, samples: Sequence[Sample], num_repeats: int) -> ScoredSamples:
-    """Return the samples under the number that the benchmark is quoted by."""
-    return ScoredSamples(samples, info.headline(num_repeats), info.code.statistics)
+def headline_answers(info: Task, answers: ScoreArray, num_repeats: int) -> ScoredSamples:
+    """Return the answers under the number that the benchmark is quoted by."""
+    return ScoredSamples(answers, info.headline(num_repeats), info.code.statistics)
 
 
-def _num_repeats(samples: Sequence[Sample]) -> int:
-    return max((sample.response.repeat for sample in samples), default=0) + 1
+def _num_repeats(answers: ScoreArray) -> int:
+    return max(1, answers.scores_PR.shape[1])

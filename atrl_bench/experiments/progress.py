@@ -154,6 +154,7 @@ class Watch:
     ) -> None:
         self.store, self.num_jobs, self.num_workers, self.noun, self.quiet = store, num_jobs, num_workers, noun, quiet
         self.num_done = 0
+        self._labels: dict[tuple[str, str], str] = {}  # of what has run since
         self._started = time.time()
         self._display = ExitStack()
 
@@ -214,9 +215,18 @@ class Watch:
         return [beat for beat in self.store.progress() if beat.updated > self._started and beat.done < beat.total]
 
     def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
-        specs = {run.key: run.spec for run in self.store.runs()} | {cell.key: cell.spec for cell in self.store.cells()}
-        latest = beats[: self.num_workers]
-        return [(short_label(beat.kind, specs[beat.key]), beat) for beat in latest if beat.key in specs]
+        named = ((self._label(beat), beat) for beat in beats[: self.num_workers])
+        return [(name, beat) for name, beat in named if name]
+
+    def _label(self, beat: Progress) -> str:
+        """Return what to call the work behind a heartbeat, read from the store once; "" for what is not in it."""
+        at = beat.kind, beat.key
+        if at not in self._labels:
+            record = self.store.run(beat.key) if beat.kind == "run" else self.store.cell(beat.key)
+            if record is None:
+                return ""
+            self._labels[at] = short_label(beat.kind, record.spec)
+        return self._labels[at]
 
     def _left(self, beats: Sequence[Progress]) -> str:
         """Return how long the rest takes, once something says how long a row does.

@@ -12,21 +12,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 
 from markupsafe import Markup
 
 from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.calibration import calibration_report
 from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import html_environment, render_page
+from atrl_bench.report.page_records import PageRecord, page_key
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.report.token_shades import Piece, Tokens, shaded
 from atrl_bench.results.files import write_texts
 from atrl_bench.results.records import Problem, Sample, Verdict
-from atrl_bench.results.store import Cell, Store
+from atrl_bench.results.store import PROBLEMS_AT_ONCE, Cell, Store
 
 PART_BYTES = 1_500_000  # of a page before the next one begins
 # What a page can be filtered by, and in which words; the first six are verdicts, the others may come on top.
@@ -45,7 +47,7 @@ FILTERS = {
 MARKS = {"correct": "✓", "wrong": "✗"}  # beside the word, never instead of it
 
 CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answers, by problem and repeat
-Samples = Mapping[tuple[str, str], Sequence[Sample]]  # by task and problem
+TaskProblem = tuple[str, str]  # a task and one of its problems
 
 
 @dataclass(frozen=True)
@@ -91,21 +93,32 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class ProblemView:
-    """One problem with the answers to it, and the baseline's beside them; `pictures` are the names of files."""
+    """One problem with the answers to it, and the baseline's, rendered, beside them; `pictures` are names of files."""
 
     problem: Problem
     pictures: tuple[str, ...]
     answers: tuple[AnswerView, ...]
-    others: tuple[AnswerView, ...] = ()
+    others: Markup
+
+
+@dataclass(frozen=True)
+class BaselineAnswers:
+    """The baseline's answers to a problem: the score of each repeat, and what every other row shows beside its own."""
+
+    scores: Mapping[int, float | None]
+    html: Markup
+
+
+NO_BASELINE = BaselineAnswers({}, Markup())
 
 
 @dataclass(frozen=True)
 class PagePart:
-    """One file of a page: its name and how many of its answers each filter keeps."""
+    """One file of a page: its name and how many of its answers each filter keeps, 0 for a filter that is not there."""
 
     name: str
     counts: Mapping[str, int]
-    problems: tuple[Markup, ...]
+    problems: tuple[Markup, ...] = ()
     first: int = 1  # the number of its first problem on the whole page
 
 
@@ -118,31 +131,33 @@ class Pages:
 
     def count(self, kind: str) -> int:
         """Return how many answers a filter keeps, "all" of them or those of a kind."""
-        return sum(part.counts[kind] for part in self.parts)
+        return sum(part.counts.get(kind, 0) for part in self.parts)
 
     def parts_with(self, kind: str) -> list[tuple[int, PagePart]]:
         """Return the parts where a filter has something to show, each with its number."""
-        return [(number, part) for number, part in enumerate(self.parts, start=1) if part.counts[kind]]
+        return [(number, part) for number, part in enumerate(self.parts, start=1) if part.counts.get(kind, 0)]
 
 
 def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[str, str], Pages]:
     """Write the pages of every cell that has answers below `out`; return by (row, column) what there is to link to.
 
-    Pages of this table that an earlier report wrote and this one does not have are removed.
+    A page of which nothing has changed since it was written is left alone. Pages of this table that an earlier report
+    wrote and this one does not have are removed.
     """
     folder = f"samples/{file_name(table.id)}/"
     writer = _Writer(table, answers, out)
     pages: dict[tuple[str, str], Pages] = {}
-    written: set[str] = set()
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            parts = list(writer.parts(row, column))
-            if not parts:
-                continue
-            links = Pages(folder, tuple(replace(part, problems=()) for part in parts))
-            contents = writer.contents(row, column, cell, parts, links)
-            written.update(path.name for path in write_texts(out / folder, contents))
-            pages[row.id, column.id] = links
+    for position, column in enumerate(table.columns):
+        writer.forget()  # column by column, so that the baseline's answers to one are rendered once
+        for row, cell in ((row, row.cells[position]) for row in table.rows):
+            record = PageRecord(answers.store, f"{folder}{row.id}.{column.id}", writer.key(row, column, cell))
+            kept = record.unchanged(out / folder)
+            parts = writer.write(row, column, cell, out / folder) if kept is None else [PagePart(**it) for it in kept]
+            if parts:
+                pages[row.id, column.id] = Pages(folder, tuple(parts))
+            if parts and kept is None:
+                record.keep(out / folder, [{**vars(part), "problems": ()} for part in parts])
+    written = {part.name for links in pages.values() for part in links.parts}
     for old in (out / folder).glob("*.html"):
         if old.name not in written:
             old.unlink()
@@ -155,18 +170,53 @@ class _Writer:
     def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
         self.problem = html_environment().get_template("samples_problem.html.j2")
+        self.answer = html_environment().get_template("samples_answer.html.j2").module.answer  # type: ignore[attr-defined]
+        self.baselines: dict[str, dict[TaskProblem, BaselineAnswers]] = {}  # of one column, by row
+        self.problems: dict[str, dict[str, Problem]] = {}  # of one column, by cell
         self.pictures: dict[str, Pictures] = {}
-        self.baselines: dict[tuple[str, str], Samples] = {}
+        self.shown: dict[str, list[str]] = {}
+        self.cells = {
+            at: [cell for key in keys if (cell := answers.store.cell(key)) is not None]
+            for at, keys in answers.cell_keys.items()
+        }
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
+
+    def forget(self) -> None:
+        """Forget what is the same in all rows of a column, before another one."""
+        self.baselines.clear()
+        self.problems.clear()
+
+    def key(self, row: Row, column: Column, cell: TableCell) -> str:
+        """Return what names all that the page of a number shows: equal means that it would be the same page."""
+        baseline, store, cells = self._baseline(row), self.answers.store, self._answered_cells(row, column)
+        return page_key(
+            *(self.answers.max_problems, self.answers.has_known_anchors, PART_BYTES),
+            *(self.table.id, self.table.title, self.table.profile, row.id, row.label, column, cell.estimate),
+            *(cell.counts.samples, baseline, self.labels.get(baseline), self._neighbours(row, column)),
+            [(one.key, one.version, self.seeds.get(str(one.spec.get("model_digest")))) for one in cells],
+            [(one.key, one.version) for one in self._cells(baseline, column.id)],
+            [sorted(self.answers.credit_of(one.key).items()) for one in cells],
+            [sorted(self._pictures(one, self._shown(one)).items()) for one in cells],
+            [calibration_report(store, one.spec["judge"]) for one in cells if one.spec.get("judge")],
+        )
+
+    def write(self, row: Row, column: Column, cell: TableCell, folder: Path) -> list[PagePart]:
+        """Write the page of a number into its folder and return its parts, without their problems."""
+        parts = list(self.parts(row, column))
+        links = [replace(part, problems=()) for part in parts]
+        if parts:
+            for name, text in self.contents(row, column, cell, parts, Pages("", tuple(links))):
+                write_texts(folder, {name: text})
+        return links
 
     def parts(self, row: Row, column: Column) -> Iterator[PagePart]:
         """Yield the problems of a cell in files of a bearable size."""
         name = file_name(f"{row.id}.{column.id}")
-        views = self._views(row, column)
-        is_suite = len({task for task, _ in views}) > 1
-        number, first, fragments, counts = 1, 1, list[Markup](), Counter[str]()
-        for position, ((task, _), view) in enumerate(views.items(), start=1):
+        asked = self._asked(row, column)
+        is_suite = len({task for task, _ in asked}) > 1
+        number, first, fragments, num_bytes, counts = 1, 1, list[Markup](), 0, Counter[str]()
+        for position, ((task, _), view) in enumerate(self._views(row, column, asked), start=1):
             of_problem = Counter[str]()
             for answer in view.answers:
                 of_problem.update(answer.kinds)
@@ -182,37 +232,76 @@ class _Writer:
                     other=self.labels.get(self._baseline(row), ""),
                 )
             )
-            if fragments and sum(map(len, fragments)) + len(fragment) > PART_BYTES:
+            if fragments and num_bytes + len(fragment) > PART_BYTES:
                 yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
-                number, first, fragments, counts = number + 1, position, [], Counter()
+                number, first, fragments, num_bytes, counts = number + 1, position, [], 0, Counter()
             fragments.append(fragment)
+            num_bytes += len(fragment)
             counts.update(of_problem)
             counts["all"] += sum(len(answer.repeats) or 1 for answer in view.answers)
         if fragments:
             yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
 
-    def _views(self, row: Row, column: Column) -> dict[tuple[str, str], ProblemView]:
-        cells = [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
+    def _asked(self, row: Row, column: Column) -> dict[TaskProblem, list[Cell]]:
+        """Return the problems on the page of a number, each with the cells that answer it."""
+        asked: dict[TaskProblem, list[Cell]] = {}
+        for cell in self._answered_cells(row, column):
+            for name in self._shown(cell):
+                asked.setdefault((_task(cell), name), []).append(cell)
+        return asked
+
+    def _views(
+        self, row: Row, column: Column, asked: Mapping[TaskProblem, Sequence[Cell]]
+    ) -> Iterator[tuple[TaskProblem, ProblemView]]:
+        """Yield the problems with their answers, a few problems in memory at a time."""
+        cells, baseline = self._answered_cells(row, column), self._baseline(row)
         seeds = {cell.key: self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
         has_seeds = len(set(seeds.values())) > 1
-        others = {} if row.id == self._baseline(row) else self._of_baseline(self._baseline(row), column.id)
-        of_problem: dict[tuple[str, str], list[AnswerView]] = {}
-        problems: dict[tuple[str, str], tuple[Problem, tuple[str, ...]]] = {}
-        for cell in cells:
-            task, samples = str(cell.spec.get("task", "")), self._first(self.answers.store.samples(cell.key))
-            pictures = self._pictures(cell, _problem_ids(samples))
-            credit = self.answers.credit_of(cell.key)
-            for name, of_name in groupby(samples, key=lambda sample: sample.problem.problem_id):
-                answered = list(of_name)
-                at = task, name
-                problems.setdefault(at, (answered[0].problem, pictures.get(name, ())))
-                before = {sample.response.repeat: sample.score for sample in others.get(at, ())}
-                seed = seeds[cell.key] if has_seeds else None
-                of_problem.setdefault(at, []).extend(self._merged(answered, seed, before, credit))
-        return {
-            at: ProblemView(*problems[at], tuple(views), tuple(self._merged(others.get(at, ()), None, {}, {})))
-            for at, views in of_problem.items()
-        }
+        credit = {cell.key: self.answers.credit_of(cell.key) for cell in cells}
+        pictures = {cell.key: self._pictures(cell, self._shown(cell)) for cell in cells}
+        order = list(asked)
+        for start in range(0, len(order), PROBLEMS_AT_ONCE):
+            some = order[start : start + PROBLEMS_AT_ONCE]
+            answered = {cell.key: self._answers(cell, [at for at in some if cell in asked[at]]) for cell in cells}
+            others = {} if row.id == baseline else self._of_baseline(baseline, column, some)
+            for at in some:
+                beside = others.get(at, NO_BASELINE)
+                views, problem = list[AnswerView](), None
+                for cell in asked[at]:
+                    samples, seed = answered[cell.key].get(at, []), seeds[cell.key] if has_seeds else None
+                    if samples and problem is None:
+                        problem = samples[0].problem, pictures[cell.key].get(at[1], ())
+                    views += self._merged(samples, seed, beside.scores, credit[cell.key])
+                if problem is not None:
+                    yield at, ProblemView(*problem, tuple(views), beside.html)
+
+    def _of_baseline(
+        self, row: str, column: Column, some: Sequence[TaskProblem]
+    ) -> Mapping[TaskProblem, BaselineAnswers]:
+        """Return the baseline's answers of its first training seed, at least those to these problems."""
+        rendered = self.baselines.setdefault(row, {})
+        new = [at for at in some if at not in rendered]
+        answers: dict[TaskProblem, list[Sample]] = {}
+        for cell in self._cells(row, column.id) if new else ():
+            answers = self._answers(cell, new) | answers
+        for at in new:
+            samples = answers.get(at, [])
+            views = self._merged(samples, None, {}, {})
+            html = Markup("").join(self.answer(view, True, MARKS, FILTERS) for view in views)
+            rendered[at] = BaselineAnswers({sample.response.repeat: sample.score for sample in samples}, html)
+        return rendered
+
+    def _answers(self, cell: Cell, some: Iterable[TaskProblem]) -> dict[TaskProblem, list[Sample]]:
+        """Return the answers of a cell to those of these problems that it was asked."""
+        task, store = _task(cell), self.answers.store
+        if cell.key not in self.problems:
+            self.problems[cell.key] = {problem.problem_id: problem for problem in store.problems(cell.key)}
+        problems = self.problems[cell.key]
+        wanted = [problems[name] for of_task, name in some if of_task == task and name in problems]
+        of_problem: dict[TaskProblem, list[Sample]] = {}
+        for sample in store.samples_of(cell.key, wanted):
+            of_problem.setdefault((task, sample.problem.problem_id), []).append(sample)
+        return of_problem
 
     def _merged(
         self,
@@ -241,26 +330,39 @@ class _Writer:
                 kinds=kinds,
             )
 
-    def _cells(self, row: str, column: str) -> list[Cell]:
-        keys = self.answers.cell_keys.get((row, column), ())
-        return [cell for key in keys if (cell := self.answers.store.cell(key)) is not None]
+    def _cells(self, row: str, column: str) -> Sequence[Cell]:
+        return self.cells.get((row, column), ())
 
-    def _first(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the answers to the first problems, as many as are to be shown."""
-        names = set(_problem_ids(samples)[: self.answers.max_problems])
-        return [sample for sample in samples if sample.problem.problem_id in names]
+    def _answered_cells(self, row: Row, column: Column) -> list[Cell]:
+        return [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
+
+    def _shown(self, cell: Cell) -> list[str]:
+        """Return the problems of a cell that have answers: the first ones, as many as are to be shown."""
+        if cell.key not in self.shown:
+            answered = self.answers.store.answered(cell.key)
+            names = [p.problem_id for p in self.answers.store.problems(cell.key) if p.problem_id in answered]
+            self.shown[cell.key] = names[: self.answers.max_problems]
+        return self.shown[cell.key]
+
+    def _neighbours(self, row: Row, column: Column) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Return texts and files of the pages of the same row, then of those of the same column."""
+        of_row = [one for one in self.table.columns if self._answered_cells(row, one)]
+        of_column = [one for one in self.table.rows if self._answered_cells(one, column)]
+        return (
+            [(one.text, self._file(row, one)) for one in of_row],
+            [(one.label, self._file(one, column)) for one in of_column],
+        )
 
     def contents(
         self, row: Row, column: Column, cell: TableCell, parts: Sequence[PagePart], links: Pages
-    ) -> dict[str, str]:
-        """Return the HTML of each part by its name."""
+    ) -> Iterator[tuple[str, str]]:
+        """Yield name and HTML of each part."""
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
         baseline = self._baseline(row)
-        same_row = [(other.text, self._file(row, other)) for other in self._answered(row)]
-        same_column = [(other.label, self._file(other, column)) for other in self._rows_with(column)]
-        return {
-            part.name: render_page(
+        same_row, same_column = self._neighbours(row, column)
+        for number, part in enumerate(parts, start=1):
+            html = render_page(
                 "samples.html.j2",
                 pictures=True,
                 script="answers.js",
@@ -279,47 +381,26 @@ class _Writer:
                 same_row=same_row,
                 same_column=same_column,
             )
-            for number, part in enumerate(parts, start=1)
-        }
+            yield part.name, html
 
     def _file(self, row: Row, column: Column) -> str:
         return _part_name(file_name(f"{row.id}.{column.id}"), 1)
 
-    def _answered(self, row: Row) -> list[Column]:
-        """Return the columns in which a row has answers."""
-        return [c for c in self.table.columns if any(cell.num_responses for cell in self._cells(row.id, c.id))]
-
-    def _rows_with(self, column: Column) -> list[Row]:
-        """Return the rows that have answers in a column."""
-        return [r for r in self.table.rows if any(cell.num_responses for cell in self._cells(r.id, column.id))]
-
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
-
-    def _of_baseline(self, row: str, column: str) -> Samples:
-        """Return the baseline's answers by task and problem, of its first training seed."""
-        if (row, column) not in self.baselines:
-            answers: dict[tuple[str, str], list[Sample]] = {}
-            for cell in self._cells(row, column):
-                task = str(cell.spec.get("task", ""))
-                of_cell: dict[tuple[str, str], list[Sample]] = {}
-                for sample in self.answers.store.samples(cell.key):
-                    of_cell.setdefault((task, sample.problem.problem_id), []).append(sample)
-                answers = of_cell | answers
-            self.baselines[row, column] = answers
-        return self.baselines[row, column]
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         """Return the pictures of a cell's problems, drawn once for all cells of the same data."""
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
         of_data = self.pictures.setdefault(name, {})
-        if not of_data:
-            of_data |= pictures_of(cell.spec, problem_ids, self.out / "media", self.answers.data_dir)
-        return of_data
+        if new := [name for name in problem_ids if name not in of_data]:
+            drawn = pictures_of(cell.spec, new, self.out / "media", self.answers.data_dir)
+            of_data |= dict.fromkeys(new, ()) | drawn
+        return {name: of_data[name] for name in problem_ids}
 
 
-def _problem_ids(samples: Sequence[Sample]) -> list[str]:
-    return list(dict.fromkeys(sample.problem.problem_id for sample in samples))
+def _task(cell: Cell) -> str:
+    return str(cell.spec.get("task", ""))
 
 
 def _kinds(sample: Sample, before: float | None) -> Iterable[str]:

@@ -15,9 +15,9 @@ from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.labels import group_label
 from atrl_bench.report.sample_views import sample_views
-from atrl_bench.report.scores import Samples, Scores, average_by_seed, scores_of, spread_of
+from atrl_bench.report.scores import Answers, Scores, average_by_seed, scores_of, spread_of
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
-from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import average_of
 from atrl_bench.results.store import Cell, Run, Store
 
@@ -96,11 +96,11 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     if not any(cell.num_responses for cell in stored):
         return _unanswered(source, row, column, stored)
     tasks = _tasks_of(column)
-    samples, counted = _read(source, stored, tasks)
+    answers, counted = _read(source, stored, tasks)
     at = row.id, column.id
-    if len(samples) == len(tasks):
-        measured.scores[at] = scores_of(samples, column.metric)
-        measured.all_repeats[at] = scores_of(samples, _over_every_repeat(column.metric, counted.num_repeats))
+    if len(answers) == len(tasks):
+        measured.scores[at] = scores_of(answers, column.metric)
+        measured.all_repeats[at] = scores_of(answers, _over_every_repeat(column.metric, counted.num_repeats))
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1
@@ -174,22 +174,22 @@ def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
 # What the store has of one cell -----------------------------------------------------------------------------------
 
 
-def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> tuple[Samples, TableCell]:
+def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> tuple[Answers, TableCell]:
     """Return the answers by task and training seed, and the cell with all that is counted before they are scored."""
-    samples: dict[str, dict[int, Sequence[Sample]]] = defaultdict(dict)
+    answers: dict[str, dict[int, ScoreArray]] = defaultdict(dict)
     states: Counter[str] = Counter()
     skipped: dict[str, str] = {}
     views: list[SampleView] = []
     num_expected: dict[str, int] = {}
     for position, cell in enumerate(stored):
-        of_cell, task = source.store.samples(cell.key), cell.spec.get("task", tasks[0])
+        of_cell, task = source.store.scores(cell.key), cell.spec.get("task", tasks[0])
         seed = source.seed_of_model.get(cell.spec.get("model_name", ""), position // len(tasks))
-        samples[task][seed] = of_cell
-        num_expected[task] = len(source.store.problems(cell.key))
-        states.update(sample.state.replace(" ", "_") for sample in of_cell)
-        states.update(samples=len(of_cell), truncated=sum(sample.response.truncated for sample in of_cell))
+        answers[task][seed] = of_cell
+        num_expected[task] = len(of_cell.problems)
+        states.update({state.replace(" ", "_"): count for state, count in of_cell.states.items()})
+        states.update(samples=of_cell.num_answers, truncated=cell.num_truncated)
         skipped |= source.store.skipped(cell.key)
-        views = views or sample_views(of_cell)
+        views = views or sample_views(source.store, cell.key, of_cell)
     counted = TableCell(
         state="partial",
         num_expected=sum(num_expected.values()),
@@ -199,7 +199,7 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         provenance=_provenance(stored),
         samples=tuple(views),
     )
-    return {task: samples[task] for task in tasks if task in samples}, counted
+    return {task: answers[task] for task in tasks if task in answers}, counted
 
 
 def _tasks_of(column: ColumnDefinition) -> list[str]:

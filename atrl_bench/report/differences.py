@@ -184,13 +184,7 @@ def _means(source: TableSource, measured: MeasuredCells) -> dict[CellAt, TableCe
 
 def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple[float, float] | None:
     """Return the mean of all columns over all repeats, of the one row and of the other."""
-    estimates = [
-        [
-            scores.estimate() if (scores := measured.all_repeats.get((row, column))) else None
-            for column in source.columns_of(*rows)
-        ]
-        for row in rows
-    ]
+    estimates = [[measured.cells[row, column].all_repeats for column in source.columns_of(*rows)] for row in rows]
     ours, theirs = (
         mean(estimate.mean for estimate in of_row if estimate) if all(of_row) else math.nan for of_row in estimates
     )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Format = Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"]
 MANIFEST = "manifest.json"
 # What changes while a store is open, and what a manifest cannot name: itself, and the locks of runs.
-_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "lock")
+_NOT_LISTED = ("store.sqlite-wal", "store.sqlite-shm", "store.sqlite-working", "store.sqlite-turn", "lock")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def eval_results(
 
 def _entries(store: Store, cell: Cell) -> list[dict[str, Any]]:
     info = find_task(str(cell.spec["task"]))
-    samples = scored(info.name, store.samples(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
+    samples = scored(info.name, store.scores(cell.key), f"headline@{cell.spec['decoding']['repeats']}")
     estimate = score(samples)
     if info.hub_id is None or not estimate.num_problems:
         return []

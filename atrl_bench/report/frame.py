@@ -88,5 +88,5 @@ def _run_dir(root: Path) -> RunDir:
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
-    estimate = score(scored(task, store.samples(cell.key), metric))
+    estimate = score(scored(task, store.scores(cell.key), metric))
     return {"task": task, "metric": metric, "value": 100 * estimate.mean, "standard_error": 100 * estimate.stderr}

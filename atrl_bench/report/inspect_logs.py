@@ -19,6 +19,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Store
 
@@ -49,7 +50,7 @@ def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
     spec, task = cell.spec, find_task(str(cell.spec["task"]))
     repeats = int(spec["decoding"]["repeats"])
     metric = task.headline(repeats)
-    estimate = score(scored(task.name, samples, metric))
+    estimate = score(scored(task.name, ScoreArray.of(samples), metric))
     problems = list(dict.fromkeys(sample.problem.problem_id for sample in samples))
     scorer = {
         "name": SCORER,

@@ -86,7 +86,7 @@ def _results(store: Store, cells: Iterable[Cell]) -> Iterable[str]:
     rows = []
     for cell in cells:
         task, repeats = find_task(str(cell.spec["task"])), int(cell.spec["decoding"]["repeats"])
-        estimate = score(scored(task.name, store.samples(cell.key), task.headline(repeats)))
+        estimate = score(scored(task.name, store.scores(cell.key), task.headline(repeats)))
         judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
         cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
         where = f"{task.title} ({cell.spec['split']}{cut}) | {task.headline(repeats)}"

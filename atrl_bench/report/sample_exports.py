@@ -2,7 +2,7 @@
 
 A line for each table and row that an answer counts for, so choose a `table` before you average; an answer that no
 rendered table shows has one line without. What a cell was asked with, which all its answers share, stands once in
-`cells.json`. Written cell by cell: a store of any size fits.
+`cells.json`. Written a few thousand answers at a time: a store of any size fits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from atrl_bench.results.store import Store
 PLACE = ("table", "row", "label", "recipe", "credit", "seed")
 NUMBERS = ("seed", "repeat", "num_tokens")
 FRACTIONS = ("seconds", "score")
+ROWS_AT_ONCE = 5_000  # of Parquet: one group of rows in the file
 AS_JSON = ("choices", "meta", "details")  # in Parquet, which has one type a column
 
 
@@ -31,13 +33,13 @@ def write_samples(run_dir: RunDir, store: Store, form: Literal["parquet", "jsonl
     """Return the files written: all answers, and beside them what each cell was asked with."""
     path, cells = target / f"samples.{form}", target / "cells.json"
     with writing(path):
-        (_write_parquet if form == "parquet" else _write_jsonl)(path, lines_by_cell(run_dir, store))
+        (_write_parquet if form == "parquet" else _write_jsonl)(path, lines(run_dir, store))
         specs = {cell.key: cell.spec for cell in store.cells()}
         write_atomically(cells, (json.dumps(specs, indent=1, sort_keys=True) + "\n").encode())
     return [path, cells]
 
 
-def lines_by_cell(run_dir: RunDir, store: Store) -> Iterator[list[dict[str, Any]]]:
+def lines(run_dir: RunDir, store: Store) -> Iterator[dict[str, Any]]:
     """Yield the lines of one cell after another."""
     places: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for place in places_of_cells(run_dir, store):
@@ -45,10 +47,8 @@ def lines_by_cell(run_dir: RunDir, store: Store) -> Iterator[list[dict[str, Any]
             places[place.cell.key].append(place.fields)
     for cell in store.cells():
         names = {"task": cell.spec["task"], "model": cell.spec["model_name"], "cell": cell.key}
-        samples = [_record(sample) for sample in store.samples(cell.key)]
-        yield [
-            fields | names | sample for fields in places.get(cell.key) or [dict.fromkeys(PLACE)] for sample in samples
-        ]
+        for fields in places.get(cell.key) or [dict.fromkeys(PLACE)]:
+            yield from (fields | names | _record(sample) for sample in store.stream(cell.key))
 
 
 def _record(sample: Sample) -> dict[str, Any]:
@@ -59,13 +59,12 @@ def _record(sample: Sample) -> dict[str, Any]:
     return record | {"details": dict(record["details"] or {}), "score": sample.score}
 
 
-def _write_jsonl(path: Path, cells: Iterator[list[dict[str, Any]]]) -> None:
+def _write_jsonl(path: Path, records: Iterator[dict[str, Any]]) -> None:
     with replaced(path) as file:
-        for lines in cells:
-            file.writelines(json.dumps(line, ensure_ascii=True).encode() + b"\n" for line in lines)
+        file.writelines(json.dumps(line, ensure_ascii=True).encode() + b"\n" for line in records)
 
 
-def _write_parquet(path: Path, cells: Iterator[list[dict[str, Any]]]) -> None:
+def _write_parquet(path: Path, records: Iterator[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,6 +74,6 @@ def _write_parquet(path: Path, cells: Iterator[list[dict[str, Any]]]) -> None:
     kinds = dict.fromkeys(NUMBERS, pa.int64()) | dict.fromkeys(FRACTIONS, pa.float64()) | {"truncated": pa.bool_()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
     with replaced(path) as file, pq.ParquetWriter(file, schema) as writer:
-        for lines in cells:
-            flat = [line | {name: canonical_json(line[name]) for name in AS_JSON} for line in lines]
+        while some := list(islice(records, ROWS_AT_ONCE)):
+            flat = [line | {name: canonical_json(line[name]) for name in AS_JSON} for line in some]
             writer.write_table(pa.Table.from_pylist(flat, schema=schema))

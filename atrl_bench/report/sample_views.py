@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import numpy as np
 
 from atrl_bench.report.table_model import SampleView
 from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import STATES, ScoreArray
+from atrl_bench.results.store import Store
 
 NUM_SAMPLES = 8  # shown per cell
 MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
 ORDER = ("wrong", "correct", "unparseable", "timed out", "judge failed", "ungraded")
 
 
-def sample_views(samples: Sequence[Sample]) -> list[SampleView]:
+def sample_views(store: Store, key: str, answers: ScoreArray) -> list[SampleView]:
     """Return a few answers of every state in turn, in the order of the problems: successes hide no failures."""
-    by_state: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        if sample.response.repeat == 0:
-            by_state[sample.state].append(sample)
-    queues = [by_state[state] for state in sorted(by_state, key=ORDER.index)]
-    turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)]
-    return [_view(sample) for sample in turns[:NUM_SAMPLES]]
+    first_P = answers.states_PR[:, 0] if answers.num_answers else np.array([], dtype=np.int8)
+    queues = [np.flatnonzero(first_P == STATES.index(state))[:NUM_SAMPLES].tolist() for state in ORDER]
+    turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]
+    problems = [answers.problems[p] for p in turns]
+    return [_view(sample) for sample in store.samples_of(key, problems) if sample.response.repeat == 0]
 
 
 def _view(sample: Sample) -> SampleView:

@@ -1,4 +1,4 @@
-"""What the samples behind one cell amount to: over all training seeds and parts of a suite, and for each seed alone."""
+"""What the answers behind one cell amount to: over all training seeds and parts of a suite, and for each seed alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atrl_bench.analysis.task_scores import scored
-from atrl_bench.results.records import Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import (
     Difference,
     Estimate,
@@ -19,12 +19,12 @@ from atrl_bench.results.statistics import (
     suite_score,
 )
 
-Samples = Mapping[str, Mapping[int, Sequence[Sample]]]  # by task, then by training seed
+Answers = Mapping[str, Mapping[int, ScoreArray]]  # by task, then by training seed
 
 
 @dataclass(frozen=True)
 class Scores:
-    """A cell's samples under one metric, one item a task of its column, and the number of each training seed."""
+    """A cell's answers under one metric, one item a task of its column, and the number of each training seed."""
 
     parts: tuple[ScoredSamples, ...]
     by_seed: Mapping[int, float]
@@ -40,10 +40,10 @@ class Scores:
         return difference if difference.estimate.num_problems else None
 
 
-def scores_of(samples: Samples, metric: str) -> Scores:
-    """Return what the samples amount to under a metric."""
-    parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in samples.items())
-    return Scores(parts, _by_seed(samples, metric))
+def scores_of(answers: Answers, metric: str) -> Scores:
+    """Return what the answers amount to under a metric."""
+    parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in answers.items())
+    return Scores(parts, _by_seed(answers, metric))
 
 
 def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:
@@ -64,25 +64,18 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(items) / len(items) if items else math.nan
 
 
-def _pooled(task: str, of_seed: Mapping[int, Sequence[Sample]], metric: str) -> ScoredSamples:
-    """Return the samples of all seeds, as if those of further seeds were further repeats of one run."""
-    single = scored(task, (), metric)
-    name, num_repeats = parse_metric(single.metric, single.statistics)
-    samples = [
-        sample
-        if index == 0
-        else replace(sample, response=replace(sample.response, repeat=index * num_repeats + sample.response.repeat))
-        for index, seed in enumerate(sorted(of_seed))
-        for sample in of_seed[seed]
-        if sample.response.repeat < num_repeats
-    ]
-    return replace(single, samples=samples, metric=f"{name}@{num_repeats * len(of_seed)}")
+def _pooled(task: str, of_seed: Mapping[int, ScoreArray], metric: str) -> ScoredSamples:
+    """Return the answers of all seeds, as if those of further seeds were further repeats of one run."""
+    first = scored(task, next(iter(of_seed.values())), metric)
+    name, num_repeats = parse_metric(first.metric, first.statistics)
+    pooled = ScoreArray.joined([of_seed[seed].repeats(num_repeats) for seed in sorted(of_seed)])
+    return replace(first, answers=pooled, metric=f"{name}@{num_repeats * len(of_seed)}")
 
 
-def _by_seed(samples: Samples, metric: str) -> dict[int, float]:
+def _by_seed(answers: Answers, metric: str) -> dict[int, float]:
     numbers = {}
-    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in samples.values()))):
-        parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in samples.items()]
+    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in answers.values()))):
+        parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in answers.items()]
         estimate = suite_score(parts, num_resamples=0)
         if estimate.num_problems:
             numbers[seed] = estimate.mean

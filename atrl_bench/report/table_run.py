@@ -23,7 +23,9 @@ from atrl_bench.report.front_page import write_index
 from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
+from atrl_bench.report.page_records import PageRecord, page_key
 from atrl_bench.report.rate_figures import rate_figures, rate_note
+from atrl_bench.report.rendered import table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
@@ -95,6 +97,7 @@ def render(
             has_known_anchors=plan.profile.generated_data,
         )
         files = write_report(table, run_dir.reports, answers)
+        _record(plan, store).keep(run_dir.reports, [{"name": f"{table.id}.json"}])
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -132,10 +135,12 @@ def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -
 
 
 def read_table(plan: Plan, store: Store) -> Table:
-    """Return the table as far as the store is filled; writes nothing.
+    """Return the table as far as the store is filled: as it was rendered, where nothing has changed since.
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
+    if _record(plan, store).unchanged(plan.run_dir.reports) is not None:
+        return table_from_json((plan.run_dir.reports / f"{plan.definition.id}.json").read_text(encoding="utf-8"))
     rates = best_rates(plan, store)
     if not rates:
         return with_headroom(_table_at(plan, store, {}), plan.definition)
@@ -165,6 +170,16 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
         lacking=_obstacles(plan),
         rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
+
+
+def _record(plan: Plan, store: Store) -> PageRecord:
+    """Return the record of a planned table as it would be now: all that its numbers and its words depend on."""
+    cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
+    key = page_key(
+        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
+        *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), _overlap_notes(plan), _obstacles(plan)),
+    )
+    return PageRecord(store, f"{plan.definition.id}.json", key)
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:

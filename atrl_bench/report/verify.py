@@ -53,6 +53,7 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
         cells, runs = store.cells(), store.runs()
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
         damages = [Damage("store", problem, _restore(run_dir)) for problem in store.damaged_pages()]
+        damages += _counts(store, run_dir, repair=repair)
         damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
         damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
         damages += [
@@ -73,6 +74,16 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
 
 def _restore(run_dir: RunDir) -> str:
     return f"sqlite3 {run_dir.store_path} .recover"
+
+
+def _counts(store: Store, run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
+    """Yield the cells that hold other numbers of answers than the store says; `repair` counts them again."""
+    for key in store.miscounted():
+        if repair:
+            store.recount(key)
+        else:
+            what = "holds other numbers of answers than the store says"
+            yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
 
 
 def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:

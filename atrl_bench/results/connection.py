@@ -18,6 +18,7 @@ from atrl_bench.results import schema
 from atrl_bench.results.task_versions import renamed_spec
 
 BUSY_SECONDS = 60.0
+NORMAL = 1  # SQLite's number for flushing the log before it is folded into the file, and not after each commit
 
 # WAL shares memory between processes through a mapped file, which these do not offer across hosts.
 NETWORK_FILESYSTEMS = frozenset(
@@ -179,9 +180,9 @@ def _header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
-    # A committed answer survives a power cut too; one flush per batch costs milliseconds, an answer can cost money.
-    connection.execute("PRAGMA synchronous = FULL")
-    _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
+    mode = _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
+    # A committed answer survives a power cut too. The log is flushed by `flush`, after the next writer was let in.
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
     if not _is_older(connection):
         return
     connection.create_function("renamed_spec", 1, renamed_spec, deterministic=True)
@@ -203,13 +204,27 @@ def _is_older(connection: sqlite3.Connection) -> bool:
     return version < schema.VERSION
 
 
-def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
-    """Ask for `mode` and live with SQLite's answer: where WAL is refused it keeps the rollback journal."""
+def flush(connection: sqlite3.Connection, path: Path) -> None:
+    """Have what was committed to the store at `path` survive a power cut; several processes' flushes are one.
+
+    What a checkpoint has moved out of the log meanwhile was flushed by it. Without a log SQLite flushes by itself.
+    """
+    if connection.execute("PRAGMA synchronous").fetchone()[0] != NORMAL:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(log)
+        finally:
+            os.close(log)
+
+
+def _set_journal(connection: sqlite3.Connection, mode: str) -> str:
+    """Ask for `mode` and return SQLite's answer: where WAL is refused it keeps the rollback journal."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
-            return
+            return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
         except sqlite3.OperationalError as error:
             # Changing the mode needs the file for itself for a moment and does not wait for it by itself.
             if not _is_busy(error) or time.monotonic() > deadline:

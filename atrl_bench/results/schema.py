@@ -10,6 +10,17 @@ from __future__ import annotations
 APPLICATION_ID = 0x41545242  # "ATRB" in the file header: an SQLite file without it is somebody else's
 MIN_READER = 2  # version 1 knew no parts of a point and would read them as wrong
 
+# What `counts` says of each of `cells`, from the tables themselves.
+SCANNED = ", ".join(
+    f"(SELECT {what} FROM {table} WHERE cell = cells.key)"
+    for what, table in (
+        ("count(*)", "problems"),
+        ("count(*)", "responses"),
+        ("coalesce(sum(truncated), 0)", "responses"),
+        ("count(*)", "grades"),
+    )
+)
+
 # Tables of long texts keep their rowid: their key is then a small index of its own, which counting reads instead of the
 # texts. The others are their own index.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -83,6 +94,40 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE responses ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
         "UPDATE responses SET checksum ="
         " checksum_of(problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated)",
+    ),
+    (
+        # What a cell holds, kept by the store itself: counting four million answers takes a minute. `version` is drawn
+        # anew whenever anything of a cell's problems, answers or verdicts changes: equal means unchanged.
+        """CREATE TABLE counts (
+            cell TEXT PRIMARY KEY REFERENCES cells, problems INTEGER NOT NULL, responses INTEGER NOT NULL,
+            truncated INTEGER NOT NULL, graded INTEGER NOT NULL, version INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        f"INSERT INTO counts SELECT key, {SCANNED}, random() FROM cells",
+        "CREATE TRIGGER cells_INSERT AFTER INSERT ON cells BEGIN"
+        " INSERT INTO counts VALUES (NEW.key, 0, 0, 0, 0, random()); END",
+        *(
+            f"CREATE TRIGGER {table}_{event} AFTER {event} ON {table} BEGIN"
+            f" UPDATE counts SET {change} version = random() WHERE cell = {row}.cell; END"
+            for event, row, sign in (("INSERT", "NEW", "+"), ("DELETE", "OLD", "-"))
+            for table, change in (
+                ("problems", f"problems = problems {sign} 1,"),
+                ("responses", f"responses = responses {sign} 1, truncated = truncated {sign} {row}.truncated,"),
+                ("grades", f"graded = graded {sign} 1,"),
+                ("skipped", ""),
+            )
+        ),
+        *(
+            f"CREATE TRIGGER {table}_UPDATE AFTER UPDATE ON {table} BEGIN"
+            f" UPDATE counts SET {change} version = random() WHERE cell = NEW.cell; END"
+            for table, change in (
+                ("problems", ""),
+                ("responses", "truncated = truncated - OLD.truncated + NEW.truncated,"),
+                ("grades", ""),
+                ("skipped", ""),
+            )
+        ),
+        # What a page was last made from, and its files: a page of what has not changed is left alone.
+        "CREATE TABLE pages (name TEXT PRIMARY KEY, key TEXT NOT NULL, files TEXT NOT NULL) WITHOUT ROWID",
     ),
 )
 VERSION = len(MIGRATIONS)

@@ -9,6 +9,7 @@ Several processes may write at once, and readers never wait for them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -17,19 +18,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
-from atrl_bench.results.connection import checksum_of, connect, explained, transaction
-from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.connection import BUSY_SECONDS, checksum_of, connect, explained, flush, transaction
+from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.schema import SCANNED
+from atrl_bench.results.score_array import STATES, ScoreArray, empty
+from atrl_bench.results.turns import turn
 from atrl_bench.results.working import hold
 
 TRAINING = "training"  # the kind of a run's spec; other kinds are measurements
 _VERDICT = "state, extracted, grader, why, score, details"
+NUM_BENCHMARKS = 8  # whose problems are kept in memory
+PROBLEMS_AT_ONCE = 128  # whose answers are, where a whole cell's need not be
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,11 @@ class Cell:
     state: str
     reason: str
     expected: int | None
+    num_problems: int
     num_responses: int
+    num_truncated: int
     num_graded: int
+    version: int  # another one whenever anything of its problems, answers or verdicts has changed
     created: float
     updated: float
 
@@ -100,6 +109,7 @@ class Store:
         self._connection = connection
         self._lock = threading.RLock()
         self._working: finalize[[int], Store] | None = None
+        self._parsed_problems = lru_cache(maxsize=NUM_BENCHMARKS)(self._problems)
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
@@ -140,9 +150,7 @@ class Store:
 
     def renamed_cells(self) -> dict[str, str]:
         """Return the keys that cells had in an earlier version of the store, with those they have now."""
-        # An older store that cannot be written has no such table.
-        has_table = self._read("SELECT 1 FROM sqlite_master WHERE name = 'renamed_cells'")
-        return dict(self._read("SELECT key, new_key FROM renamed_cells")) if has_table else {}
+        return dict(self._read("SELECT key, new_key FROM renamed_cells")) if self._has_table("renamed_cells") else {}
 
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
@@ -154,16 +162,15 @@ class Store:
 
     def add_problems(self, key: str, problems: Sequence[Problem]) -> None:
         """Add the cell's problems in this order; those it has already stay as they are."""
-        offset = self._read("SELECT count(*) FROM problems WHERE cell = ?", key)[0][0]
+        cell = self.cell(key)
+        offset = cell.num_problems if cell else 0
         rows = [(key, p.problem_id, offset + i, p.group, p.question, *_gold_columns(p)) for i, p in enumerate(problems)]
         self._write("INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def problems(self, key: str) -> list[Problem]:
-        """Return the cell's problems in the order they were added."""
-        return [
-            self._problem(row)
-            for row in self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
-        ]
+        """Return the cell's problems in the order they were added; cells of one benchmark share them in memory."""
+        rows = self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
+        return list(self._parsed_problems(tuple(rows)))
 
     def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
         """Record a row of the dataset that could not be asked: it is counted and named, never scored."""
@@ -189,15 +196,19 @@ class Store:
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
         """Return the cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
-        rows = self._read_responses(key)
-        if damaged := [answer for answer, _, is_whole in rows if not is_whole]:
-            problem_id, repeat = damaged[0]
-            raise StoreError(
-                f"{len(damaged)} of the answers of cell {key} in {self.path} are not what was stored.",
-                why=f"The checksum of problem {problem_id!r}, repeat {repeat}, does not fit: its bytes have changed.",
-                next_step=f"atrl-bench verify --repair --out {self.path.parent} drops them, to be asked for again",
-            )
-        return {answer: response for answer, response, _ in rows}
+        return self._whole(key, self._read_responses(key))
+
+    def _whole(self, key: str, rows: Iterable[_StoredResponse]) -> dict[tuple[str, int], Response]:
+        responses = {}
+        for answer, response, is_whole in rows:
+            if not is_whole:
+                raise StoreError(
+                    f"{len(self.damaged(key))} of the answers of cell {key} in {self.path} are not what was stored.",
+                    why=f"The checksum of problem {answer[0]!r}, repeat {answer[1]}, does not fit: its bytes changed.",
+                    next_step=f"atrl-bench verify --repair --out {self.path.parent} drops them, to be asked for again",
+                )
+            responses[answer] = response
+        return responses
 
     def damaged(self, key: str) -> list[tuple[str, int]]:
         """Return the (problem, repeat) of the cell's answers that are not what was stored."""
@@ -207,6 +218,18 @@ class Store:
         """Return what SQLite finds wrong with the file itself; nothing for a whole one."""
         return [str(row[0]) for row in self._read("PRAGMA integrity_check(10)") if row[0] != "ok"]
 
+    def miscounted(self) -> list[str]:
+        """Return the cells of which the store has kept other counts than it has rows."""
+        counted = "SELECT cell, problems, responses, truncated, graded FROM counts"
+        if not self._has_table("counts"):
+            return []
+        rows = self._read(f"SELECT key, {SCANNED} FROM cells EXCEPT {counted} ORDER BY key")
+        return [str(row[0]) for row in rows]
+
+    def recount(self, key: str) -> None:
+        """Count again what a cell holds."""
+        self._write(f"INSERT OR REPLACE INTO counts SELECT key, {SCANNED}, random() FROM cells WHERE key = ?", [(key,)])
+
     def drop_responses(self, key: str, answers: Sequence[tuple[str, int]]) -> None:
         """Remove these answers of a cell and their verdicts; the cell is then pending again."""
         rows = [(key, *answer) for answer in answers]
@@ -214,14 +237,21 @@ class Store:
             self._write(f"DELETE FROM {table} WHERE cell = ? AND problem_id = ? AND repeat = ?", rows)
         self._update("cells", key, state="pending", reason="")
 
-    def _read_responses(self, key: str) -> list[tuple[tuple[str, int], Response, bool]]:
+    def _read_responses(self, key: str, problem_ids: Sequence[str] | None = None) -> list[_StoredResponse]:
         columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
         checksum = "checksum" if self._has_checksums else "NULL"
-        query = f"SELECT {columns}, {checksum} FROM responses WHERE cell = ? ORDER BY problem_id, repeat"
+        query = f"SELECT {columns}, {checksum} FROM responses WHERE cell = ?"
         return [
             ((row[0], row[1]), _response(row[:7]), row[7] in (None, checksum_of(*row[:7])))
-            for row in self._read(query, key)
+            for row in self._read_of(query, key, problem_ids)
         ]
+
+    def _read_of(self, query: str, key: str, problem_ids: Sequence[str] | None) -> list[tuple[Any, ...]]:
+        """Return the rows of a cell, or those of some of its problems, by problem and repeat."""
+        if problem_ids is None:
+            return self._read(f"{query} ORDER BY problem_id, repeat", key)
+        some = f"AND problem_id IN ({', '.join('?' * len(problem_ids))}) ORDER BY problem_id, repeat"
+        return self._read(f"{query} {some}", key, *problem_ids)
 
     @cached_property
     def _has_checksums(self) -> bool:
@@ -232,25 +262,61 @@ class Store:
         """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
         rows = [(key, *answer, *v[:5], canonical_json(v.details)) for answer, v in verdicts.items()]
         columns = f"cell, problem_id, repeat, {_VERDICT}"
-        self._write(f"INSERT OR REPLACE INTO grades ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in _VERDICT.split(", "))
+        self._write(
+            f"INSERT INTO grades ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET {changes}",
+            rows,
+        )
 
     def samples(self, key: str) -> list[Sample]:
         """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
-        # Verdicts before responses before problems: each read sees all that the one before it refers to, so another
-        # process may write in between. (SQLite's join would sort whole answers to bring them into this order.)
+        return list(self.stream(key))
+
+    def stream(self, key: str) -> Iterator[Sample]:
+        """Yield what `samples` returns, a few problems' answers in memory at a time."""
+        problems = self.problems(key)
+        for start in range(0, len(problems), PROBLEMS_AT_ONCE):
+            yield from self.samples_of(key, problems[start : start + PROBLEMS_AT_ONCE])
+
+    def answered(self, key: str) -> set[str]:
+        """Return the cell's problems that have answers."""
+        return {row[0] for row in self._read("SELECT DISTINCT problem_id FROM responses WHERE cell = ?", key)}
+
+    def samples_of(self, key: str, problems: Sequence[Problem]) -> list[Sample]:
+        """Return the cell's answers to these of its problems, in this order, then of the repeats."""
+        # Verdicts before responses: each read sees all that the one before it refers to, so another process may write
+        # in between. (SQLite's join would sort whole answers to bring them into this order.)
+        names = [problem.problem_id for problem in problems]
         query = f"SELECT problem_id, repeat, {_VERDICT} FROM grades WHERE cell = ?"
         verdicts = {
             (row[0], row[1]): Verdict(*row[2:7], details=self._parsed(row[7]))  # type: ignore[misc]
-            for row in self._read(query, key)
+            for row in self._read_of(query, key, names)
         }
         of_problem: dict[str, list[Response]] = defaultdict(list)
-        for response in self.responses(key).values():
+        for response in self._whole(key, self._read_responses(key, names)).values():
             of_problem[response.problem_id].append(response)
         return [
             Sample(problem, response, verdicts.get((problem.problem_id, response.repeat)))
-            for problem in self.problems(key)
+            for problem in problems
             for response in of_problem[problem.problem_id]
         ]
+
+    def scores(self, key: str) -> ScoreArray:
+        """Return what the cell's answers are worth, from its verdicts: no answer is read."""
+        points = " ".join(f"WHEN '{state}' THEN coalesce(score, {value})" for state, value in SCORED.items())
+        query = f"SELECT problem_id, repeat, state, CASE state {points} END FROM grades WHERE cell = ?"
+        verdicts, cell = self._read(query, key), self.cell(key)
+        are_all = cell is not None and cell.num_responses == len(verdicts)
+        answers = verdicts if are_all else self._read("SELECT problem_id, repeat FROM responses WHERE cell = ?", key)
+        problems = self.problems(key)
+        position = {problem.problem_id: p for p, problem in enumerate(problems)}
+        scores_PR, states_PR = empty(len(problems), 1 + max((row[1] for row in answers), default=-1))
+        codes = {state: code for code, state in enumerate(STATES)}
+        states_PR[_at(position, answers)] = codes["ungraded"]
+        at = _at(position, verdicts)
+        states_PR[at] = [codes[row[2]] for row in verdicts]
+        scores_PR[at] = [math.nan if row[3] is None else row[3] for row in verdicts]
+        return ScoreArray(tuple(problems), scores_PR, states_PR)
 
     def without_verdict(self, key: str) -> list[tuple[str, str]]:
         """Return grader and reason of each answer of the cell that nobody could decide about."""
@@ -331,6 +397,17 @@ class Store:
         """Mark the run as failed; the next run may finish it."""
         self._update("runs", key, state="failed", reason=reason)
 
+    # Pages
+
+    def page(self, name: str) -> tuple[str, str] | None:
+        """Return the key of what a page was last made from and what is known of its files; None for no such page."""
+        rows = self._read("SELECT key, files FROM pages WHERE name = ?", name)
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def keep_page(self, name: str, key: str, files: str) -> None:
+        """Remember what a page was made from, and what is known of its files."""
+        self._write("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", [(name, key, files)])
+
     # Progress
 
     def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
@@ -350,6 +427,7 @@ class Store:
             start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
             done = ?3, total = ?4, updated = ?5""",
             [(kind, key, done, total, now)],
+            is_flushed=False,
         )
 
     def progress(self) -> list[Progress]:
@@ -362,14 +440,15 @@ class Store:
         with self._lock, explained(self.path, "read"):
             return self._connection.execute(query, values).fetchall()
 
-    def _write(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+    def _write(self, statement: str, rows: Iterable[Sequence[Any]], *, is_flushed: bool = True) -> int:
         clean = [tuple(_storable(value) for value in row) for row in rows]
         with self._lock, explained(self.path, "write to"):
             try:
-                with transaction(self._connection):
-                    before = self._connection.total_changes
-                    self._connection.executemany(statement, clean)
-                    return self._connection.total_changes - before
+                with turn(self.path, BUSY_SECONDS), transaction(self._connection):
+                    num_changed = max(0, self._connection.executemany(statement, clean).rowcount)
+                if is_flushed:
+                    flush(self._connection, self.path)
+                return num_changed
             except sqlite3.IntegrityError as error:
                 raise StoreError(
                     f"A record does not belong to anything in the result store {self.path}.",
@@ -391,13 +470,17 @@ class Store:
             raise StoreError(f"The result store {self.path} has no {table.rstrip('s')} {key}.")
 
     def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
-        counts = ", ".join(
-            f"(SELECT count(*) FROM {table} WHERE cell = cells.key)" for table in ("responses", "grades")
-        )
+        counted, source = "problems, responses, truncated, graded, version", "cells JOIN counts ON cell = key"
+        if not self._has_table("counts"):
+            counted, source = f"{SCANNED}, 0", "cells"
         for key, spec, *fields in self._read(
-            f"SELECT key, spec, state, reason, expected, {counts}, created, updated FROM cells {rest}", *values
+            f"SELECT key, spec, state, reason, expected, {counted}, created, updated FROM {source} {rest}", *values
         ):
             yield Cell(key, self._parsed(spec), *fields)
+
+    def _has_table(self, name: str) -> bool:
+        # An older store that cannot be written lacks those that came later.
+        return bool(self._read("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def _runs(self, rest: str, *values: Any) -> Iterator[Run]:
         query = (
@@ -410,6 +493,9 @@ class Store:
                 *(key, self._parsed(spec), state, reason, checkpoint, digest, seconds),
                 *(self._parsed(summary), created, updated),
             )
+
+    def _problems(self, rows: tuple[tuple[Any, ...], ...]) -> tuple[Problem, ...]:
+        return tuple(map(self._problem, rows))
 
     def _problem(self, row: Sequence[Any]) -> Problem:
         problem_id, group, question, answer, choices, meta = row
@@ -442,6 +528,13 @@ def _gold_columns(problem: Problem) -> tuple[str, str, str]:
     details = asdict(problem.gold)
     answer, choices = details.pop("answer"), details.pop("choices")
     return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})
+
+
+_StoredResponse = tuple[tuple[str, int], Response, bool]  # where it belongs, and whether it is what was stored
+
+
+def _at(position: Mapping[str, int], rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
+    return [position[row[0]] for row in rows], [row[1] for row in rows]
 
 
 def _response(row: Sequence[Any]) -> Response:

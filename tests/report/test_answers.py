@@ -142,6 +142,44 @@ def test_pages_of_an_earlier_report_do_not_stay(make_report, tmp_path):
     assert not old.exists()
 
 
+def pages_of(run_dir) -> dict[str, tuple[int, str]]:
+    folder = run_dir.reports / "samples" / "main_7b"
+    return {path.name: (path.stat().st_ino, path.read_text(encoding="utf-8")) for path in sorted(folder.iterdir())}
+
+
+def test_pages_of_what_has_not_changed_are_left_alone_and_a_damaged_one_is_made_again(make_answers, tmp_path):
+    run_dir, write = make_answers(tmp_path)
+    first = pages_of(run_dir)
+    table = (run_dir.reports / "main_7b.html").read_text()
+    path = run_dir.reports / "samples" / "main_7b" / "grpo.geoqa_test.html"
+    path.write_text(path.read_text().replace("Gold", "Lead"))
+    (path.parent / "grpo.wemath_testmini.html").unlink()
+    write()
+    again = pages_of(run_dir)
+    assert {name: text for name, (_, text) in again.items()} == {name: text for name, (_, text) in first.items()}
+    written = {name for name, (file, _) in again.items() if file != first[name][0]}
+    assert written <= {"grpo.geoqa_test.html", "grpo.wemath_testmini.html"}
+    assert (run_dir.reports / "main_7b.html").read_text() == table  # with the links of pages that were left alone
+
+
+def test_another_verdict_changes_the_page_of_its_row_and_those_that_show_it_beside_theirs(make_answers, tmp_path):
+    run_dir, write = make_answers(tmp_path)
+    first = pages_of(run_dir)
+    for row, digest, changed in (("grpo", "010", {"grpo"}), ("zero_shot", "000", {"zero_shot", "grpo", "grpo_atrl"})):
+        with Store.open(run_dir.store_path) as store:
+            [cell] = [c for c in store.cells(task="geoqa_test") if c.spec["model_digest"] == digest * 8]
+            sample = store.samples(cell.key)[0]
+            verdict = Verdict("unparseable", None, "fast", f"looked at again, {row}")
+            store.add_verdicts(cell.key, {(sample.problem.problem_id, sample.response.repeat): verdict})
+        write()
+        again = pages_of(run_dir)
+        different = {name.split(".")[0] for name, (_, text) in again.items() if text != first[name][1]}
+        assert different == changed
+        assert f"looked at again, {row}" in again[f"{row}.geoqa_test.html"][1]
+        assert again["grpo.wemath_testmini.html"][0] == first["grpo.wemath_testmini.html"][0]
+        first = again
+
+
 def test_answers_of_several_training_seeds_say_which(make_report, tmp_path):
     run_dir = make_report(tmp_path, seeds=2, rows=("zero_shot", "grpo"), columns=("geoqa_test",))
     html = page(run_dir, "grpo.geoqa_test.html")

@@ -14,6 +14,7 @@ from atrl_bench.models.local import TrainedModel
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain
+from atrl_bench.report.table_run import render
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -149,3 +150,18 @@ def test_an_unknown_row_or_column_names_the_nearest(plan):
         explain(plan, "grpo_atlr", "geoqa_test")
     with pytest.raises(UnknownNameError, match="geoqa_test"):
         explain(plan, "grpo", "geoqa")
+
+
+def test_a_rendered_table_is_explained_without_reading_a_verdict_until_one_changes(plan, monkeypatch):
+    """The last test of this file: it changes one of ten right answers of GRPO + AT-RL on GeoQA to a wrong one."""
+    computed = explain(plan, "grpo_atrl", "geoqa_test")
+    render(plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "scores", lambda *_: pytest.fail("verdicts were read"))
+        read = explain(plan, "grpo_atrl", "geoqa_test")
+    assert (read.table, read.cell, text_of(read)) == (computed.table, computed.cell, text_of(computed))
+    with plan.run_dir.open_store() as store:
+        key = computed.evaluation["geoqa_test"][0].key
+        right = next(s for s in store.samples(key) if s.score == 1.0 and s.response.repeat == 0)
+        store.add_verdicts(key, {(right.problem.problem_id, 0): right.verdict._replace(state="wrong")})
+    assert explain(plan, "grpo_atrl", "geoqa_test").cell.counts.correct == computed.cell.counts.correct - 1

@@ -56,6 +56,15 @@ def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
     assert (cell.state, cell.num_responses, cell.num_graded) == ("pending", 1, 1)
 
 
+def test_a_wrong_count_of_answers_is_named_and_counted_again(run_dir):
+    with run_dir.open_store() as store:
+        store._connection.execute("UPDATE counts SET graded = 7")
+    [damage] = verify(run_dir).damages
+    assert damage.next == f"atrl-bench verify --repair {run_dir.options}"
+    assert verify(run_dir, repair=True).is_whole
+    assert verify(run_dir).is_whole
+
+
 @pytest.mark.parametrize(("name", "content"), [("model.safetensors", b"cut"), ("config.json", b"{}")])
 def test_a_changed_checkpoint_is_named_and_a_deleted_one_is_not_missed(run_dir, name, content):
     folder = run_dir.checkpoints / "0123456789abcdef"

@@ -58,7 +58,7 @@ def answers(
         )
         for i, value in enumerate(points)
     ]
-    return ScoredSamples(samples, metric, STATISTICS)
+    return ScoredSamples.of(samples, metric, STATISTICS)
 
 
 # What a metric means ----------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def test_the_plain_mean_is_the_clustered_formula():
 def test_each_repeat_is_scored_on_its_own_before_repeats_are_averaged():
     # Repeat 0: a full, b not: 1/2. Repeat 1: b full, a half: 1/2. Averaged: 1/2; no problem has a mean of 1.
     samples = [sample("a", 0, 1.0), sample("b", 0, 0.0), sample("a", 1, 0.5), sample("b", 1, 1.0)]
-    assert score(ScoredSamples(samples, "whole@2", STATISTICS)).mean == 0.5
-    assert score(ScoredSamples(samples, "whole@1", STATISTICS)).mean == 0.5
-    assert score(ScoredSamples(samples, "mean@2", STATISTICS)).mean == pytest.approx((1.0 + 0.5 + 0.0 + 1.0) / 4)
+    assert score(ScoredSamples.of(samples, "whole@2", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples.of(samples, "whole@1", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples.of(samples, "mean@2", STATISTICS)).mean == pytest.approx((1.0 + 0.5 + 0.0 + 1.0) / 4)
 
 
 def test_an_unjudged_answer_has_no_weight_in_its_repeat_and_an_unjudged_problem_none_at_all():
@@ -88,14 +88,14 @@ def test_an_unjudged_answer_has_no_weight_in_its_repeat_and_an_unjudged_problem_
         sample("b", 1, 0.0),
         sample("c", 0, None),
     ]
-    found = score(ScoredSamples(samples, "whole@2", STATISTICS))
+    found = score(ScoredSamples.of(samples, "whole@2", STATISTICS))
     # Repeat 0: 1 of 1; repeat 1: 1 of 2.
     assert (found.mean, found.num_problems) == (0.75, 2)
 
 
 def test_a_repeat_that_was_never_run_takes_no_part():
     samples = [sample("a", 0, 1.0), sample("b", 0, 0.0)]
-    assert score(ScoredSamples(samples, "whole@8", STATISTICS)).mean == 0.5
+    assert score(ScoredSamples.of(samples, "whole@8", STATISTICS)).mean == 0.5
 
 
 def test_a_cell_without_any_judged_answer_has_no_number():
@@ -107,7 +107,7 @@ def test_a_cell_without_any_judged_answer_has_no_number():
 @pytest.mark.parametrize("metric", ["acc@8", "mean@0", "mean", "colour@8", "categories"])
 def test_an_unknown_metric_names_those_the_task_has(metric):
     with pytest.raises(UnknownNameError) as error:
-        ScoredSamples([], metric, STATISTICS)
+        ScoredSamples.of([], metric, STATISTICS)
     assert error.value.known == ["acc@1", "categories@8", "mean@8", "whole@8"]
 
 
@@ -160,7 +160,7 @@ def test_the_bootstrap_of_a_plain_mean_agrees_with_the_clustered_formula():
 def test_eight_repeats_of_a_large_benchmark_are_resampled_in_seconds():
     samples = [sample(f"p{i}", r, float((i + r) % 3 == 0), category=str(i % 8)) for i in range(1500) for r in range(8)]
     started = time.perf_counter()
-    score(ScoredSamples(samples, "categories@8", STATISTICS))
+    score(ScoredSamples.of(samples, "categories@8", STATISTICS))
     assert time.perf_counter() - started < 10
 
 
@@ -172,7 +172,7 @@ points_lists = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=4, max_size=
 def test_neither_the_order_of_problems_nor_the_names_of_groups_change_an_estimate(points, random):
     categories, groups = "abab" * 3, "uuvvwwxxyyzz"
     one = answers(points, "categories@1", categories, groups)
-    shuffled = random.sample(list(one.samples), len(points))
+    shuffled = one.answers.rows(random.sample(range(len(points)), len(points)))
     renamed = answers(points, "categories@1", categories, groups.translate(str.maketrans("uvwxyz", "zyxwvu")))
     found = score(one, num_resamples=100)
     assert score(ScoredSamples(shuffled, one.metric, STATISTICS), num_resamples=100) == found
@@ -198,10 +198,10 @@ def test_a_plain_difference_is_the_paired_one():
 def test_a_composite_difference_is_taken_over_the_problems_both_have():
     a = answers([1, 1, 0, 1], "categories@1", "xxyy")
     b = answers([0, 0, 1, 0], "categories@1", "xyyx", first=1)  # p001 to p004, of which p001 to p003 are common
-    both = ScoredSamples(
+    both = ScoredSamples.of(
         [
-            sample(s.problem.problem_id, 0, p, category=c)
-            for s, p, c in zip(b.samples, [0.0, 0, 1, 0], "xyyx", strict=True)
+            sample(problem.problem_id, 0, p, category=c)
+            for problem, p, c in zip(b.answers.problems, [0.0, 0, 1, 0], "xyyx", strict=True)
         ],
         "categories@1",
         STATISTICS,

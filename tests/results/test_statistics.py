@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import (
     Estimate,
     average_of,
@@ -19,7 +19,6 @@ from atrl_bench.results.statistics import (
     clustered_score,
     mcnemar_exact,
     paired_difference,
-    problem_scores,
     seed_spread,
 )
 
@@ -34,8 +33,8 @@ def sample(problem: str, repeat: int, state: str | None) -> Sample:
 
 def test_acc_at_1_counts_the_first_repeat_only():
     samples = [sample("a", 0, "wrong"), sample("a", 1, "correct"), sample("b", 0, "correct")]
-    assert problem_scores(samples, "acc@1") == {"a": 0.0, "b": 1.0}
-    assert problem_scores(samples, "mean@8") == {"a": 0.5, "b": 1.0}
+    assert ScoreArray.of(samples).repeats(1).means() == {"a": 0.0, "b": 1.0}
+    assert ScoreArray.of(samples).repeats(8).means() == {"a": 0.5, "b": 1.0}
 
 
 def test_unparseable_and_timed_out_count_as_wrong_and_unjudged_answers_not_at_all():
@@ -45,12 +44,7 @@ def test_unparseable_and_timed_out_count_as_wrong_and_unjudged_answers_not_at_al
         sample("c", 0, "judge failed"),
         sample("d", 0, None),
     ]
-    assert problem_scores(samples, "acc@1") == {"a": 0.0, "b": 0.0}
-
-
-def test_an_unknown_metric_names_the_known_ones():
-    with pytest.raises(UnknownNameError, match="acc@1"):
-        problem_scores([], "acc@one")
+    assert ScoreArray.of(samples).repeats(1).means() == {"a": 0.0, "b": 0.0}
 
 
 def test_single_problem_groups_give_the_ordinary_standard_error():

@@ -10,8 +10,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -113,6 +115,71 @@ def test_a_finished_cell_counts_what_it_holds(store, key):
     assert store.skipped(key) == {"p9": "the image does not decode"}
     assert [c.key for c in store.cells(task="geoqa_test", state="done")] == [key]
     assert store.cells(task="another") == []
+
+
+def test_the_store_counts_what_it_holds_without_looking(store, key):
+    """Two of three answers are truncated; one verdict is replaced and one answer dropped with its own."""
+    store.add_responses(key, [replace(response("p0", r), truncated=r > 0) for r in range(3)])
+    store.add_responses(key, [response("p0", 0)])  # is there already
+    store.add_verdicts(key, {("p0", r): Verdict("wrong", None, "fast", "") for r in range(3)})
+    store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "fast", "")})
+    cell = store.cell(key)
+    assert (cell.num_problems, cell.num_responses, cell.num_truncated, cell.num_graded) == (2, 3, 2, 3)
+    store.drop_responses(key, [("p0", 2)])
+    cell = store.cell(key)
+    assert (cell.num_problems, cell.num_responses, cell.num_truncated, cell.num_graded) == (2, 2, 1, 2)
+    assert store.miscounted() == []
+
+
+def test_a_count_that_is_wrong_is_noticed_and_made_right_again(store, key):
+    store.add_responses(key, [response("p0")])
+    store._connection.execute("UPDATE counts SET responses = 5")
+    assert store.miscounted() == [key]
+    store.recount(key)
+    assert (store.miscounted(), store.cell(key).num_responses) == ([], 1)
+
+
+def test_a_cell_has_another_version_after_every_change_of_it_and_of_no_other(store, key):
+    versions = [store.cell(key).version]
+    for change in (
+        lambda: store.add_responses(key, [response("p0")]),
+        lambda: store.add_verdicts(key, {("p0", 0): Verdict("wrong", "3", "fast", "")}),
+        lambda: store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "judge", "")}),
+        lambda: store.add_skipped(key, "p9", "does not decode"),
+        lambda: store.drop_responses(key, [("p0", 0)]),
+        lambda: store.add_problems(key, [Problem("p8", "p8", "?", Gold("1"))]),
+    ):
+        change()
+        versions.append(store.cell(key).version)
+    assert len(set(versions)) == len(versions)
+    other = store.add_cell({"task": "another"})
+    store.add_problems(other, [Problem("p8", "p8", "?", Gold("1"))])
+    store.finish_cell(key, expected=2)
+    assert store.cell(key).version == versions[-1]
+
+
+def test_scores_are_those_of_the_samples_and_read_no_answer(store, key):
+    """p0: right, then a part of a point; p1: its judge failed, then not graded."""
+    store.add_responses(key, [response(p, r) for p in ("p0", "p1") for r in range(2)])
+    states = {("p0", 0): ("correct", None), ("p0", 1): ("wrong", 0.7), ("p1", 0): ("judge failed", None)}
+    store.add_verdicts(key, {at: Verdict(state, "3", "fast", "", score) for at, (state, score) in states.items()})
+    store._connection.execute("UPDATE responses SET text = 'damaged'")
+    answers = store.scores(key)
+    assert [problem.problem_id for problem in answers.problems] == ["p1", "p0"]
+    np.testing.assert_array_equal(answers.scores_PR, [[np.nan, np.nan], [1.0, 0.7]])
+    assert answers.states == {"correct": 1, "wrong": 1, "judge failed": 1, "ungraded": 1}
+    assert (answers.num_answers, answers.means()) == (4, {"p0": (1.0 + 0.7) / 2})
+
+
+def test_samples_come_a_few_problems_at_a_time_in_their_order(store):
+    key = store.add_cell({"task": "long"})
+    names = [f"p{number}" for number in range(300)]  # by name p10 comes before p2
+    store.add_problems(key, [Problem(name, name, "?", Gold("1")) for name in names])
+    store.add_responses(key, [response(name, r) for name in names for r in range(2)])
+    streamed = [(sample.problem.problem_id, sample.response.repeat) for sample in store.stream(key)]
+    assert streamed == [(name, r) for name in names for r in range(2)]
+    [_, second] = store.samples_of(key, store.problems(key)[7:8])
+    assert (second.problem.problem_id, second.response.repeat) == ("p7", 1)
 
 
 def test_a_failed_cell_says_why_and_can_still_be_finished(store, key):
@@ -495,6 +562,7 @@ class StoreMachine(RuleBasedStateMachine):
             graded = {(s.problem.problem_id, s.response.repeat): s.verdict.state for s in samples if s.verdict}
             assert graded == self.states[key]
             assert self.store.cell(key).num_graded == len(graded)
+        assert self.store.miscounted() == []
 
     def teardown(self):
         self.store.close()
@@ -522,6 +590,7 @@ def test_a_store_of_version_2_keeps_every_answer_under_its_new_key(path, read_on
         assert [(response.text,) for response in store.responses(cell.key).values()] == old
         assert [sample.verdict.state for sample in store.samples(cell.key)].count("correct") == 3
         assert store.renamed_cells() == {"428aa156c31ce528": cell.key}
+        assert (store.miscounted(), cell.num_responses) == ([], 6)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -531,5 +600,5 @@ def test_a_store_of_version_2_that_cannot_be_written_is_read_as_it_is(path, kind
     unwritable = path if kind == "file" else path.parent  # by asking, since root may write everything
     monkeypatch.setattr(connection.os, "access", lambda asked, _: asked != unwritable)
     with Store.open(path, read_only=True) as store:
-        assert len(store.cells()) == 1
+        assert [cell.num_responses for cell in store.cells()] == [6]
         assert store.renamed_cells() == {}

@@ -122,7 +122,7 @@ def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() ->
             response = Response(problem.problem_id, repeat, "hash", "text", 1, 0.1, False)
             state = "correct" if mark else "wrong"
             samples.append(Sample(problem, response, Verdict(state, "A", "fast", "")))
-    answers = ScoredSamples(samples, "score_strict@2", WEMATH.STATISTICS)
+    answers = ScoredSamples.of(samples, "score_strict@2", WEMATH.STATISTICS)
     # First repeat 2/2; second (2 - 0.5) / 2 = 0.75; mean 0.875.
     assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +49,8 @@ def judge_summary(store: Store, key: str) -> JudgeSummary | None:
     identity = cell.spec.get("judge") if cell is not None else None
     if identity is None:
         return None
-    samples = store.samples(key)
+    # Without the texts, which nothing here reads: a cell may have a hundred megabytes of them.
+    samples = [replace(sample, response=replace(sample.response, text="")) for sample in store.stream(key)]
     verdicts = [sample.verdict for sample in samples if sample.verdict is not None]
     calls = [int(verdict.details["calls"]) for verdict in verdicts if "calls" in verdict.details]
     reasons = Counter(verdict.why for verdict in verdicts if verdict.state == "judge failed")

@@ -126,7 +126,7 @@ def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None
     folder = _model_folder(source, store, cell)
     if folder is None:
         return None
-    estimate = score(ScoredSamples(store.samples(cell.key), "acc@1"))
+    estimate = score(ScoredSamples(store.scores(cell.key), "acc@1"))
     name = "Untrained" if label.endswith(UNTRAINED) else label
     return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
 

@@ -17,7 +17,6 @@ from atrl_bench.results.statistics.means import (
     mcnemar_exact,
     mean_of_parts,
     paired_difference,
-    problem_scores,
     seed_spread,
 )
 from atrl_bench.results.statistics.metrics import (
@@ -50,7 +49,6 @@ __all__ = [
     "paired_difference",
     "parse_metric",
     "plain_mean",
-    "problem_scores",
     "score",
     "seed_spread",
     "suite_difference",

@@ -16,17 +16,12 @@ the trained model as given; what another training seed would have given is `seed
 from __future__ import annotations
 
 import math
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
 import numpy as np
-
-from atrl_bench.errors import UnknownNameError
-from atrl_bench.results.records import Sample
 
 # What an estimate is, which decides its interval and test: a "mean" of anything, a mean of "scores" between 0 and 1, a
 # score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group and not 0 ("constant").
@@ -131,19 +126,6 @@ class SeedSpread:
         """Return the half width of the t interval of the mean over seeds, or None for one seed."""
         estimate = self.estimate()
         return None if estimate is None else estimate.half_width(level)
-
-
-def problem_scores(samples: Iterable[Sample], metric: str) -> dict[str, float]:
-    """Return the mean over repeats of each problem's scores: "acc@1" takes repeat 0, "mean@N" the repeats below N.
-
-    A problem none of whose counted repeats has been judged is left out; the caller shows how many remain.
-    """
-    num_repeats = 1 if metric == "acc@1" else _num_repeats(metric)
-    scores: dict[str, list[float]] = defaultdict(list)
-    for sample in samples:
-        if sample.response.repeat < num_repeats and sample.score is not None:
-            scores[sample.problem.problem_id].append(sample.score)
-    return {problem: sum(values) / len(values) for problem, values in scores.items()}
 
 
 def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
@@ -280,10 +262,3 @@ def seed_spread(means: Sequence[float]) -> SeedSpread:
     """Return the mean over training seeds and their sample standard deviation (None for one seed: not measured)."""
     sd = float(np.std(means, ddof=1)) if len(means) > 1 else None
     return SeedSpread(float(np.mean(means)), sd, len(means))
-
-
-def _num_repeats(metric: str) -> int:
-    match = re.fullmatch(r"mean@(\d+)", metric)
-    if not match:
-        raise UnknownNameError("metric", metric, ["acc@1", "mean@8"])
-    return int(match.group(1))

@@ -12,14 +12,16 @@ no weight in that repeat, and a problem without any judged answer is left out. T
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Problem, Sample
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.bootstrap import NUM_RESAMPLES, SEED, Weighted, bootstrap
 from atrl_bench.results.statistics.composite import Maker, plain_mean
 from atrl_bench.results.statistics.means import (
@@ -29,21 +31,25 @@ from atrl_bench.results.statistics.means import (
     constant_or,
     mean_of_parts,
     paired_difference,
-    problem_scores,
     score_of,
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScoredSamples:
-    """One cell's samples under one metric; `statistics` are those its task defines, by name."""
+    """One cell's answers under one metric; `statistics` are those its task defines, by name."""
 
-    samples: Sequence[Sample]
+    answers: ScoreArray
     metric: str
     statistics: Mapping[str, Maker] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_metric(self.metric, self.statistics)
+
+    @classmethod
+    def of(cls, samples: Iterable[Sample], metric: str, statistics: Mapping[str, Maker] | None = None) -> Self:
+        """Return these samples under a metric."""
+        return cls(ScoreArray.of(samples), metric, statistics or {})
 
     @property
     def maker(self) -> Maker | None:
@@ -56,40 +62,37 @@ class ScoredSamples:
         return parse_metric(self.metric, self.statistics)[1]
 
     @cached_property
+    def _counted(self) -> ScoreArray:
+        """The answers that count, of the problems with a score in any of them."""
+        return self.answers.repeats(self.num_repeats).only_judged
+
+    @cached_property
     def problems(self) -> list[Problem]:
         """The problems with a score in a repeat that counts, by id: the order the samples came in is irrelevant."""
-        counted = {
-            sample.problem.problem_id: sample.problem
-            for sample in self.samples
-            if sample.response.repeat < self.num_repeats and sample.score is not None
-        }
-        return [counted[problem_id] for problem_id in sorted(counted)]
+        return sorted(self._counted.problems, key=lambda problem: problem.problem_id)
 
-    @property
+    @cached_property
     def groups(self) -> dict[str, str]:
         """The group of each problem."""
         return {problem.problem_id: problem.group for problem in self.problems}
 
-    @property
+    @cached_property
     def scores(self) -> dict[str, float]:
         """The mean over repeats of each problem's scores."""
-        return problem_scores(self.samples, f"mean@{self.num_repeats}")
+        return self._counted.means()
 
     def only(self, problems: Sequence[Problem]) -> ScoredSamples:
         """Return the answers to these problems."""
         kept = {problem.problem_id for problem in problems}
-        samples = [sample for sample in self.samples if sample.problem.problem_id in kept]
-        return ScoredSamples(samples, self.metric, self.statistics)
+        rows = [p for p, problem in enumerate(self.answers.problems) if problem.problem_id in kept]
+        return ScoredSamples(self.answers.rows(np.array(rows, dtype=np.intp)), self.metric, self.statistics)
 
     def weighted(self) -> Weighted:
         """Return the composite number as a function of the weights of `problems`."""
         assert self.maker is not None
         statistic = self.maker(self.problems)
-        position = {problem.problem_id: i for i, problem in enumerate(self.problems)}
-        scores_RP = np.full((self.num_repeats, len(position)), np.nan)
-        for sample in self.samples:
-            if sample.response.repeat < self.num_repeats and sample.score is not None:
-                scores_RP[sample.response.repeat, position[sample.problem.problem_id]] = sample.score
+        names = [problem.problem_id for problem in self._counted.problems]
+        scores_RP = self._counted.scores_PR[sorted(range(len(names)), key=names.__getitem__)].T
         # A repeat that was never run takes no part; one answer that is missing has no weight.
         judged_RP = [~np.isnan(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
         known_RP = [np.nan_to_num(scores_P) for scores_P in scores_RP if not np.isnan(scores_P).all()]
