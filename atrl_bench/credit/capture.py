@@ -138,6 +138,16 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Records nothing inside the block, though a recording be on around it."""
+    token = _recording.set(None)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
 def _attention_layers(model: Any) -> list[Any]:
     """Returns the decoder's self-attention modules in the order of their layers."""
     while not hasattr(model, "get_decoder") or hasattr(model, "get_base_model"):
@@ -203,8 +213,10 @@ def _record(
     is_flash: bool,
 ) -> None:
     # One row more in front: that of the query which predicted the first response token.
-    num_rows, num_positions = recording.num_response_tokens + 1, query_BHSD.shape[2]
-    if key_BGSD.shape[2] != num_positions:
+    num_rows, num_positions = recording.num_response_tokens + 1, key_BGSD.shape[2]
+    num_queries = query_BHSD.shape[2]
+    # Where the last positions alone ask, the mask has to say at which keys each may look.
+    if num_queries != num_positions and (attention_mask is None or attention_mask.ndim != 4 or num_rows > num_queries):
         raise ValueError("Record whole sequences: this pass continues from a key-value cache.")
     if num_rows > num_positions:
         raise ValueError(

@@ -36,6 +36,7 @@ class Resumable(Trainer):
     """
 
     credit: CreditWeights | None = None
+    prompt_reading: str | None = None  # how often the prompt of several responses is read, where there are several
 
     def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
         super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)

@@ -264,6 +264,8 @@ def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> Non
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if trainer.credit is not None:
         attention["credit_layers"] = trainer.credit.capture.layer_indices
+    if trainer.prompt_reading is not None:
+        attention["prompts_read"] = trainer.prompt_reading
     content = {
         "digest": result.digest,
         "seconds": result.seconds,

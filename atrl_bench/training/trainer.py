@@ -15,7 +15,8 @@ Where this differs from TRL:
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
    of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer (sampler_check.py).
-7. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
+7. A prompt that responses of a micro-batch share goes through the model once (shared_prompts.py); where that cannot be,
+   rows go through by length, without the padding they do not need. The result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
    that it would see on one process (dealing.py).
 9. Videos, which TRL does not have, travel beside its batch and join its call of the model (multimodal.py).
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather, gather_object, set_seed
+from accelerate.utils import gather, gather_object, is_peft_model, set_seed
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
@@ -85,6 +86,7 @@ from atrl_bench.training.sampler_check import (
     require_same_policy,
     require_same_prompt,
 )
+from atrl_bench.training.shared_prompts import SharedPrompts, why_not
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import VLLMSampler
 from atrl_bench.training.weights import TokenWeighting
@@ -462,13 +464,18 @@ class CreditTrainer(Resumable, GRPOTrainer):
             flags["compute_entropy"] = flags.get("compute_entropy", False) or credit.needs_entropy
         is_training = scoring.name == "training"
         size = self._training_part(len(input_ids)) if is_training else batch_size or len(input_ids)
-        parts = parts_of(batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim)
+        shares = self.trim_padding and scoring.trim and self._why_not_shared(model) is None
+        if shares and is_training:
+            size = len(input_ids)
+        parts = parts_of(
+            batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim, by_prompt=shares and not is_training
+        )
         logprobs, entropies, credits = [], [], []
         phase = "critic" if scoring.name == "critic" else "scoring"
         with nullcontext() if is_training else self.clock.phase(phase):
             for part in parts:
                 rows = part.rows.tolist()
-                called = model
+                called = self._sharing_prompts(model, part.num_tokens) if shares else model
                 if scoring.visuals_B:
                     called = with_visual_inputs(model, [scoring.visuals_B[row] for row in rows], input_ids.device)
                 watched = None
@@ -491,6 +498,26 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if scoring.loss_inputs is not None:
             self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, scoring.credit_BT)
         return scoring.logprobs_BT, entropy_BT, None
+
+    @property
+    def prompt_reading(self) -> str:
+        """How often the training passes read a prompt, and the images in it: for the record of the run."""
+        reason = self._why_not_shared(self.model)
+        return "once in a micro-batch" if reason is None else f"with each response: {reason}"
+
+    def _why_not_shared(self, model: Any) -> str | None:
+        """Return why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
+        base, sharded = self._unwrapped(model), self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if base.training and base.is_activation_checkpointing:  # the second time they would not find the prompts
+            return "layers are computed again in the backward pass"
+        return why_not(base, is_sharded=sharded)
+
+    def _unwrapped(self, model: Any) -> Any:
+        base = self.accelerator.unwrap_model(model)
+        return base.get_base_model() if is_peft_model(base) else base
+
+    def _sharing_prompts(self, model: Any, num_tokens: int) -> SharedPrompts:
+        return SharedPrompts(model, self._unwrapped(model), num_tokens)
 
     def _training_part(self, num_rows: int) -> int:
         """Return how many rows go through the model at a time: all, or half where that costs no second reduction."""
