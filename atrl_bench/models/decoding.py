@@ -24,6 +24,10 @@ import torch
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.prompt import MEDIA_TOKENS, Sampling
+from atrl_bench.models.reserved_cache import reserve
+
+# Rows are only left out once so many have ended: that copies the keys and values of all others.
+MAX_ENDED_ROWS = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,9 @@ def _sample(
     if not torch.isfinite(output.logits).all():
         raise AtrlBenchError("The model's output is not finite.", why="Its weights have diverged or are damaged.")
     cache, position = output.past_key_values, positions[..., -1:] + 1
-
     device, num_tokens = mask_RS.device, sampling.max_new_tokens
+    reserve(cache, num_tokens)
+
     uniforms_MT = np.stack([uniforms(sampling.run_seed, d.problem_id, d.repeat, num_tokens) for d in draws])
     tokens_MT = np.zeros((len(draws), num_tokens), dtype=np.int64)
     length_M = np.full(len(draws), num_tokens)
@@ -110,12 +115,18 @@ def _sample(
             break
 
         # Answers that shared a row and drew the same token go on sharing; every other pair needs a row of its own.
-        pairs, row_M[open_M] = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
-        parent_R, token_R = (torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in pairs.T)
-        if len(pairs) != num_rows or not np.array_equal(pairs[:, 0], np.arange(num_rows)):
+        pairs, pair_M = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
+        parents, drawn = pairs.T
+        has_branched = len(np.unique(parents)) < len(parents)
+        if has_branched or num_rows - len(pairs) > MAX_ENDED_ROWS * num_rows:
+            parent_R = torch.from_numpy(np.ascontiguousarray(parents)).to(device)
             cache.reorder_cache(parent_R)  # also the states of linear attention, which know no other selection
             mask_RS, position = mask_RS[parent_R], position.index_select(-2, parent_R)
-            num_rows = len(pairs)
+            num_rows, row_M[open_M] = len(pairs), pair_M
+            token_R = torch.from_numpy(np.ascontiguousarray(drawn)).to(device)
+        else:  # rows whose answers have ended go on with any token
+            token_R = mask_RS.new_zeros(num_rows)
+            token_R[torch.from_numpy(parents).to(device)] = torch.from_numpy(drawn).to(device)
         mask_RS = torch.cat([mask_RS, mask_RS.new_ones(num_rows, 1)], dim=1)
         output = model(
             input_ids=token_R[:, None],
