@@ -126,7 +126,7 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
         function = ALL_ATTENTION_FUNCTIONS[original]
     else:
         raise ValueError(f"Attention implementation {original!r} is not in transformers' AttentionInterface.")
-    AttentionInterface.register(name, _with_rows(function, original))
+    AttentionInterface.register(name, with_rows(function, original))
     # Without its mask function transformers passes no mask at all to an unknown name, and padding is attended to.
     if original in ALL_MASK_ATTENTION_FUNCTIONS:
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[original])
@@ -136,6 +136,11 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
 
 
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def is_recording() -> bool:
+    """Returns whether a recording is on."""
+    return _recording.get() is not None
 
 
 @contextmanager
@@ -170,7 +175,8 @@ def _call_eager(module: nn.Module, *arguments: Any, **options: Any) -> tuple[Ten
     return sys.modules[type(module).__module__].eager_attention_forward(module, *arguments, **options)
 
 
-def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any]:
+def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[..., Any]:
+    """Returns the attention function with the recording of rows; `original` is its name in transformers."""
     is_flash = "flash" in original
 
     def attention_with_rows(

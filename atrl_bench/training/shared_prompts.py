@@ -3,13 +3,14 @@
 TRL scores a batch row by row, each response behind a prompt of its own, and encodes an image once a row. Here the
 distinct prompts of a batch and its responses are written into one row of tokens without padding. Every layer but the
 attention works on tokens one by one and never notices. In the attention a prompt looks at itself, and a response at its
-prompt and itself: two calls of the model's own attention function, which see masks like those of a padded batch. The
+prompt and itself: calls of the model's own attention function, which see masks like those of a padded batch. The
 gradient flows back through the copies of the prompt's keys and values. The head sees response tokens alone.
 
 The numbers are TRL's up to rounding. What is recorded of the attention has the rows and columns of the padded batch.
 
-Shapes: B rows of a padded batch, P distinct prompts, T response tokens, U = T + 1: with the last token of the prompt,
-which predicts the first of the response and is read with each; S prompt tokens without it, N tokens in the one row.
+Shapes: B rows of a padded batch (b of them), P distinct prompts, T response tokens, U = T + 1: with the last token of
+the prompt, which predicts the first of the response and is read with each (u: of the longest of b); S prompt tokens
+without it, k = S + u keys; N tokens in the one row.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from atrl_bench.credit.capture import unrecorded
-from atrl_bench.training.multimodal import Visual
+from atrl_bench.credit.capture import is_recording, unrecorded, with_rows
+from atrl_bench.training.multimodal import Visual, joined_visuals
 
 NAME = "shared_prompts"  # of the attention function, in transformers' AttentionInterface
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")  # whose layers but the attention take each token by itself
-ATTENTION = ("sdpa", "sdpa_with_rows")  # flash attention takes no mask, in which prompts of a batch differ
+RECORDED = "_with_rows"
+ATTENTION = ("sdpa", "sdpa" + RECORDED)  # flash attention takes no mask, in which prompts of a batch differ
 # A medium's own tensors: of patches, and with an entry per image or video.
 KINDS = {
     "image_token_id": ("pixel_values", "image_grid_thw", ()),
@@ -73,39 +75,81 @@ class Layout:
 
 
 class Attention:
-    """The attention of tokens in the one row, by a function for padded batches."""
+    """The attention of tokens in the one row, by functions for padded batches.
+
+    Responses go in two batches, short ones and long ones, or in one where rows are recorded.
+    """
 
     def __init__(self, layout: Layout, implementation: str) -> None:
-        self._function: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS[implementation]
-        self._prompt_B = layout.prompt_B
-        self._slot_PS, self._slot_BU = _slots(layout.prompt_PS, 0), _slots(layout.response_BU, layout.num_prompt_tokens)
-        self._outputs_N = torch.cat(
-            [
-                layout.prompt_PS.flatten().nonzero().flatten(),
-                layout.prompt_PS.numel() + layout.response_BU.flatten().nonzero().flatten(),
-            ]
-        )
+        self._of_responses = _function(implementation, layout.prompt_B.device)
+        # What is recorded are responses.
+        self._of_prompts = _function(implementation.removesuffix(RECORDED), layout.prompt_B.device)
+        self._slot_PS, slot_BU = _slots(layout.prompt_PS, 0), _slots(layout.response_BU, layout.num_prompt_tokens)
         causal_PSS = _causal(layout.prompt_PS)
         # A position of padding looks at itself, for one that may look nowhere has no softmax; nobody looks at it.
         itself_SS = torch.eye(causal_PSS.shape[-1], dtype=torch.bool, device=causal_PSS.device)
         self._mask_P1SS = (causal_PSS | itself_SS)[:, None]
-        num_queries = layout.response_BU.shape[1]
-        seen_BUS = layout.prompt_PS[layout.prompt_B][:, None].expand(-1, num_queries, -1)
-        self._mask_B1UK = torch.cat([seen_BUS, _causal(layout.response_BU)], dim=-1)[:, None]
+        self._batches: list[tuple[Tensor, Tensor, Tensor]] = []
+        places = [(self._slot_PS, layout.prompt_PS)]
+        for rows_b in [torch.arange(len(slot_BU))] if is_recording() else by_length(layout.response_BU.sum(1).tolist()):
+            prompt_b, response_bU = layout.prompt_B[rows_b], layout.response_BU[rows_b]
+            longest = response_bU.shape[1] if is_recording() else int(response_bU.sum(1).max())
+            response_bu = response_bU[:, :longest]
+            seen_buS = layout.prompt_PS[prompt_b][:, None].expand(-1, longest, -1)
+            mask_b1uk = torch.cat([seen_buS, _causal(response_bu)], dim=-1)[:, None]
+            slot_bu = slot_BU[rows_b][:, :longest]
+            self._batches.append((prompt_b, slot_bu, mask_b1uk))
+            places.append((slot_bu, response_bu))
+        self._outputs_N = _inverse(places)
 
-    def __call__(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, None]:
         """Return what a layer's attention function returns for the one row."""
         prompt_q, prompt_k, prompt_v = (_padded(states, self._slot_PS) for states in (query, key, value))
         with unrecorded():
-            prompts, _ = self._function(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
-        keys = torch.cat([prompt_k[self._prompt_B], _padded(key, self._slot_BU)], dim=2)
-        values = torch.cat([prompt_v[self._prompt_B], _padded(value, self._slot_BU)], dim=2)
-        query = _padded(query, self._slot_BU)
-        responses, weights = self._function(module, query, keys, values, self._mask_B1UK, **options)
-        output = torch.cat([prompts.flatten(0, 1), responses.flatten(0, 1)])
-        return output.index_select(0, self._outputs_N)[None], weights
+            prompts, _ = self._of_prompts(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
+        outputs = [prompts.flatten(0, 1)]
+        for prompt_b, slot_bu, mask_b1uk in self._batches:
+            keys = torch.cat([prompt_k[prompt_b], _padded(key, slot_bu)], dim=2)
+            values = torch.cat([prompt_v[prompt_b], _padded(value, slot_bu)], dim=2)
+            responses, _ = self._of_responses(module, _padded(query, slot_bu), keys, values, mask_b1uk, **options)
+            outputs.append(responses.flatten(0, 1))
+        return torch.cat(outputs).index_select(0, self._outputs_N)[None], None
+
+
+def by_length(lengths_B: Sequence[int]) -> list[Tensor]:
+    """Return the rows in the one or two batches that have the least padding; a batch has as many positions as rows
+    times its longest."""
+    order_B = torch.tensor(lengths_B).argsort(stable=True)
+    count, longest = len(lengths_B), max(lengths_B)
+
+    def positions(cut: int) -> int:
+        return cut * lengths_B[order_B[cut - 1]] + (count - cut) * longest
+
+    cut = min(range(count, 0, -1), key=positions)  # of equals one batch
+    return [rows for rows in (order_B[:cut], order_B[cut:]) if len(rows)]
+
+
+def _function(implementation: str, device: torch.device) -> Callable[..., Any]:
+    """Return a layer's attention function; on a CPU one that does not copy the keys of grouped queries."""
+    if device.type != "cpu":
+        return ALL_ATTENTION_FUNCTIONS[implementation]  # its kernels want the copies
+    return with_rows(_grouped_attention) if implementation.endswith(RECORDED) else _grouped_attention
+
+
+def _grouped_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
+) -> tuple[Tensor, None]:
+    output = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attention_mask, options["dropout"], scale=options["scaling"], enable_gqa=True
+    )
+    return output.transpose(1, 2), None
+
+
+def _inverse(places: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return where in the outputs of some padded batches, one behind the other, each token of the one row stands."""
+    slots = torch.cat([slots[valid] for slots, valid in places])
+    positions = torch.cat([valid.flatten() for _, valid in places]).nonzero().flatten()
+    return positions[slots.argsort()]
 
 
 def _slots(valid: Tensor, first: int) -> Tensor:
@@ -147,26 +191,26 @@ class SharedPrompts:
     """A model as TRL calls it to score a batch, which reads each distinct prompt of the batch once.
 
     `base` is the model itself, `model` what is called: the same, or with wrappers of PEFT and accelerate around it.
-    The last `num_tokens` positions of each row are its response. A batch that shares nothing goes through as it is.
+    The last `num_tokens` positions of each row are its response. What the prompts show is in the call, or beside it in
+    `visuals_B`. A batch that shares nothing goes through as it is.
     """
 
-    def __init__(self, model: Callable[..., Any], base: Any, num_tokens: int) -> None:
-        self._model, self._base, self._num_tokens = model, base, num_tokens
+    def __init__(self, model: Callable[..., Any], base: Any, num_tokens: int, visuals_B: Sequence[Visual] = ()) -> None:
+        self._model, self._base, self._num_tokens, self._visuals_B = model, base, num_tokens, visuals_B
 
     def __call__(self, **inputs: Any) -> Any:
         """Return the log-probabilities and entropies of the response tokens, zero at padding."""
-        visuals_B = self._visual_by_row(inputs)
+        device, visuals_B = inputs["input_ids"].device, self._visuals_B or self._visual_by_row(inputs)
         layout = self._layout(inputs, visuals_B)
         if layout is None:
-            return self._model(**inputs)
+            return self._model(**inputs, **joined_visuals(self._visuals_B, device))
         ids_BU = inputs["input_ids"][:, -self._num_tokens - 1 :]
         ids_PS = inputs["input_ids"][layout.rows_P, : -self._num_tokens - 1]
         is_token_BT = layout.response_BU[:, 1:]
         before_token_M = _slots(layout.response_BU, layout.num_prompt_tokens)[:, :-1][is_token_BT]
         config = self._base.config.get_text_config()
         attention = Attention(layout, config._attn_implementation)
-        visuals_P = [visuals_B[row] for row in layout.rows_P]
-        visual = {name: torch.cat([one[name] for one in visuals_P if name in one]) for name in visuals_B[0]}
+        visual = joined_visuals([visuals_B[row] for row in layout.rows_P], device)
         with _in_use(attention, config), _hidden_states_at(before_token_M, self._base.base_model):
             output = self._model(
                 input_ids=layout.packed(ids_PS, ids_BU)[None],
@@ -250,7 +294,7 @@ def _distinct(inputs: Mapping[str, Any], visuals_B: Sequence[Visual], num_prompt
 
 
 def _equal(left: Visual, right: Visual) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    return left is right or (left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left))
 
 
 def _per_token(values_1M: Tensor | None, is_token_BT: Tensor) -> Tensor | None:

@@ -19,7 +19,8 @@ Where this differs from TRL:
    rows go through by length, without the padding they do not need. The result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
    that it would see on one process (dealing.py).
-9. Videos, which TRL does not have, travel beside its batch and join its call of the model (multimodal.py).
+9. Images and videos, each read once, travel beside TRL's batch and join its call of the model (multimodal.py). TRL has
+   no videos; images are in its batch where prompts are not shared, and for VPPO, which hides parts of them.
 
 Shapes: B responses, T response tokens, P prompts.
 """
@@ -108,8 +109,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
         super().__init__(inputs, updates_per_rollout=recipe.updates_per_rollout(self.sizes), **trl)
         self.trim_padding = True
         self.from_one_prefill = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
-        self.has_videos = self.data.has_videos
-        if self.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
+        # TRL has no videos, and would read every image again for each response; VPPO needs the pixels in its batch.
+        is_shared = recipe.vppo is None and self._why_not_shared(self.model) is None
+        self.carries_visuals = self.data.has_videos or is_shared
+        if self.data.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
         self._rollout_state = RolloutState()
@@ -259,7 +262,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if group.inputs:
             return group
         example, visual = self.data.example(group.row, self.run_seed), None
-        if self.has_videos:
+        if self.carries_visuals:
             messages = with_media(example["prompt"], example["images"], example["videos"])
             visual = self._read([messages], [group.key]).visuals_P[0]
         return replace(group, inputs=[example] * self.num_generations, visual=visual)
@@ -281,7 +284,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         for index, row in enumerate(rows):
             part = slice(index * size, (index + 1) * size)
             fields = tuple(field[part] if isinstance(field, list) and field else field for field in generated)
-            visual = prompts.visuals_P[index] if self.has_videos else None
+            visual = prompts.visuals_P[index] if self.carries_visuals else None
             groups.append(ResponseGroup(row, prompts.keys_P[index], inputs[part], fields, own[part], visual))
         for column, reward in enumerate(self.reward_funcs):
             if isinstance(reward, GroupReward):
@@ -298,7 +301,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
     def _read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         """Return what the processor makes of the prompts; TRL asks it, but for videos, which it does not have."""
-        if self.has_videos:
+        if self.data.has_videos:
             return read_prompts(self.processing_class, messages_P, keys_P, self.model.dtype, self._media_ids)
         ids_P, images_P, fields = super()._tokenize_prompts(list(messages_P))
         num_images_P = [len(images or []) for images in images_P or repeat(None, len(ids_P))]
@@ -398,11 +401,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
             ]
         has_old_policy = self.is_off_policy or self.use_vllm  # TRL needs it for the correction
         passes = ([old_policy] if has_old_policy else []) + ([reference] if self.beta else [])
-        if self.has_videos:  # what is seen is in the passes; TRL would look for images alone
+        if self.carries_visuals:  # what is seen is in the passes
             examples = [{name: example[name] for name in example if name != "images"} for example in examples]
         with self.clock.phase("batching"), self._carrying(groups=groups, responses=responses, passes=passes):
             batch = super()._generate_and_score_completions(examples)
-        if self.has_videos:
+        if self.carries_visuals:
             batch["visuals"] = visuals_B
         return batch, old_policy.credit_BT
 
@@ -415,7 +418,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             list(column) if field and isinstance(field, list) else field
             for column, field in zip(columns, first, strict=True)
         ]
-        images = [] if self.has_videos else [response.example["images"] or None for response in responses]
+        images = [] if self.carries_visuals else [response.example["images"] or None for response in responses]
         fields[IMAGES] = images if any(images) else None
         return tuple(fields)
 
@@ -475,9 +478,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
         with nullcontext() if is_training else self.clock.phase(phase):
             for part in parts:
                 rows = part.rows.tolist()
-                called = self._sharing_prompts(model, part.num_tokens) if shares else model
-                if scoring.visuals_B:
-                    called = with_visual_inputs(model, [scoring.visuals_B[row] for row in rows], input_ids.device)
+                called, visuals_b = model, [scoring.visuals_B[row] for row in rows] if scoring.visuals_B else []
+                if shares:
+                    called = SharedPrompts(model, self._unwrapped(model), part.num_tokens, visuals_b)
+                elif visuals_b:
+                    called = with_visual_inputs(model, visuals_b, input_ids.device)
                 watched = None
                 if credit is not None:
                     needed_b = [needed_B[row] for row in rows]
@@ -515,9 +520,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _unwrapped(self, model: Any) -> Any:
         base = self.accelerator.unwrap_model(model)
         return base.get_base_model() if is_peft_model(base) else base
-
-    def _sharing_prompts(self, model: Any, num_tokens: int) -> SharedPrompts:
-        return SharedPrompts(model, self._unwrapped(model), num_tokens)
 
     def _training_part(self, num_rows: int) -> int:
         """Return how many rows go through the model at a time: all, or half where that costs no second reduction."""

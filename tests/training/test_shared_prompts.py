@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_vlms import IMAGE, PAD, VIDEO, VISION_END, VISION_START, make_tiny_vlm
 from trl.trainer.utils import add_fused_lm_head
 
 from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.training.multimodal import joined_visuals, token_types
-from atrl_bench.training.shared_prompts import SharedPrompts, why_not
-from tests.tiny_vlms import IMAGE, PAD, VIDEO, VISION_END, VISION_START, make_tiny_vlm
+from atrl_bench.training.shared_prompts import SharedPrompts, by_length, why_not
 
 NUM_TOKENS = 6
 ONE_IMAGE = [VISION_START, *[IMAGE] * 4, VISION_END]
@@ -172,3 +172,9 @@ def test_an_image_token_in_a_response_is_left_to_the_plain_pass(qwen):
 )
 def test_where_prompts_cannot_be_shared_there_is_a_reason(family, attention, is_sharded, reason):
     assert why_not(make_tiny_vlm(family, attention).model, is_sharded=is_sharded) == reason
+
+
+def test_short_responses_are_not_padded_to_the_longest():
+    # 3 rows of 2 and one of 9 are 15 positions; all four together, or cut anywhere else, are more.
+    assert [rows.tolist() for rows in by_length([2, 9, 2, 2])] == [[0, 2, 3], [1]]
+    assert [rows.tolist() for rows in by_length([4, 4])] == [[0, 1]]
