@@ -46,6 +46,7 @@ class SampledTokens:
     token_ids: tuple[int, ...]
     truncated: bool
     end: int | None = None  # the token that ended it: a trainer scores it too
+    logprobs: tuple[float, ...] = ()  # of all tokens and the one that ended it, where they are asked for
 
 
 def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndarray:
@@ -55,14 +56,21 @@ def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndar
 
 
 def sample(
-    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+    model: Any,
+    inputs: Mapping[str, torch.Tensor],
+    draws: Sequence[Draw],
+    eos_ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    with_logprobs: bool = False,
 ) -> list[SampledTokens]:
     """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
 
-    No answer has a token that stands for an image or a video.
+    No answer has a token that stands for an image or a video. `with_logprobs`: those of the model's own distribution at
+    the temperature, in which such tokens do have a share.
     """
-    with without_media_tokens(model), torch.inference_mode():
-        return _sample(model, inputs, draws, eos_ids, sampling)
+    with torch.inference_mode():
+        return _sample(model, inputs, draws, eos_ids, sampling, with_logprobs)
 
 
 @contextmanager
@@ -71,7 +79,7 @@ def without_media_tokens(model: Any) -> Iterator[None]:
 
     One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
     """
-    token_ids = [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
+    token_ids = media_tokens(model)
 
     def forbid(_module: Any, _arguments: Any, output: Any) -> None:
         output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
@@ -83,8 +91,18 @@ def without_media_tokens(model: Any) -> Iterator[None]:
         handle.remove()
 
 
+def media_tokens(model: Any) -> list[int]:
+    """Return the tokens that stand for images and videos."""
+    return [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
+
+
 def _sample(
-    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+    model: Any,
+    inputs: Mapping[str, torch.Tensor],
+    draws: Sequence[Draw],
+    eos_ids: Sequence[int],
+    sampling: Sampling,
+    with_logprobs: bool,
 ) -> list[SampledTokens]:
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
@@ -102,12 +120,19 @@ def _sample(
     length_M = np.full(len(draws), num_tokens)
     row_M = np.array([draw.prompt for draw in draws])
     open_M = np.arange(len(draws))  # the answers that have not ended
-    ends = np.array(sorted(eos_ids))
+    ends, forbidden = np.array(sorted(eos_ids)), media_tokens(model)
+    logprobs_MT = np.zeros((len(draws), num_tokens if with_logprobs else 0))
     num_rows = mask_RS.shape[0]
 
     for step in range(num_tokens):
-        tokens = _draw(output.logits[:, -1], row_M[open_M], uniforms_MT[open_M, step], sampling)
+        logits_RV = output.logits[:, -1]
+        tempered_RV = logits_RV.float() / sampling.temperature if with_logprobs else None
+        logits_RV[:, forbidden] = torch.finfo(logits_RV.dtype).min
+        tokens = _draw(logits_RV, row_M[open_M], uniforms_MT[open_M, step], sampling)
         tokens_MT[open_M, step] = tokens
+        if tempered_RV is not None:
+            drawn = tuple(torch.from_numpy(index).to(device) for index in (row_M[open_M], tokens))
+            logprobs_MT[open_M, step] = tempered_RV.log_softmax(-1)[drawn].cpu().numpy()
         ended = np.isin(tokens, ends)
         length_M[open_M[ended]] = step
         open_M, tokens = open_M[~ended], tokens[~ended]
@@ -142,8 +167,9 @@ def _sample(
             tuple(tokens_T[:length].tolist()),
             truncated=bool(length == num_tokens),
             end=int(tokens_T[length]) if length < num_tokens else None,
+            logprobs=tuple(logprobs_T[: length + 1].tolist()),
         )
-        for tokens_T, length in zip(tokens_MT, length_M, strict=True)
+        for tokens_T, length, logprobs_T in zip(tokens_MT, length_M, logprobs_MT, strict=True)
     ]
 
 

@@ -264,14 +264,13 @@ def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> Non
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if trainer.credit is not None:
         attention["credit_layers"] = trainer.credit.capture.layer_indices
-    if trainer.prompt_reading is not None:
-        attention["prompts_read"] = trainer.prompt_reading
     content = {
         "digest": result.digest,
         "seconds": result.seconds,
         "summary": result.summary,
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
         "attention": attention,
+        "passes": dict(trainer.pass_record),
         **trainer.sampled_by,
     }
     temporary = folder / "done.json.tmp"

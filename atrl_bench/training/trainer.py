@@ -15,6 +15,7 @@ Where this differs from TRL:
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
    of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer (sampler_check.py).
+   Where nothing else needs a pass over the responses, the sampler's log-probabilities are kept (kept_logprobs.py).
 7. A prompt that responses of a micro-batch share goes through the model once (shared_prompts.py); where that cannot be,
    rows go through by length, without the padding they do not need. The result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
@@ -52,6 +53,7 @@ from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
+from atrl_bench.training.kept_logprobs import agree, as_tensor
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     joined_visuals,
@@ -73,6 +75,7 @@ from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
 from atrl_bench.training.rollout_state import (
     IMAGES,
+    LOGPROBS,
     PassName,
     ResponseGroup,
     RolloutState,
@@ -116,6 +119,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
         self._rollout_state = RolloutState()
+        self.sampler_agrees: bool | None = None  # with a pass of the policy; None before the first rollout
         self.vllm: VLLMSampler | None = None
         if inputs.profile.rollouts.engine == "vllm":
             self._start_vllm(inputs.profile.rollouts)
@@ -127,6 +131,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
             self.estimator = GeneralisedAdvantages(critic)
         uniform = recipe.credit.rule == "uniform"
         self.credit = None if uniform else credit_weights(recipe.credit, self.model, self._tokenizer, self.run_seed)
+        # Attention rows and other token weights need the pass that the sampler's log-probabilities would save.
+        in_full = self.sizes.dtype == "float32"
+        needs_pass = self.use_vllm or self.credit is not None or recipe.vppo is not None or recipe.critic is not None
+        self.keeps_logprobs = in_full and self.from_one_prefill and self.is_off_policy and not needs_pass
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
@@ -332,7 +340,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             ) as model,
             self.accelerator.autocast(),
         ):
-            responses = sample_groups(
+            responses, logprobs = sample_groups(
                 model,
                 prompts,
                 self.sizes,
@@ -340,8 +348,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 run_seed=self.run_seed,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
+                with_logprobs=self.keeps_logprobs,
             )
-        return responses, None
+        return responses, logprobs
 
     def _generate_by_vllm(
         self, vllm: VLLMSampler, prompts: PromptBatch, group_size: int
@@ -400,6 +409,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 self.estimator.every_group or is_mixed(self.total_rewards(response.group)) for response in responses
             ]
         has_old_policy = self.is_off_policy or self.use_vllm  # TRL needs it for the correction
+        if self.keeps_logprobs:
+            old_policy.sampled_B = [response.generated[LOGPROBS] for response in responses]
         passes = ([old_policy] if has_old_policy else []) + ([reference] if self.beta else [])
         if self.carries_visuals:  # what is seen is in the passes
             examples = [{name: example[name] for name in example if name != "images"} for example in examples]
@@ -407,6 +418,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
             batch = super()._generate_and_score_completions(examples)
         if self.carries_visuals:
             batch["visuals"] = visuals_B
+        if not self.use_vllm:
+            batch.pop("sampling_per_token_logps", None)
         return batch, old_policy.credit_BT
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
@@ -455,6 +468,15 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return TRL's result, computed part by part; a part whose rows are recorded gets its credit at once."""
         scoring = self._rollout_state.passes.pop(0)
+        if scoring.sampled_B is not None:
+            sampled_BT = as_tensor(scoring.sampled_B, logits_to_keep, input_ids.device)
+            if self.sampler_agrees is None:  # the pass that is saved from now on is made once, to see
+                scoring.sampled_B, again = None, (model, input_ids, attention_mask, logits_to_keep, batch_size)
+                self._rollout_state.passes.insert(0, scoring)
+                scored_BT, _, _ = self._get_per_token_logps_and_entropies(*again, **options)
+                self.sampler_agrees = agree(sampled_BT, scored_BT, attention_mask[:, -logits_to_keep:])
+                self.keeps_logprobs = self.sampler_agrees
+            return sampled_BT if self.sampler_agrees else scored_BT, None, None
         needed_B = scoring.needed_B or []
         credit = self.credit if needed_B else None
         batch = {"input_ids": input_ids, "attention_mask": attention_mask} | {
@@ -505,10 +527,13 @@ class CreditTrainer(Resumable, GRPOTrainer):
         return scoring.logprobs_BT, entropy_BT, None
 
     @property
-    def prompt_reading(self) -> str:
-        """How often the training passes read a prompt, and the images in it: for the record of the run."""
+    def pass_record(self) -> dict[str, str]:
+        """How often the passes read a prompt and its images, and where the old log-probabilities are from."""
         reason = self._why_not_shared(self.model)
-        return "once in a micro-batch" if reason is None else f"with each response: {reason}"
+        record = {"prompts_read": "once in a micro-batch" if reason is None else f"with each response: {reason}"}
+        if self.is_off_policy:
+            record["old_logprobs"] = "of the sampler" if self.keeps_logprobs else "of a pass"
+        return record
 
     def _why_not_shared(self, model: Any) -> str | None:
         """Return why a pass of this model reads a prompt with each of its responses; None if it reads it once."""

@@ -92,11 +92,8 @@ def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_
 def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_rows_gave_the_credit(run, tmp_path):
     result = run(tmp_path, credit="atrl")
     record = json.loads((result.checkpoint / "done.json").read_text())
-    assert record["attention"] == {
-        "implementation": "sdpa",
-        "credit_layers": [0, 1, 2, 3],
-        "prompts_read": "once in a micro-batch",
-    }
+    assert record["attention"] == {"implementation": "sdpa", "credit_layers": [0, 1, 2, 3]}
+    assert record["passes"] == {"prompts_read": "once in a micro-batch", "old_logprobs": "of a pass"}
 
 
 def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, monkeypatch):
