@@ -8,6 +8,7 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText
 from trl import GRPOTrainer
 
+from atrl_bench.training.multimodal import token_types, with_visual_inputs
 from atrl_bench.training.order import problem_order, rollout_seed
 
 
@@ -46,3 +47,17 @@ def plain_trl(ours, trainer_class=SeededTRL):
     ours._generate_single_turn = record
     trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
     return trainer
+
+
+def plain_logprobs(trainer, batch):
+    """Return the log-probabilities of a batch's responses, with their gradient, by TRL's pass row by row."""
+    ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    logprobs_BT, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+        trainer,
+        with_visual_inputs(trainer.model, batch["visuals"], ids_BS.device),
+        ids_BS,
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        batch["completion_ids"].shape[1],
+        mm_token_type_ids=token_types(ids_BS, *trainer._media_ids),
+    )
+    return logprobs_BT

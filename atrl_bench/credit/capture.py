@@ -126,7 +126,7 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
         function = ALL_ATTENTION_FUNCTIONS[original]
     else:
         raise ValueError(f"Attention implementation {original!r} is not in transformers' AttentionInterface.")
-    AttentionInterface.register(name, _with_rows(function, original))
+    AttentionInterface.register(name, with_rows(function, original))
     # Without its mask function transformers passes no mask at all to an unknown name, and padding is attended to.
     if original in ALL_MASK_ATTENTION_FUNCTIONS:
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[original])
@@ -136,6 +136,21 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
 
 
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def is_recording() -> bool:
+    """Returns whether a recording is on."""
+    return _recording.get() is not None
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Records nothing inside the block, though a recording be on around it."""
+    token = _recording.set(None)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
 
 
 def _attention_layers(model: Any) -> list[Any]:
@@ -160,7 +175,8 @@ def _call_eager(module: nn.Module, *arguments: Any, **options: Any) -> tuple[Ten
     return sys.modules[type(module).__module__].eager_attention_forward(module, *arguments, **options)
 
 
-def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any]:
+def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[..., Any]:
+    """Returns the attention function with the recording of rows; `original` is its name in transformers."""
     is_flash = "flash" in original
 
     def attention_with_rows(
@@ -203,8 +219,10 @@ def _record(
     is_flash: bool,
 ) -> None:
     # One row more in front: that of the query which predicted the first response token.
-    num_rows, num_positions = recording.num_response_tokens + 1, query_BHSD.shape[2]
-    if key_BGSD.shape[2] != num_positions:
+    num_rows, num_positions = recording.num_response_tokens + 1, key_BGSD.shape[2]
+    num_queries = query_BHSD.shape[2]
+    # Where the last positions alone ask, the mask has to say at which keys each may look.
+    if num_queries != num_positions and (attention_mask is None or attention_mask.ndim != 4 or num_rows > num_queries):
         raise ValueError("Record whole sequences: this pass continues from a key-value cache.")
     if num_rows > num_positions:
         raise ValueError(

@@ -24,6 +24,10 @@ import torch
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.prompt import MEDIA_TOKENS, Sampling
+from atrl_bench.models.reserved_cache import reserve
+
+# Rows are only left out once so many have ended: that copies the keys and values of all others.
+MAX_ENDED_ROWS = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class SampledTokens:
     token_ids: tuple[int, ...]
     truncated: bool
     end: int | None = None  # the token that ended it: a trainer scores it too
+    logprobs: tuple[float, ...] = ()  # of all tokens and the one that ended it, where they are asked for
 
 
 def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndarray:
@@ -51,14 +56,21 @@ def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndar
 
 
 def sample(
-    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+    model: Any,
+    inputs: Mapping[str, torch.Tensor],
+    draws: Sequence[Draw],
+    eos_ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    with_logprobs: bool = False,
 ) -> list[SampledTokens]:
     """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
 
-    No answer has a token that stands for an image or a video.
+    No answer has a token that stands for an image or a video. `with_logprobs`: those of the model's own distribution at
+    the temperature, in which such tokens do have a share.
     """
-    with without_media_tokens(model), torch.inference_mode():
-        return _sample(model, inputs, draws, eos_ids, sampling)
+    with torch.inference_mode():
+        return _sample(model, inputs, draws, eos_ids, sampling, with_logprobs)
 
 
 @contextmanager
@@ -67,7 +79,7 @@ def without_media_tokens(model: Any) -> Iterator[None]:
 
     One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
     """
-    token_ids = [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
+    token_ids = media_tokens(model)
 
     def forbid(_module: Any, _arguments: Any, output: Any) -> None:
         output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
@@ -79,8 +91,18 @@ def without_media_tokens(model: Any) -> Iterator[None]:
         handle.remove()
 
 
+def media_tokens(model: Any) -> list[int]:
+    """Return the tokens that stand for images and videos."""
+    return [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
+
+
 def _sample(
-    model: Any, inputs: Mapping[str, torch.Tensor], draws: Sequence[Draw], eos_ids: Sequence[int], sampling: Sampling
+    model: Any,
+    inputs: Mapping[str, torch.Tensor],
+    draws: Sequence[Draw],
+    eos_ids: Sequence[int],
+    sampling: Sampling,
+    with_logprobs: bool,
 ) -> list[SampledTokens]:
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
@@ -90,19 +112,27 @@ def _sample(
     if not torch.isfinite(output.logits).all():
         raise AtrlBenchError("The model's output is not finite.", why="Its weights have diverged or are damaged.")
     cache, position = output.past_key_values, positions[..., -1:] + 1
-
     device, num_tokens = mask_RS.device, sampling.max_new_tokens
+    reserve(cache, num_tokens)
+
     uniforms_MT = np.stack([uniforms(sampling.run_seed, d.problem_id, d.repeat, num_tokens) for d in draws])
     tokens_MT = np.zeros((len(draws), num_tokens), dtype=np.int64)
     length_M = np.full(len(draws), num_tokens)
     row_M = np.array([draw.prompt for draw in draws])
     open_M = np.arange(len(draws))  # the answers that have not ended
-    ends = np.array(sorted(eos_ids))
+    ends, forbidden = np.array(sorted(eos_ids)), media_tokens(model)
+    logprobs_MT = np.zeros((len(draws), num_tokens if with_logprobs else 0))
     num_rows = mask_RS.shape[0]
 
     for step in range(num_tokens):
-        tokens = _draw(output.logits[:, -1], row_M[open_M], uniforms_MT[open_M, step], sampling)
+        logits_RV = output.logits[:, -1]
+        tempered_RV = logits_RV.float() / sampling.temperature if with_logprobs else None
+        logits_RV[:, forbidden] = torch.finfo(logits_RV.dtype).min
+        tokens = _draw(logits_RV, row_M[open_M], uniforms_MT[open_M, step], sampling)
         tokens_MT[open_M, step] = tokens
+        if tempered_RV is not None:
+            drawn = tuple(torch.from_numpy(index).to(device) for index in (row_M[open_M], tokens))
+            logprobs_MT[open_M, step] = tempered_RV.log_softmax(-1)[drawn].cpu().numpy()
         ended = np.isin(tokens, ends)
         length_M[open_M[ended]] = step
         open_M, tokens = open_M[~ended], tokens[~ended]
@@ -110,12 +140,18 @@ def _sample(
             break
 
         # Answers that shared a row and drew the same token go on sharing; every other pair needs a row of its own.
-        pairs, row_M[open_M] = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
-        parent_R, token_R = (torch.from_numpy(np.ascontiguousarray(column)).to(device) for column in pairs.T)
-        if len(pairs) != num_rows or not np.array_equal(pairs[:, 0], np.arange(num_rows)):
+        pairs, pair_M = np.unique(np.stack([row_M[open_M], tokens], axis=1), axis=0, return_inverse=True)
+        parents, drawn = pairs.T
+        has_branched = len(np.unique(parents)) < len(parents)
+        if has_branched or num_rows - len(pairs) > MAX_ENDED_ROWS * num_rows:
+            parent_R = torch.from_numpy(np.ascontiguousarray(parents)).to(device)
             cache.reorder_cache(parent_R)  # also the states of linear attention, which know no other selection
             mask_RS, position = mask_RS[parent_R], position.index_select(-2, parent_R)
-            num_rows = len(pairs)
+            num_rows, row_M[open_M] = len(pairs), pair_M
+            token_R = torch.from_numpy(np.ascontiguousarray(drawn)).to(device)
+        else:  # rows whose answers have ended go on with any token
+            token_R = mask_RS.new_zeros(num_rows)
+            token_R[torch.from_numpy(parents).to(device)] = torch.from_numpy(drawn).to(device)
         mask_RS = torch.cat([mask_RS, mask_RS.new_ones(num_rows, 1)], dim=1)
         output = model(
             input_ids=token_R[:, None],
@@ -131,8 +167,9 @@ def _sample(
             tuple(tokens_T[:length].tolist()),
             truncated=bool(length == num_tokens),
             end=int(tokens_T[length]) if length < num_tokens else None,
+            logprobs=tuple(logprobs_T[: length + 1].tolist()),
         )
-        for tokens_T, length in zip(tokens_MT, length_M, strict=True)
+        for tokens_T, length, logprobs_T in zip(tokens_MT, length_M, logprobs_MT, strict=True)
     ]
 
 

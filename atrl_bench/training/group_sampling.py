@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import pad
 
-from atrl_bench.models.decoding import Draw, Sampling, sample
+from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
 from atrl_bench.training.multimodal import Media, Visual, joined_visuals, media_of, read_prompt, token_types
@@ -66,12 +66,13 @@ def sample_groups(
     run_seed: int,
     pad_id: int,
     eos_ids: Sequence[int],
-) -> list[list[int]]:
-    """Return P * G responses as token ids, group by group, each with the token that ended it."""
+    with_logprobs: bool = False,
+) -> tuple[list[list[int]], list[list[float]] | None]:
+    """Return P * G responses as token ids, group by group, each with the token that ended it; and log-probabilities."""
     sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
     step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
-    responses: list[list[int]] = []
+    answers: list[SampledTokens] = []
     for start in range(0, len(prompts.keys_P), step):
         part = slice(start, start + step)
         fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
@@ -79,11 +80,9 @@ def sample_groups(
         inputs |= joined_visuals(prompts.visuals_P[part], model.device)
         keys = enumerate(prompts.keys_P[part])
         draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
-        responses += [
-            [*answer.token_ids, answer.end] if answer.end is not None else list(answer.token_ids)
-            for answer in sample(model, inputs, draws, eos_ids, sampling)
-        ]
-    return responses
+        answers += sample(model, inputs, draws, eos_ids, sampling, with_logprobs=with_logprobs)
+    token_ids = [[*one.token_ids, one.end] if one.end is not None else list(one.token_ids) for one in answers]
+    return token_ids, [list(one.logprobs) for one in answers] if with_logprobs else None
 
 
 def _padded(

@@ -30,8 +30,10 @@ class Part:
     num_tokens: int
 
 
-def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool) -> list[Part]:
+def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool, by_prompt: bool = False) -> list[Part]:
     """Return the batch in parts of `size` rows: by length and cut if `trim`, else as they come.
+
+    By the length of the prompt if `by_prompt`: responses to the same prompt that come together stay together.
 
     The last `num_tokens` positions are the responses. `batch` holds what `_get_per_token_logps_and_entropies` is given,
     and lists with an entry per row.
@@ -39,7 +41,8 @@ def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool) -
     mask_BS = batch["attention_mask"]
     num_rows, length = mask_BS.shape
     # The row of every real batch is whole on both sides of the seam, so its valid positions are one stretch.
-    order_B = mask_BS.sum(1).argsort(stable=True) if trim else torch.arange(num_rows)
+    sorted_by_BS = mask_BS[:, : length - num_tokens] if by_prompt else mask_BS
+    order_B = sorted_by_BS.sum(1).argsort(stable=True) if trim else torch.arange(num_rows)
     split = split_pixel_values_by_grid(batch)
     parts = []
     for rows in order_B.cpu().split(size):

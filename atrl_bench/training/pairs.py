@@ -147,7 +147,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
-        token_ids = sample_groups(
+        token_ids, _ = sample_groups(
             model,
             read_prompts(processor, messages, keys, model.dtype, media_ids),
             sizes,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class Resumable(Trainer):
     """
 
     credit: CreditWeights | None = None
+    pass_record: Mapping[str, str] = MappingProxyType({})  # how passes over several responses to a prompt are made
 
     def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
         super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)

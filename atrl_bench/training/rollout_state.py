@@ -22,7 +22,8 @@ from atrl_bench.training.multimodal import Visual
 PassName = Literal["old policy", "reference", "critic", "dependency", "training"]
 
 
-IMAGES = 6  # the place of the prompts' images in what TRL's `_generate` returns
+# Places in what TRL's `_generate` returns: the sampler's log-probabilities, and the prompts' images.
+LOGPROBS, IMAGES = 4, 6
 
 
 @dataclass
@@ -84,6 +85,7 @@ class ScoringPass:
     # Whose attention rows become credit, and what is known of those responses. None: no rows are recorded.
     needed_B: Sequence[bool] | None = None
     truths_B: Sequence[TokenTruth | None] = ()
+    sampled_B: Sequence[Sequence[float]] | None = None  # log-probabilities that the sampler of the responses kept
     trim: bool = True  # rows may be put in another order and cut to their length
     loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
 

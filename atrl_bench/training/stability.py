@@ -63,7 +63,7 @@ class StabilityChecks(TrainerCallback):
         was_training = model.training
         model.eval()
         with torch.no_grad(), trainer.accelerator.autocast():
-            responses = sample_groups(
+            responses, _ = sample_groups(
                 model,
                 prompts,
                 trainer.sizes.model_copy(update={"temperature": 0.0}),

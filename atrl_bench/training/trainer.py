@@ -15,10 +15,13 @@ Where this differs from TRL:
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
    of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer (sampler_check.py).
-7. Rows go through the model by length, without the padding they do not need; the result is TRL's up to rounding.
+   Where nothing else needs a pass over the responses, the sampler's log-probabilities are kept (kept_logprobs.py).
+7. A prompt that responses of a micro-batch share goes through the model once (shared_prompts.py); where that cannot be,
+   rows go through by length, without the padding they do not need. The result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
    that it would see on one process (dealing.py).
-9. Videos, which TRL does not have, travel beside its batch and join its call of the model (multimodal.py).
+9. Images and videos, each read once, travel beside TRL's batch and join its call of the model (multimodal.py). TRL has
+   no videos; images are in its batch where prompts are not shared, and for VPPO, which hides parts of them.
 
 Shapes: B responses, T response tokens, P prompts.
 """
@@ -36,11 +39,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather, gather_object, set_seed
+from accelerate.utils import gather, gather_object, is_peft_model, set_seed
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 
+from atrl_bench.credit.rule import needs_of
+from atrl_bench.credit.rules import credit_rule
 from atrl_bench.credit.trl import CreditedModel, credited
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
@@ -50,6 +55,7 @@ from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import PromptBatch, read_prompts, sample_groups, sequences_at_once
+from atrl_bench.training.kept_logprobs import agree, as_tensor
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     joined_visuals,
@@ -71,6 +77,7 @@ from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards import GroupReward
 from atrl_bench.training.rollout_state import (
     IMAGES,
+    LOGPROBS,
     PassName,
     ResponseGroup,
     RolloutState,
@@ -85,6 +92,7 @@ from atrl_bench.training.sampler_check import (
     require_same_policy,
     require_same_prompt,
 )
+from atrl_bench.training.shared_prompts import SharedPrompts, why_not
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import VLLMSampler
 from atrl_bench.training.weights import TokenWeighting
@@ -106,11 +114,16 @@ class CreditTrainer(Resumable, GRPOTrainer):
         super().__init__(inputs, updates_per_rollout=recipe.updates_per_rollout(self.sizes), **trl)
         self.trim_padding = True
         self.from_one_prefill = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
-        self.has_videos = self.data.has_videos
-        if self.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
+        # TRL has no videos, and would read every image again for each response. Who hides parts of an image needs the
+        # pixels in the batch.
+        hides_parts = recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule))
+        is_shared = not hides_parts and self._why_not_shared(self.model) is None
+        self.carries_visuals = self.data.has_videos or is_shared
+        if self.data.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
         self._rollout_state = RolloutState()
+        self.sampler_agrees: bool | None = None  # with a pass of the policy; None before the first rollout
         self.vllm: VLLMSampler | None = None
         if inputs.profile.rollouts.engine == "vllm":
             self._start_vllm(inputs.profile.rollouts)
@@ -124,6 +137,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.credit = (
             None if uniform else credit_weights(recipe.credit, self.model, self.processing_class, self.run_seed)
         )
+        # Attention rows and other token weights need the pass that the sampler's log-probabilities would save.
+        in_full = self.sizes.dtype == "float32"
+        needs_pass = self.use_vllm or self.credit is not None or recipe.vppo is not None or recipe.critic is not None
+        self.keeps_logprobs = in_full and self.from_one_prefill and self.is_off_policy and not needs_pass
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
@@ -259,7 +276,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if group.inputs:
             return group
         example, visual = self.data.example(group.row, self.run_seed), None
-        if self.has_videos:
+        if self.carries_visuals:
             messages = with_media(example["prompt"], example["images"], example["videos"])
             visual = self._read([messages], [group.key]).visuals_P[0]
         return replace(group, inputs=[example] * self.num_generations, visual=visual)
@@ -281,7 +298,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         for index, row in enumerate(rows):
             part = slice(index * size, (index + 1) * size)
             fields = tuple(field[part] if isinstance(field, list) and field else field for field in generated)
-            visual = prompts.visuals_P[index] if self.has_videos else None
+            visual = prompts.visuals_P[index] if self.carries_visuals else None
             groups.append(ResponseGroup(row, prompts.keys_P[index], inputs[part], fields, own[part], visual))
         for column, reward in enumerate(self.reward_funcs):
             if isinstance(reward, GroupReward):
@@ -298,7 +315,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
     def _read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         """Return what the processor makes of the prompts; TRL asks it, but for videos, which it does not have."""
-        if self.has_videos:
+        if self.data.has_videos:
             return read_prompts(self.processing_class, messages_P, keys_P, self.model.dtype, self._media_ids)
         ids_P, images_P, fields = super()._tokenize_prompts(list(messages_P))
         num_images_P = [len(images or []) for images in images_P or repeat(None, len(ids_P))]
@@ -329,7 +346,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             ) as model,
             self.accelerator.autocast(),
         ):
-            responses = sample_groups(
+            responses, logprobs = sample_groups(
                 model,
                 prompts,
                 self.sizes,
@@ -337,8 +354,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 run_seed=self.run_seed,
                 pad_id=self._tokenizer.pad_token_id,
                 eos_ids=self.eos_token_ids,
+                with_logprobs=self.keeps_logprobs,
             )
-        return responses, None
+        return responses, logprobs
 
     def _generate_by_vllm(
         self, vllm: VLLMSampler, prompts: PromptBatch, group_size: int
@@ -397,13 +415,17 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 self.estimator.every_group or is_mixed(self.total_rewards(response.group)) for response in responses
             ]
         has_old_policy = self.is_off_policy or self.use_vllm  # TRL needs it for the correction
+        if self.keeps_logprobs:
+            old_policy.sampled_B = [response.generated[LOGPROBS] for response in responses]
         passes = ([old_policy] if has_old_policy else []) + ([reference] if self.beta else [])
-        if self.has_videos:  # what is seen is in the passes; TRL would look for images alone
+        if self.carries_visuals:  # what is seen is in the passes
             examples = [{name: example[name] for name in example if name != "images"} for example in examples]
         with self.clock.phase("batching"), self._carrying(groups=groups, responses=responses, passes=passes):
             batch = super()._generate_and_score_completions(examples)
-        if self.has_videos:
+        if self.carries_visuals:
             batch["visuals"] = visuals_B
+        if not self.use_vllm:
+            batch.pop("sampling_per_token_logps", None)
         return batch, old_policy.credit_BT
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
@@ -415,7 +437,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             list(column) if field and isinstance(field, list) else field
             for column, field in zip(columns, first, strict=True)
         ]
-        images = [] if self.has_videos else [response.example["images"] or None for response in responses]
+        images = [] if self.carries_visuals else [response.example["images"] or None for response in responses]
         fields[IMAGES] = images if any(images) else None
         return tuple(fields)
 
@@ -452,6 +474,15 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return TRL's result, computed part by part; a part whose rows are recorded gets its credit at once."""
         scoring = self._rollout_state.passes.pop(0)
+        if scoring.sampled_B is not None:
+            sampled_BT = as_tensor(scoring.sampled_B, logits_to_keep, input_ids.device)
+            if self.sampler_agrees is None:  # the pass that is saved from now on is made once, to see
+                scoring.sampled_B, again = None, (model, input_ids, attention_mask, logits_to_keep, batch_size)
+                self._rollout_state.passes.insert(0, scoring)
+                scored_BT, _, _ = self._get_per_token_logps_and_entropies(*again, **options)
+                self.sampler_agrees = agree(sampled_BT, scored_BT, attention_mask[:, -logits_to_keep:])
+                self.keeps_logprobs = self.sampler_agrees
+            return sampled_BT if self.sampler_agrees else scored_BT, None, None
         needed_B = scoring.needed_B or []
         credit = self.credit if needed_B else None
         batch = {"input_ids": input_ids, "attention_mask": attention_mask} | {
@@ -462,15 +493,22 @@ class CreditTrainer(Resumable, GRPOTrainer):
             batch["mm_token_type_ids"] = token_types(input_ids, *self._media_ids)
         is_training = scoring.name == "training"
         size = self._training_part(len(input_ids)) if is_training else batch_size or len(input_ids)
-        parts = parts_of(batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim)
+        shares = self.trim_padding and scoring.trim and self._why_not_shared(model) is None
+        if shares and is_training:
+            size = len(input_ids)
+        parts = parts_of(
+            batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim, by_prompt=shares and not is_training
+        )
         logprobs, entropies, credits = [], [], []
         phase = "critic" if scoring.name == "critic" else "scoring"
         with nullcontext() if is_training else self.clock.phase(phase):
             for part in parts:
                 rows = part.rows.tolist()
-                called = model
-                if scoring.visuals_B:
-                    called = with_visual_inputs(model, [scoring.visuals_B[row] for row in rows], input_ids.device)
+                called, visuals_b = model, [scoring.visuals_B[row] for row in rows] if scoring.visuals_B else []
+                if shares:
+                    called = SharedPrompts(model, self._unwrapped(model), part.num_tokens, visuals_b)
+                elif visuals_b:
+                    called = with_visual_inputs(model, visuals_b, input_ids.device)
                 watched = None
                 if credit is not None:
                     needed_b = [needed_B[row] for row in rows]
@@ -491,6 +529,26 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if scoring.loss_inputs is not None:
             self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, scoring.credit_BT)
         return scoring.logprobs_BT, entropy_BT, None
+
+    @property
+    def pass_record(self) -> dict[str, str]:
+        """How often the passes read a prompt and its images, and where the old log-probabilities are from."""
+        reason = self._why_not_shared(self.model)
+        record = {"prompts_read": "once in a micro-batch" if reason is None else f"with each response: {reason}"}
+        if self.is_off_policy:
+            record["old_logprobs"] = "of the sampler" if self.keeps_logprobs else "of a pass"
+        return record
+
+    def _why_not_shared(self, model: Any) -> str | None:
+        """Return why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
+        base, sharded = self._unwrapped(model), self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if base.training and base.is_activation_checkpointing:  # the second time they would not find the prompts
+            return "layers are computed again in the backward pass"
+        return why_not(base, is_sharded=sharded)
+
+    def _unwrapped(self, model: Any) -> Any:
+        base = self.accelerator.unwrap_model(model)
+        return base.get_base_model() if is_peft_model(base) else base
 
     def _training_part(self, num_rows: int) -> int:
         """Return how many rows go through the model at a time: all, or half where that costs no second reduction."""

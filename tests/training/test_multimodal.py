@@ -138,13 +138,15 @@ def test_reference_and_policy_place_words_after_videos_alike(make_video_trainer)
         assert put_words_after_videos(model).model.get_rope_index is inner, "it was done before"
 
 
-def test_without_videos_a_batch_is_trls(make_trainer):
-    trainer = make_trainer("grpo")
+@pytest.mark.parametrize("recipe", ["grpo", "vppo"])
+def test_a_groups_images_are_read_once_but_where_a_method_hides_parts_of_them(make_trainer, recipe):
+    trainer = make_trainer(recipe)
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     batch = trainer._generate_and_score_completions([{"row": row} for row in range(4) for _ in range(4)])
-    assert "visuals" not in batch
-    assert "pixel_values" in batch
+    assert ("pixel_values" in batch) == (recipe == "vppo")
+    if recipe == "grpo":
+        assert len({id(visual) for visual in batch["visuals"]}) == 4
 
 
 def test_tensors_of_several_prompts_are_joined_in_their_order():

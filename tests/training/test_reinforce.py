@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trl import GRPOTrainer
+from plain_trl import plain_logprobs
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.recipe import load_recipe
-
-IMAGE_FIELDS = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
 
 
 def scored_batch(trainer):
@@ -39,14 +37,7 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
         batch["advantages"] = batch["advantages"][:, None] * weights_BT
     found = gradient_of(trainer._compute_loss(trainer.model, batch), trainer.model)
 
-    logprobs_BT, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-        trainer,
-        trainer.model,
-        torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
-        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
-        10,
-        **{name: batch[name] for name in IMAGE_FIELDS},
-    )
+    logprobs_BT = plain_logprobs(trainer, batch)
     advantages_BT = batch["advantages"] if per_token else batch["advantages"][:, None].expand(16, 10)
     objective = (advantages_BT * logprobs_BT * batch["completion_mask"]).sum() / 16
     expected = gradient_of(-objective, trainer.model)

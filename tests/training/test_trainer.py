@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from plain_trl import plain_trl
+from plain_trl import plain_logprobs, plain_trl
 from trl import GRPOTrainer
 
 from atrl_bench.training.length_batching import Part, parts_of
@@ -189,12 +189,7 @@ def test_gspo_in_its_token_form_is_a_weighted_sum_of_token_gradients(make_traine
     found = gradients(trainer, batch)
     # The same by hand: mean over responses of 1/T sum_t s A_t log pi(y_t), s held fixed.
     trainer.model.zero_grad()
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    names = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
-    logprobs, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-        trainer, trainer.model, ids, mask, batch["completion_ids"].shape[1], **{name: batch[name] for name in names}
-    )
+    logprobs = plain_logprobs(trainer, batch)
     token_mask = batch["completion_mask"]
     log_ratio = ((logprobs.detach() - batch["old_per_token_logps"]) * token_mask).sum(1) / token_mask.sum(1)
     assert ((log_ratio.exp() - 1).abs() < 3e-4).all(), "inside the clip range, where nothing is clipped"
