@@ -9,17 +9,13 @@ from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import ORACLE, gradient_meter
 from atrl_bench.analysis.signal.measure import Signal, measure
-from atrl_bench.analysis.signal.rule_choice import RuleChoice
+from atrl_bench.analysis.signal.rule_choice import UNIFORM, USUAL_RULES, RuleChoice
 from atrl_bench.credit.rules import rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.sets import folder_of
-
-UNIFORM = "uniform"
-# The paper's rule, what it starts from, and three that should do worse.
-USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 
 
 def signal(
@@ -30,6 +26,7 @@ def signal(
     rules: Sequence[str] | None,
     prompts: int,
     held_out: int,
+    parameters: str = "all",
     seed: int,
     quiet: bool,
 ) -> Signal:
@@ -45,7 +42,14 @@ def signal(
     with (
         tempfile.TemporaryDirectory() as folder,
         gradient_meter(
-            Path(folder), model, run_dir.data_dir(folder_of(data)), run_dir.profile, recipe, wanted, seed
+            Path(folder),
+            model,
+            run_dir.data_dir(folder_of(data)),
+            run_dir.profile,
+            recipe,
+            wanted,
+            seed,
+            parameters=parameters,
         ) as meter,
     ):
         problems = meter.trainer.data.problems
