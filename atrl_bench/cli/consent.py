@@ -14,12 +14,13 @@ from atrl_bench.cli.printing import show
 from atrl_bench.errors import NotConfirmedError
 
 if TYPE_CHECKING:
+    from atrl_bench.analysis.signal.price import SignalPrice
     from atrl_bench.cli.options import Options
     from atrl_bench.experiments.cost_of_all import CostOfAll
     from atrl_bench.experiments.cost_record import CostEstimate
 
 
-def require_consent(cost: CostEstimate | CostOfAll, options: Options, *, is_generated: bool) -> None:
+def require_consent(cost: CostEstimate | CostOfAll | SignalPrice, options: Options, *, is_generated: bool) -> None:
     """Return where a command may start and its downloads have room. Of the processes of one launch the first asks."""
     if not cost.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
         return

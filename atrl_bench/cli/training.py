@@ -132,7 +132,7 @@ def key_steps(
     show_text(result, "\n".join(f"{name}: {value}" for name, value in result.items()), options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "as_json")
+@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
 def signal(
     options: Options,
     model: Annotated[
@@ -150,22 +150,43 @@ def signal(
     ] = None,
     prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
+    parameters: Annotated[
+        str, typer.Option("--parameters", help="whose gradients: all, lora, or a pattern of names")
+    ] = "all",
 ) -> None:
     """Measure what each credit rule does to the gradient of a checkpoint, without training it.
 
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
     with itself. Read the first two together.
     """
-    from atrl_bench.analysis.signal import command
+    from atrl_bench.analysis.signal.price import signal_price
 
-    record = command.signal(
-        options.run_dir(),
+    run_dir = options.run_dir()
+    price = signal_price(
+        run_dir,
         model,
         recipe=recipe,
         data=data,
         rules=names_of(rules),
         prompts=prompts,
         held_out=held_out,
+        parameters=parameters,
+    )
+    if options.dry_run:
+        show(price, options.as_json)
+        return
+    require_consent(price, options, is_generated=run_dir.profile.generated_data)
+    from atrl_bench.analysis.signal import command
+
+    record = command.signal(
+        run_dir,
+        model,
+        recipe=recipe,
+        data=data,
+        rules=names_of(rules),
+        prompts=prompts,
+        held_out=held_out,
+        parameters=parameters,
         seed=options.seed,
         quiet=options.as_json,
     )

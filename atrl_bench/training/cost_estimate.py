@@ -99,7 +99,7 @@ class Work:
     rounds: int
     sampled: tuple[float, ...]  # responses of a round, one number for each call of the sampler
     sequences: int  # of the whole training, forward and backward
-    scoring_passes: int = 0
+    scoring_passes: float = 0
     reference: bool = False
 
 
@@ -111,8 +111,15 @@ def training_needs(
     gpus: int | None = None,
 ) -> TrainingNeeds:
     """Return what a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says."""
+    return needs_of_work(_work(recipe, profile), recipe, profile, rates, gpus=gpus)
+
+
+def needs_of_work(
+    work: Work, recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED, *, gpus: int | None = None
+) -> TrainingNeeds:
+    """Return what this much work takes with the model and sizes of a training."""
     vllm = uses_vllm(recipe, profile)
-    work, sizes, shape = _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
+    sizes, shape = recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
         return TrainingNeeds(work.counts, f"the size of {profile.model} is not known here")
     full = recipe.finetuning == "full"

@@ -9,20 +9,16 @@ from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import gradient_meter
 from atrl_bench.analysis.signal.measure import measure
+from atrl_bench.analysis.signal.order import SignalOrder, training_set
 from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.rule_choice import RuleChoice
-from atrl_bench.analysis.signal.stored import UNIFORM, SignalOrder, stored_signal
+from atrl_bench.analysis.signal.rule_choice import UNIFORM, USUAL_RULES, RuleChoice
+from atrl_bench.analysis.signal.stored import stored_signal
 from atrl_bench.credit.rules import ORACLES, rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.sets import GENERATED_SETS, folder_of
 from atrl_bench.training.weights.credit import require_truth
-from atrl_bench.world_settings import world_of_base
-
-# The paper's rule, what it starts from, and three that should do worse.
-USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 
 
 def signal(
@@ -34,6 +30,7 @@ def signal(
     rules: Sequence[str] | None,
     prompts: int,
     held_out: int,
+    parameters: str = "all",
     seed: int,
     quiet: bool,
 ) -> Signal:
@@ -46,12 +43,11 @@ def signal(
         if rule not in (names := rule_names()):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
     model = model or run_dir.profile.model
-    world = world_of_base(model)
-    data = data or (world.data if world is not None else load_recipe(recipe).data)
+    data = data or training_set(model, recipe)
     if rules is None and (data in GENERATED_SETS or run_dir.profile.generated_data):
         wanted += list(ORACLES)[: None if data in GENERATED_SETS else 1]  # mini's sets do not say what is reasoned
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
-    order = SignalOrder(model, recipe, data, tuple(wanted), prompts, held_out, seed)
+    order = SignalOrder(model, recipe, data, tuple(wanted), prompts, held_out, seed, parameters)
     return measured_signal(order, run_dir, quiet=quiet)
 
 
@@ -78,6 +74,7 @@ def _measure(order: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int]
             wanted,
             order.seed,
             data=data,
+            parameters=order.parameters,
         ) as meter,
     ):
         problems = meter.trainer.data.problems

@@ -9,6 +9,7 @@ Shapes: B responses to one prompt, T tokens, R rules, D measured parameters.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
@@ -54,14 +55,16 @@ class PromptGradients:
 class GradientMeter:
     """Takes gradients at a checkpoint, prompt by prompt."""
 
-    def __init__(self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig) -> None:
+    def __init__(
+        self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig, parameters: str = "all"
+    ) -> None:
         self.trainer, self.rules, self.config = trainer, [RuleChoice.of(label) for label in rules], config
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         self._capture = install_row_capture(trainer.model, config.num_layers)
         needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
         self._inputs = TokenInputs(needs, config, trainer.processing_class, trainer.run_seed)
-        self._parameters = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+        self._parameters = measured_parameters(trainer.model, parameters)
 
     def of_prompt(self, row: int) -> PromptGradients:
         """Return the gradients of problem `row` of the training set."""
@@ -106,7 +109,7 @@ class GradientMeter:
                 parts = step_D.split([weight.numel() for weight in self._parameters])
                 with torch.no_grad():
                     for weight, part in zip(self._parameters, parts, strict=True):
-                        weight -= self.trainer.args.learning_rate * part.view_as(weight).to(weight)
+                        weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.args.learning_rate)
             groups = self.trainer._generate_together(rows, "held out")
             return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
         finally:
@@ -137,7 +140,9 @@ class GradientMeter:
     def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
         self.trainer._compute_loss(self.trainer.model, {**batch, "advantages": advantages_BT}).backward()
-        return torch.cat([weight.grad.flatten().float().cpu() for weight in self._parameters])
+        # A weight that these responses did not reach, an adapter of the image where there is none, has no gradient.
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self._parameters]
+        return torch.cat([grad.flatten().float().cpu() for grad in grads])
 
 
 class _ReadingModel:
@@ -174,20 +179,58 @@ def gradient_meter(
     seed: int,
     *,
     data: str | None = None,
+    parameters: str = "all",
 ) -> Iterator[GradientMeter]:
-    """Yield the meter of a checkpoint on a recipe's training set, or on `data`, one prompt at a time."""
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **({} if data is None else {"data": data}))
+    """Yield the meter of a checkpoint on a recipe's training set, or on `data`, one prompt at a time.
+
+    `parameters`: all that the recipe trains, `lora` for the factors of fresh adapters, or a pattern of names.
+    """
+    loaded = measured_recipe(recipe, parameters, data)
+    profile = measured_profile(profile)
+    with build(load_inputs(run_dir, loaded, profile, model, data_dir, seed)) as trainer:
+        yield GradientMeter(trainer, rules, CreditConfig(), parameters)
+
+
+def measured_profile(profile: Profile) -> Profile:
+    """Return the profile in which a rollout is one group, sampled by the model itself."""
+    one_prompt = {"prompts_per_rollout": 1, "completions_per_device": profile.training.group_size, "num_rollouts": 1}
+    # By the model itself: an engine beside it would not see the step that is tried.
+    changes = {"training": profile.training.model_copy(update=one_prompt), "rollouts": Rollouts()}
+    return profile.model_copy(update=changes)
+
+
+def measured_recipe(recipe: str, parameters: str = "all", data: str | None = None) -> RolloutRecipe:
+    """Return the recipe whose loss is measured, without its KL term and with one update a rollout."""
+    fields: dict[str, Any] = {"finetuning": "lora"} if parameters == "lora" else {}
+    fields |= {} if data is None else {"data": data}
+    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **fields)
     if not isinstance(loaded, RolloutRecipe):
         raise InvalidFileError(
             f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
         )
-    group_size = profile.training.group_size
-    one_prompt = {"prompts_per_rollout": 1, "completions_per_device": group_size, "num_rollouts": 1}
-    # By the model itself: an engine beside it would not see the step that is tried.
-    changes = {"training": profile.training.model_copy(update=one_prompt), "rollouts": Rollouts()}
-    profile = profile.model_copy(update=changes)
-    with build(load_inputs(run_dir, loaded, profile, model, data_dir, seed)) as trainer:
-        yield GradientMeter(trainer, rules, CreditConfig())
+    return loaded
+
+
+def measured_parameters(model: nn.Module, parameters: str) -> list[nn.Parameter]:
+    """Return the weights that are trained, or those of them whose name has the pattern; the others are frozen."""
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if parameters in ("all", "lora"):
+        return list(trained.values())
+    try:
+        chosen = {name for name in trained if re.search(parameters, name)}
+    except re.error as error:
+        raise InvalidFileError(
+            f"--parameters {parameters!r} is no pattern.", why=str(error), next_step="write all, lora or a pattern"
+        ) from None
+    if not chosen:
+        raise InvalidFileError(
+            f"No weight has {parameters!r} in its name.",
+            why=f"Names are like {', '.join(list(trained)[-3:])}.",
+            next_step="write all, lora, or a pattern of names, as in --parameters 'layers\\.2[4-7]\\.'",
+        )
+    for name, weight in trained.items():
+        weight.requires_grad_(name in chosen)
+    return [trained[name] for name in trained if name in chosen]
 
 
 def known_mean(values: Iterable[float]) -> float:

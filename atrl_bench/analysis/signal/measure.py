@@ -4,7 +4,7 @@ Two numbers stand together, since either alone misleads. The *worth* says by how
 the space of the parameters: noise that it takes away may lie where it does no harm. The *one-step gain* says what a
 step along each rule's gradient does to the success on other problems, at the step size that is best for it.
 
-Shapes: K blocks of prompts, R rules, D measured parameters, N directions, E step sizes.
+Shapes: K blocks of prompts, R rules, D measured parameters, M of them or their sketch, N directions, E step sizes.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients, known_mean
+from atrl_bench.analysis.signal.projection import sketched
 from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.analysis.signal.sizes import EXACT_PARAMETERS, NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES
 from atrl_bench.analysis.signal.worth import Moments, worths
 from atrl_bench.results.statistics import Estimate, clustered_mean
-
-NUM_BLOCKS = 16
-NUM_DIRECTIONS = 4
-STEP_SIZES = (1.0, 3.0, 10.0, 30.0)  # in learning rates of the profile
 
 
 def measure(
@@ -53,17 +52,18 @@ def measure(
 
     second_RD, seen = torch.zeros(num_rules, meter.num_parameters), []
     for prompt in gradients(first):
-        seen.append(prompt)
+        seen.append(replace(prompt, gradient_RD=None))
         if prompt.gradient_RD is not None:
             second_RD += prompt.gradient_RD**2 / len(first)
     # A parameter that no response of these has moved has no scale of its own.
     scale_RD = (second_RD + 1e-3 * second_RD.mean(dim=1, keepdim=True)).rsqrt()
 
-    sums = BlockSums(scale_RD)
-    for block in np.array_split(np.array(rest), min(NUM_BLOCKS, len(rest))):
+    blocks = np.array_split(np.array(rest), min(NUM_BLOCKS, len(rest)))
+    sums = BlockSums(scale_RD, len(blocks), NUM_DIRECTIONS if held_out else 0)
+    for block in blocks:
         of_block = list(gradients(block.tolist()))
-        seen += of_block
         sums.add([prompt.gradient_RD for prompt in of_block])
+        seen += [replace(prompt, gradient_RD=None) for prompt in of_block]
     steps: Sequence[StepGain | None] = step_gains(meter, sums, held_out) if held_out else [None] * num_rules
     plain, scaled = (worths(sums.moments(scaled=of_adam)) for of_adam in (False, True))
     rules = []
@@ -86,39 +86,57 @@ def measure(
 
 
 class BlockSums:
-    """The gradients of blocks of prompts, summed, and the products that a prompt's have with themselves."""
+    """Products of the gradients of blocks of prompts, and of parts of the prompts the steps that follow from them.
 
-    def __init__(self, scale_RD: Tensor) -> None:
+    Products of a prompt's gradient with itself are exact. Those of blocks are of their whole sums up to
+    `EXACT_PARAMETERS`, and of sketches of them beyond (projection.py): what is kept then is a few vectors a rule,
+    however many prompts there are.
+    """
+
+    def __init__(self, scale_RD: Tensor, num_blocks: int, num_directions: int, exact: int = EXACT_PARAMETERS) -> None:
         self.scale_RD = scale_RD
-        self.sums_KRD: list[Tensor] = []
+        self._is_exact = scale_RD.shape[1] <= exact
+        self._sums: dict[bool, list[Tensor]] = {False: [], True: []}  # K x RM, by whether scaled
+        self._part_of_block = [part for part, k in enumerate(_parts(num_blocks, num_directions)) for _ in k]
+        self._parts_NRD = [torch.zeros_like(scale_RD) for _ in range(num_directions)]
+        self._prompts_N = [0] * num_directions
         self.prompts_K: list[int] = []
         self._own_K: list[dict[bool, np.ndarray]] = []  # (with uniform, with itself) x R, by whether scaled
 
     def add(self, gradients: Sequence[Tensor | None]) -> None:
-        """Take in the gradients of one block's prompts; None for a prompt without one."""
+        """Take in the gradients of the next block's prompts; None for a prompt without one."""
         sum_RD = torch.zeros_like(self.scale_RD)
         own = {scaled: np.zeros((2, len(sum_RD))) for scaled in (False, True)}
         for gradient_RD in gradients:
             if gradient_RD is None:
                 continue
             sum_RD += gradient_RD
-            for scaled, total in own.items():
-                stepped_RD = gradient_RD * self.scale_RD if scaled else gradient_RD
-                total += np.stack([(stepped_RD @ gradient_RD[0]).numpy(), stepped_RD.square().sum(1).numpy()])
-        self.sums_KRD.append(sum_RD)
+            for r, gradient_D in enumerate(gradient_RD):  # one rule at a time: a scaled copy of all is as large again
+                for scaled, total in own.items():
+                    stepped_D = gradient_D * self.scale_RD[r] if scaled else gradient_D
+                    total[:, r] += [float(stepped_D @ gradient_RD[0]), float(stepped_D.square().sum())]
+        if self._parts_NRD:
+            part = self._part_of_block[len(self.prompts_K)]
+            self._parts_NRD[part] += sum_RD
+            self._prompts_N[part] += len(gradients)
         self.prompts_K.append(len(gradients))
         self._own_K.append(own)
+        if self._is_exact:
+            self._sums[False].append(sum_RD)
+        else:
+            self._sums[False].append(torch.stack([sketched(sum_D) for sum_D in sum_RD]))
+            self._sums[True].append(
+                torch.stack([sketched(s * scale) for s, scale in zip(sum_RD, self.scale_RD, strict=True)])
+            )
 
     def moments(self, *, scaled: bool) -> Moments:
         """Return what worths are made of: of the gradients, or of the steps that Adam makes of them."""
-        uniform_KD = torch.stack([sum_RD[0] for sum_RD in self.sums_KRD])
+        uniform_KM = self._of_rule(0, scaled=False)
         with_uniform, with_itself = [], []
-        for r, scale_D in enumerate(self.scale_RD):
-            stepped_KD = torch.stack([sum_RD[r] for sum_RD in self.sums_KRD])
-            if scaled:
-                stepped_KD *= scale_D
-            with_uniform.append((stepped_KD @ uniform_KD.T).double().numpy())
-            with_itself.append((stepped_KD @ stepped_KD.T).double().numpy())
+        for r in range(len(self.scale_RD)):
+            stepped_KM = self._of_rule(r, scaled=scaled)
+            with_uniform.append((stepped_KM @ uniform_KM.T).double().numpy())
+            with_itself.append((stepped_KM @ stepped_KM.T).double().numpy())
         own_K2R = np.stack([own[scaled] for own in self._own_K])
         return Moments(
             np.array(self.prompts_K, dtype=float),
@@ -128,13 +146,20 @@ class BlockSums:
             own_K2R[:, 1],
         )
 
-    def directions(self, count: int) -> Iterator[Tensor]:
-        """Yield the steps that Adam makes of the mean gradient of so many parts of the prompts, rule by rule."""
-        for part in np.array_split(np.arange(len(self.sums_KRD)), count):
-            num_prompts = sum(self.prompts_K[k] for k in part)
-            mean_RD = sum(self.sums_KRD[k] for k in part) / num_prompts
+    def _of_rule(self, r: int, *, scaled: bool) -> Tensor:
+        if scaled and self._is_exact:
+            return torch.stack([sum_RD[r] for sum_RD in self._sums[False]]) * self.scale_RD[r]
+        return torch.stack([sum_RM[r] for sum_RM in self._sums[scaled]])
+
+    def directions(self) -> Iterator[Tensor]:
+        """Yield the steps that Adam makes of the mean gradient of each part of the prompts, rule by rule."""
+        for sum_RD, num_prompts in zip(self._parts_NRD, self._prompts_N, strict=True):
             # The second moment of a mean of n is that of one over n, where noise rules.
-            yield mean_RD * self.scale_RD * math.sqrt(num_prompts)
+            yield sum_RD / num_prompts * self.scale_RD * math.sqrt(num_prompts)
+
+
+def _parts(num_blocks: int, count: int) -> list[np.ndarray]:
+    return np.array_split(np.arange(num_blocks), count) if count else []
 
 
 def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -> list[StepGain]:
@@ -143,7 +168,7 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
     gains_NRE = np.array(
         [
             [[100 * (meter.success(held_out, size * step_D) - before) for size in STEP_SIZES] for step_D in step_RD]
-            for step_RD in sums.directions(NUM_DIRECTIONS)
+            for step_RD in sums.directions()
         ]
     )
     best_R = gains_NRE.mean(axis=0).argmax(axis=1)

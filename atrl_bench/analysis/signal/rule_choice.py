@@ -9,6 +9,9 @@ import yaml
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError
 
+UNIFORM = "uniform"
+# The paper's rule, what it starts from, and three that should do worse.
+USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
 OF_THE_CAPTURE = ("num_layers", "reading")
 """Fields that decide which attention rows are recorded: one recording serves all rules."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from atrl_bench.analysis.signal.order import SignalOrder
 from atrl_bench.analysis.signal.record import Signal
 from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import reason_of
@@ -22,21 +23,7 @@ from atrl_bench.training.source import data_digest
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
 SIGNAL_VERSION = 1
 KIND = "signal"
-UNIFORM = "uniform"  # the rule that all others are measured against
 Tell = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class SignalOrder:
-    """What is to be measured: rules, the first of them uniform credit, at a checkpoint, with a recipe's loss."""
-
-    model: str
-    recipe: str
-    data: str
-    rules: tuple[str, ...]
-    prompts: int
-    held_out: int
-    seed: int
 
 
 def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
@@ -54,6 +41,7 @@ def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
             mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)
         ),
         "profile": run_dir.profile.name,
+        "parameters": order.parameters,
         "rules": list(order.rules),
         "prompts": order.prompts,
         "held_out": order.held_out,

@@ -13,8 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from atrl_bench.analysis.signal.order import SignalOrder
 from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.stored import UNIFORM, SignalOrder, signal_of, signal_spec
+from atrl_bench.analysis.signal.rule_choice import UNIFORM
+from atrl_bench.analysis.signal.stored import signal_of, signal_spec
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir

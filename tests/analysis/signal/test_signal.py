@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from atrl_bench.analysis.signal.gradients import gradient_meter
+from atrl_bench.analysis.signal.price import signal_price
 from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.cli import app
 from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Rollouts, load_profile
+from atrl_bench.training import rollouts
 
 ORACLE = "oracle_perception"
 
@@ -82,8 +87,68 @@ def test_a_label_names_a_rule_and_the_settings_in_which_it_differs():
             RuleChoice.of(label)
 
 
-def test_a_rule_that_needs_entropies_and_an_unknown_one_are_refused(tmp_path):
-    for rule, said in (("high_entropy", "entropies"), ("atlr", "atrl")):
-        result = CliRunner().invoke(app, ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", rule])
-        assert result.exit_code != 0
-        assert said in result.output + str(result.exception)
+def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
+    result = CliRunner().invoke(app, ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", "atlr"])
+    assert result.exit_code != 0
+    assert "atrl" in result.output + str(result.exception)
+
+
+def test_rules_that_read_entropies_and_look_twice_are_measured_too(run_dir, tmp_path):
+    rules, data_dir = ["uniform", "token_reweighting", "high_entropy"], run_dir.data_dir("virl39k")
+    with gradient_meter(tmp_path, "mini", data_dir, run_dir.profile, "grpo", rules, 0) as made:
+        prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
+    assert prompt.top_share_R[1] > 0.2 < prompt.top_share_R[2]
+    assert not torch.equal(prompt.gradient_RD[1], prompt.gradient_RD[2])
+
+
+def test_only_the_weights_whose_name_has_the_pattern_are_measured(run_dir, tmp_path):
+    data_dir = run_dir.data_dir("virl39k")
+    last = r"layers\.3\..*down_proj"
+    arguments = ["mini", data_dir, run_dir.profile, "grpo", ["uniform"], 0]
+    with gradient_meter(tmp_path, *arguments, parameters=last) as made:
+        names = [name for name, weight in made.trainer.model.named_parameters() if weight.requires_grad]
+        assert names
+        assert all("layers.3." in name and "down_proj" in name for name in names)
+        assert made.num_parameters == sum(weight.numel() for weight in made._parameters) < 100_000
+    for pattern, said in (("nowhere", "in its name"), ("(", "no pattern")):
+        with (
+            pytest.raises(InvalidFileError, match=said),
+            gradient_meter(tmp_path / pattern, *arguments, parameters=pattern),
+        ):
+            pass
+
+
+def test_the_adapters_of_a_tiny_model_of_random_weights_are_measured_end_to_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts, "GradingPool", rollouts.GradingPool)  # the benchmark takes a coin in its place
+    program = load_program("signal_of_large_model")
+    # 2 x 4 columns of 128 hidden, seven maps a layer with factors of rank 16, and those of the vision tower.
+    signal = program.signal_of(program.shape_of(128, 2), tmp_path, ["atrl"], prompts=9, group_size=4)
+    assert signal.responses == 36
+    assert 0 < signal.success < 1
+    assert 50_000 < signal.parameters < 500_000
+    assert [one.rule for one in signal.rules] == ["uniform", "atrl"]
+    assert signal.rules[1].top_share > 0.15
+
+
+def load_program(name):
+    path = Path(__file__).parents[3] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
+    paper = replace(run_dir, profile=load_profile("paper"))
+    price = signal_price(paper, None, recipe="grpo", rules=["atrl"], prompts=10, held_out=2, parameters="lora")
+    group = paper.profile.training.group_size
+    assert price.responses == 10 * group
+    assert price.passes == 2 * price.responses  # uniform credit and one rule
+    assert price.tried == 2 * group * (1 + 4 * 4 * 2)  # without a step, then 4 directions at 4 sizes for each rule
+    # Qwen2.5-VL-7B: 28 layers, rank 16; two maps of 3584 to 3584, two to 512, three between 3584 and 18944.
+    assert price.measured == 16 * 28 * (2 * 7168 + 2 * (3584 + 512) + 3 * (3584 + 18944))
+    assert price.gradients_gb == pytest.approx(4 * price.measured * 2 * (3 + 4) / 1e9)
+    assert price.gpu_hours > 0
+    fewer = signal_price(paper, None, recipe="grpo", rules=["atrl"], prompts=10, held_out=0, parameters="lora")
+    assert fewer.gpu_hours < price.gpu_hours
+    assert fewer.tried == 0

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from atrl_bench.analysis.signal import command
+from atrl_bench.analysis.signal.order import SignalOrder
 from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.analysis.signal.stored import SignalOrder, read_signal, signal_spec, stored_signal
+from atrl_bench.analysis.signal.stored import read_signal, signal_spec, stored_signal
 from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.cli import app
 from atrl_bench.digests import spec_key

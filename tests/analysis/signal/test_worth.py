@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from atrl_bench.analysis.signal.measure import BlockSums
+from atrl_bench.analysis.signal.projection import sketched
 from atrl_bench.analysis.signal.worth import Moments, factors, worths
 
 NUM_BLOCKS, PER_BLOCK, NUM_PARAMETERS = 16, 4, 2000
@@ -71,3 +74,37 @@ def test_without_any_signal_nothing_is_claimed():
     noise = rng.normal(size=(2, NUM_BLOCKS * PER_BLOCK, 50))
     for one in worths(moments(noise), num_resamples=200):
         assert np.isnan(one.factor) or not one.excludes_one
+
+
+def test_sketches_keep_the_products_of_gradients():
+    rng = np.random.default_rng(4)
+    gradients_ND = torch.from_numpy(rng.normal(size=(8, 50_000))).float()
+    gradients_ND = gradients_ND + gradients_ND[:1]  # so that some products are large
+    products = gradients_ND @ gradients_ND.T
+    size = 4096
+    sketches = torch.stack([sketched(gradient_D, size) for gradient_D in gradients_ND])
+    lengths = products.diagonal().sqrt()
+    error = (sketches @ sketches.T - products) / torch.outer(lengths, lengths)
+    assert error.abs().max() < 4 * (2 / size) ** 0.5
+    assert 0.3 * (1 / size) ** 0.5 < error.std() < 1.5 * (2 / size) ** 0.5, "it is an estimate, and no better"
+    # Shorter than a sketch there is nothing to fall together, and products are exact.
+    short = gradients_ND[:, :3000]
+    torch.testing.assert_close(
+        torch.stack([sketched(one, size) for one in short]) @ sketched(short[0], size), short @ short[0]
+    )
+
+
+def test_worths_from_sketches_are_those_of_whole_sums():
+    gradients_RPD = torch.from_numpy(drawn(np.random.default_rng(5))).float()
+    scale_RD = 1 + torch.rand(gradients_RPD.shape[0], NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
+    found = {}
+    for exact in (NUM_PARAMETERS, 0):
+        sums = BlockSums(scale_RD, NUM_BLOCKS, num_directions=2, exact=exact)
+        for block in range(NUM_BLOCKS):
+            sums.add([gradients_RPD[:, block * PER_BLOCK + p] for p in range(PER_BLOCK)])
+        found[exact] = [worths(sums.moments(scaled=scaled), num_resamples=200) for scaled in (False, True)]
+        mean_RD = gradients_RPD[:, : 8 * PER_BLOCK].mean(1)  # the first of two parts has eight of the blocks
+        torch.testing.assert_close(next(sums.directions()), mean_RD * scale_RD * (8 * PER_BLOCK) ** 0.5)
+    for whole, sketch in zip(found[NUM_PARAMETERS], found[0], strict=True):
+        for one, other in zip(whole, sketch, strict=True):
+            assert other.factor == pytest.approx(one.factor, rel=1e-3)  # 2,000 numbers fit into a sketch
