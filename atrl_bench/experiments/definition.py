@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
-from atrl_bench.profiles import read_settings
+from atrl_bench.profiles import Profile, read_settings
 from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 
@@ -102,6 +102,13 @@ class RowDefinition(_Definition):
         return self
 
 
+class TableSizes(_Definition):
+    """How much of a table one profile trains, where that differs from what the table says."""
+
+    seeds: tuple[int, ...] | None = Field(None, min_length=1, description="training seeds when the command names none")
+    rates: tuple[float, ...] | None = Field(None, description="the learning rates of best_rate")
+
+
 class TableDefinition(_Definition):
     """One table, complete."""
 
@@ -124,6 +131,7 @@ class TableDefinition(_Definition):
     rates: tuple[float, ...] = Field(
         (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
     )
+    profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
@@ -174,6 +182,11 @@ class TableDefinition(_Definition):
             if name not in self.footnotes:
                 raise ValueError(f"{item} refers to footnote {name}, which is not defined")
         return self
+
+    def under(self, profile: Profile) -> TableDefinition:
+        """Return the table with the seeds and learning rates that it has under a profile."""
+        sizes = self.profiles.get(profile.name, TableSizes())
+        return self.model_copy(update=sizes.model_dump(exclude_none=True))
 
     def row(self, name: str) -> RowDefinition:
         """Return the row called `name`."""
