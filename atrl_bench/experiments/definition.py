@@ -132,6 +132,7 @@ class TableDefinition(_Definition):
         (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
     )
     profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
+    of_worlds: bool = Field(False, description="whether its data is generated: no profile with real data measures it")
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
@@ -184,9 +185,13 @@ class TableDefinition(_Definition):
         return self
 
     def under(self, profile: Profile) -> TableDefinition:
-        """Return the table with the seeds and learning rates that it has under a profile."""
-        sizes = self.profiles.get(profile.name, TableSizes())
-        return self.model_copy(update=sizes.model_dump(exclude_none=True))
+        """Return the table with the seeds, learning rates and rows that it has under a profile."""
+        changes: dict[str, Any] = self.profiles.get(profile.name, TableSizes()).model_dump(exclude_none=True)
+        if self.of_worlds and not profile.generated_data:
+            reason = f"Its worlds are small and generated: atrl-bench run-table {self.id} --profile mini"
+            unmeasured = {"recipe": None, "not_measured": reason}
+            changes["rows"] = tuple(row.model_copy(update=unmeasured) for row in self.rows)
+        return self.model_copy(update=changes)
 
     def row(self, name: str) -> RowDefinition:
         """Return the row called `name`."""
