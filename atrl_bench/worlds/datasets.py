@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datasets import Features
 
 TRAINING_SET, BENCHMARK = DATASETS
+SPLITS: dict[str, Split] = {TRAINING_SET: "train", BENCHMARK: "test"}
 DECIDING = ("chains.py", "datasets.py")  # modules that decide what the rows hold
 
 
@@ -52,8 +53,7 @@ def _features(split: Split) -> Features:
 
 
 CODE_WORDS: dict[str, Dataset] = {
-    name: Dataset(name, split, partial(_features, split), partial(_rows, split))
-    for name, split in ((TRAINING_SET, "train"), (BENCHMARK, "test"))
+    name: Dataset(name, split, partial(_features, split), partial(_rows, split)) for name, split in SPLITS.items()
 }
 
 
