@@ -178,6 +178,8 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
     )
     for plan in plans:
         cost = estimate_cost(plan)
+        if not cost.trainings_left:  # a table of small worlds, which no GPU is needed for
+            continue
         hours = [_hours(cost, number) for number in SIZES]
         yield (
             f"`{plan.definition.id}`",

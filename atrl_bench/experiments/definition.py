@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
-from atrl_bench.profiles import read_settings
+from atrl_bench.profiles import Profile, read_settings
 from atrl_bench.resources import folder
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 
@@ -102,6 +102,13 @@ class RowDefinition(_Definition):
         return self
 
 
+class TableSizes(_Definition):
+    """How much of a table one profile trains, where that differs from what the table says."""
+
+    seeds: tuple[int, ...] | None = Field(None, min_length=1, description="training seeds when the command names none")
+    rates: tuple[float, ...] | None = Field(None, description="the learning rates of best_rate")
+
+
 class TableDefinition(_Definition):
     """One table, complete."""
 
@@ -124,6 +131,8 @@ class TableDefinition(_Definition):
     rates: tuple[float, ...] = Field(
         (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
     )
+    profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
+    of_worlds: bool = Field(False, description="whether its data is generated: no profile with real data measures it")
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
@@ -174,6 +183,15 @@ class TableDefinition(_Definition):
             if name not in self.footnotes:
                 raise ValueError(f"{item} refers to footnote {name}, which is not defined")
         return self
+
+    def under(self, profile: Profile) -> TableDefinition:
+        """Return the table with the seeds, learning rates and rows that it has under a profile."""
+        changes: dict[str, Any] = self.profiles.get(profile.name, TableSizes()).model_dump(exclude_none=True)
+        if self.of_worlds and not profile.generated_data:
+            reason = f"Its worlds are small and generated: atrl-bench run-table {self.id} --profile mini"
+            unmeasured = {"recipe": None, "not_measured": reason}
+            changes["rows"] = tuple(row.model_copy(update=unmeasured) for row in self.rows)
+        return self.model_copy(update=changes)
 
     def row(self, name: str) -> RowDefinition:
         """Return the row called `name`."""

@@ -182,6 +182,7 @@ def plan_definition(
     only: frozenset[str] | None = None,
 ) -> Plan:
     """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
+    definition = definition.under(run_dir.profile)
     seeds = tuple(seeds or definition.seeds)
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
     evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
-from atrl_bench.experiments.plan import Job, plan_definition
+from atrl_bench.experiments.plan import Job, best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
@@ -35,13 +36,18 @@ def table_of(name: str, run_dir: RunDir) -> TableDefinition:
 
 
 def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
-    """Return the model of a row; where several seeds are trained and none is named, that of the first."""
+    """Return the model of a row; where several seeds are trained and none is named, that of the first.
+
+    Of several learning rates it is the row's best; the profile's until that is known.
+    """
     table, row, *seed = name.split(":")
     definition = table_of(name, run_dir)
     if row not in {known.id for known in definition.rows}:
         raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=f"atrl-bench list rows {table}")
     seeds = [_seed(text, name) for text in seed] or sorted({run.spec["seed"] for run in store.runs() if run.digest})
     plan = plan_definition(definition.select(rows=[row]), run_dir, seeds or None)
+    decided = {name: rate for name, rate in best_rates(plan, store).items() if not math.isnan(rate)}
+    plan = plan.at(decided)
     for job in plan.jobs:
         if job.run_key is None:
             return RowModel(f"{table}:{row}", model_ref(job.model).digest, None, None)

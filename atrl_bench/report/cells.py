@@ -16,9 +16,10 @@ from atrl_bench.profiles import Profile
 from atrl_bench.report.labels import group_label
 from atrl_bench.report.sample_views import sample_views
 from atrl_bench.report.scores import Answers, Scores, average_by_seed, scores_of, spread_of
+from atrl_bench.report.shared_problems import named, shared_groups
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import average_of
+from atrl_bench.results.statistics import Estimate, average_of
 from atrl_bench.results.store import Cell, Run, Store
 
 CellAt = tuple[str, str]  # row, column
@@ -154,13 +155,25 @@ def _average(source: TableSource, measured: MeasuredCells, row: RowDefinition) -
     by_seed = average_by_seed([measured.scores[row.id, column] for column in source.columns])
     return TableCell(
         state="measured" if all(cell.state == "measured" for cell in cells) else "partial",
-        estimate=average_of(estimates),
+        estimate=average_of(estimates, _shared_residuals(source, measured, row, estimates)),
         num_expected=sum(cell.num_expected for cell in cells),
         seeds=spread_of(by_seed.values()) if row.recipe else None,
         all_repeats=average_of([cell.all_repeats for cell in cells if cell.all_repeats]),
         num_repeats=min(cell.num_repeats for cell in cells),
         counts=sum_counts(cell.counts for cell in cells),
     )
+
+
+def _shared_residuals(
+    source: TableSource, measured: MeasuredCells, row: RowDefinition, estimates: Sequence[Estimate]
+) -> list[dict[str, float]]:
+    """Return what the groups that columns share add to the error of each column's score."""
+    scores = {column: measured.scores[row.id, column] for column in source.columns}
+    names = shared_groups(scores)
+    if not names:
+        return []
+    pairs = zip(scores.items(), estimates, strict=True)
+    return [named(of_column.residuals(each.stderr), column, names) for (column, of_column), each in pairs]
 
 
 def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:

@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 
 from atrl_bench.experiments.definition import AVERAGE
 from atrl_bench.report.cells import CellAt, MeasuredCells, TableSource
 from atrl_bench.report.labels import row_label
 from atrl_bench.report.scores import Scores, average_by_seed, mean, spread_of
+from atrl_bench.report.shared_problems import named, shared_groups
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell
-from atrl_bench.results.statistics import Difference, average_of, benjamini_hochberg
+from atrl_bench.results.statistics import Difference, Estimate, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
 Between = tuple[str, str, str]  # row, the row it is compared with, column
@@ -33,12 +35,27 @@ class Differences:
         return self._computed[at]
 
     def _average(self, row: str, other: str) -> Difference | None:
-        differences = [self.between(row, other, column) for column in self._source.columns_of(row, other)]
+        columns = self._source.columns_of(row, other)
+        differences = [self.between(row, other, column) for column in columns]
         estimates = [difference.estimate for difference in differences if difference is not None]
         if len(estimates) < len(differences):
             return None
-        estimate = average_of(estimates)
+        estimate = average_of(estimates, self._residuals(row, other, dict(zip(columns, estimates, strict=True))))
         return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
+
+    def _residuals(self, row: str, other: str, estimates: Mapping[str, Estimate]) -> list[dict[str, float]]:
+        """Return what the groups that columns share add to the error of each column's difference."""
+        names = self._shared
+        if not names:
+            return []
+        return [
+            named(self._scores[row, column].residuals(each.stderr, self._scores[other, column]), column, names)
+            for column, each in estimates.items()
+        ]
+
+    @cached_property
+    def _shared(self) -> dict[tuple[str, str], str]:
+        return shared_groups({column: scores for (_, column), scores in self._scores.items()})
 
     def _paired(self, row: str, other: str, column: str) -> Difference | None:
         ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))

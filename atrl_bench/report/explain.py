@@ -113,7 +113,7 @@ class Explanation(Record):
     def _how(self, estimate: Estimate) -> str:
         if len(self.evaluation) > 1:
             names = ", ".join(self.evaluation)
-            return f"unweighted mean of {names}; their errors added as of independent benchmarks"
+            return f"unweighted mean of {names}; their errors added, with what the problems in common share"
         if estimate.stderr == 0:
             return "every problem scored the same: one-sided interval from the number of groups"
         return (

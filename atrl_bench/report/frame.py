@@ -14,7 +14,7 @@ from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import list_tables, load_table
-from atrl_bench.experiments.plan import cell_keys, plan_definition
+from atrl_bench.experiments.plan import best_rates, cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
@@ -58,7 +58,8 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
     seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
     seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
     for definition in (with_saved_points(load_table(name), run_dir) for name in names):
-        keys = cell_keys(plan_definition(definition, run_dir, seeds or None), store)
+        plan = plan_definition(definition, run_dir, seeds or None)
+        keys = cell_keys(plan.at(best_rates(plan, store)), store)
         for row in definition.rows:
             has_credit = row.recipe and "credit" in definition.recipe_fields(row)
             fields = {"table": definition.id, "row": row.id, "label": row.label, "recipe": row.recipe}

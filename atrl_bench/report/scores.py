@@ -13,6 +13,7 @@ from atrl_bench.results.statistics import (
     Estimate,
     ScoredSamples,
     SeedSpread,
+    group_residuals,
     parse_metric,
     seed_spread,
     suite_difference,
@@ -33,6 +34,10 @@ class Scores:
         """Return the cell's number, None while nothing of it has a verdict."""
         estimate = suite_score(self.parts)
         return estimate if estimate.num_problems else None
+
+    def residuals(self, stderr: float, other: Scores | None = None) -> dict[str, float]:
+        """Return what each group adds to the error of the number, or of its difference from another."""
+        return group_residuals(self.parts, stderr, None if other is None else other.parts)
 
     def minus(self, other: Scores) -> Difference | None:
         """Return the paired difference, None where no problem has a verdict on both sides."""

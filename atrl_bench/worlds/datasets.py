@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datasets import Features
 
 TRAINING_SET, BENCHMARK = DATASETS
+SPLITS: dict[str, Split] = {TRAINING_SET: "train", BENCHMARK: "test"}
 DECIDING = ("chains.py", "datasets.py")  # modules that decide what the rows hold
 
 
@@ -51,9 +52,8 @@ def _features(split: Split) -> Features:
     return columns(**strings("id", "problem", "answer"), image="image", transcription="string", **known)
 
 
-_SPLITS: dict[str, Split] = {TRAINING_SET: "train", BENCHMARK: "test"}
-CODE_WORDS = {
-    name: Dataset(name, split, partial(_features, split), partial(_rows, split)) for name, split in _SPLITS.items()
+CODE_WORDS: dict[str, Dataset] = {
+    name: Dataset(name, split, partial(_features, split), partial(_rows, split)) for name, split in SPLITS.items()
 }
 
 

@@ -87,3 +87,10 @@ def test_the_rates_of_a_table_are_different_positive_and_have_the_profiles_among
     fields = load_table("main_7b").model_dump() | {"rates": rates}
     with pytest.raises(ValidationError, match="1 among them"):
         TableDefinition.model_validate(fields)
+
+
+def test_a_table_has_the_seeds_and_rates_of_its_profile(tmp_path):
+    planned = plan_table("headroom", RunDir.at(tmp_path, SMOKE), rows=["strategy_uniform", "strategy_atrl"])
+    assert planned.seeds == (0,)
+    assert sorted(job.rate for job in planned.jobs) == [1.0, 1.0, 2.0, 2.0]
+    assert "--seeds" not in planned.command

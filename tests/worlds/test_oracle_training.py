@@ -22,7 +22,7 @@ def test_an_oracle_trains_on_the_tokens_that_the_generator_knows(tmp_path):
     areas = [line["credit/anchor_auc"] for line in lines if "credit/anchor_auc" in line]
     assert areas
     assert min(areas) == 1.0, "all the tokens that were read have more credit than any other"
-    assert max(line["completions/max_length"] for line in lines) > 48, "responses are longer than the mini world's"
+    assert max(line.get("completions/max_length", 0) for line in lines) > 48, "longer than the mini world's"
 
 
 def test_an_oracle_is_refused_on_data_without_its_truth(tmp_path):

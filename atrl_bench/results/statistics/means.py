@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, combinations
 from typing import Literal
 
 import numpy as np
@@ -229,10 +229,12 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
     return min(1.0, 2 * tail / 2**n)
 
 
-def average_of(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the unweighted mean of benchmarks' estimates, as if they were independent.
+def average_of(estimates: Sequence[Estimate], residuals: Sequence[Mapping[str, float]] = ()) -> Estimate:
+    """Return the unweighted mean of benchmarks' estimates, independent but for the groups that two of them share.
 
-    SE = sqrt(sum SE_k^2) / K, degrees of freedom by Welch and Satterthwaite. The same serves for paired differences.
+    SE^2 = (sum_k SE_k^2 + 2 sum_{k<l} sum_g r_kg r_lg) / K^2 with r_kg what group g adds to the error of benchmark k
+    (`residuals`: their squares sum to SE_k^2); degrees of freedom by Welch and Satterthwaite. The same serves for
+    paired differences.
     """
     if not estimates:
         return Estimate(math.nan, math.nan, math.nan, 0, 0)
@@ -240,6 +242,9 @@ def average_of(estimates: Sequence[Estimate]) -> Estimate:
     total = sum(variances)
     weight = sum(v**2 / e.degrees for v, e in zip(variances, estimates, strict=True) if v > 0)
     degrees = total**2 / weight if weight > 0 else float(sum(estimate.degrees for estimate in estimates))
+    for one, other in combinations(residuals, 2):
+        total += 2 * sum(one[group] * other[group] for group in one.keys() & other.keys())
+    total = total if math.isnan(total) else max(total, 0.0)
     return Estimate(
         mean=sum(estimate.mean for estimate in estimates) / len(estimates),
         stderr=math.sqrt(total) / len(estimates),

@@ -11,7 +11,9 @@ no weight in that repeat, and a problem without any judged answer is left out. T
 
 from __future__ import annotations
 
+import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,6 +168,26 @@ def suite_difference(
         return Difference(estimate, estimate.p_value(), "paired t, clustered")
     estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
     return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+
+
+def group_residuals(
+    parts: Sequence[ScoredSamples], stderr: float, other: Sequence[ScoredSamples] | None = None
+) -> dict[str, float]:
+    """Return what each group adds to the error of the parts' mean, or of its difference from `other`'s.
+
+    They are the groups' sums of deviations from the mean, scaled so that their squares sum to the squared standard
+    error: of a number that is no plain mean they are those of the mean behind it.
+    """
+    sums: dict[str, float] = defaultdict(float)
+    for number, part in enumerate(parts):
+        ours, theirs = part.scores, other[number].scores if other else None
+        values = {p: v if theirs is None else v - theirs[p] for p, v in ours.items() if theirs is None or p in theirs}
+        mean = sum(values.values()) / len(values) if values else 0.0
+        groups = part.groups
+        for problem, value in values.items():
+            sums[groups[problem]] += (value - mean) / len(values)
+    norm = math.sqrt(sum(value**2 for value in sums.values()))
+    return {group: value * stderr / norm for group, value in sums.items()} if norm > 1e-12 else {}
 
 
 def breakdown(answers: ScoredSamples, key: str, **options: int) -> dict[str, Estimate]:
