@@ -43,7 +43,9 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):
         refuse_videos(recipe.name, data)
-    require_truth(recipe.credit.rule, data, next_step="set data to code_words, or give another credit")
+    require_truth(
+        recipe.credit.rule, data, next_step="give --set data=code_words --model mini-perception, or another --credit"
+    )
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
     fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
