@@ -43,7 +43,6 @@ def estimate_cost(plan: Plan) -> CostEstimate:
     states, run_dir = _states(plan), plan.run_dir
     jobs, cells = _jobs_and_cells(plan, states)
     open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
-    jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
     cost = CostEstimate(
         table=plan.definition.id,
         profile=plan.profile.name,
@@ -58,6 +57,9 @@ def estimate_cost(plan: Plan) -> CostEstimate:
             row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
         },
     )
+    if not cost.gpu_hours:  # nothing can take less
+        return cost
+    jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
     by_vllm = replace(cost, jobs=jobs_by_vllm, cells=cells_by_vllm).gpu_hours
     return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
 
