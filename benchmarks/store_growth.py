@@ -94,7 +94,13 @@ def _cells(plan: Plan, store: Store) -> Iterator[str]:
 
 def _problem(number: int) -> Problem:
     question = f"Question {number}: what is the sum of the digits that the image shows, and why is it that?"
-    return Problem(f"p{number:05d}", f"g{number // 2}", question, Gold(str(number % 19)), {"category": number % 7})
+    return Problem(
+        f"p{number:05d}",
+        f"g{number // 2}",
+        question,
+        Gold(str(number % 19)),
+        {"category": number % 7, "key": str(number)},
+    )
 
 
 def _response(problem: Problem, repeat: int, soup: str, rng: random.Random) -> Response:

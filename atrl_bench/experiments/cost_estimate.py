@@ -57,10 +57,10 @@ def estimate_cost(plan: Plan) -> CostEstimate:
             row.id: plan.definition.evaluate_command(row, run_dir.options) for row in plan.definition.rows if row.served
         },
     )
-    if not cost.gpu_hours:
+    if not cost.gpu_hours:  # nothing can take less
         return cost
-    jobs, cells = _jobs_and_cells(plan, states, by_vllm=True)
-    by_vllm = replace(cost, jobs=jobs, cells=cells).gpu_hours
+    jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
+    by_vllm = replace(cost, jobs=jobs_by_vllm, cells=cells_by_vllm).gpu_hours
     return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
+from atrl_bench.report import sample_exports
 from atrl_bench.report.exports import check_manifest, eval_results, export, write_manifest
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
@@ -185,3 +187,11 @@ def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
         store.add_responses(cell.key, [Response("late", 0, "h", "?", 1, 0.1, False)])
     path, _ = export(run_dir(run_folder), "parquet").paths
     assert pq.read_table(path).to_pylist()[-1]["score"] is None
+
+
+def test_answers_in_several_groups_of_rows_are_each_there_once(run_folder, monkeypatch):
+    whole = pd.read_parquet(export(run_dir(run_folder), "parquet").paths[0])
+    monkeypatch.setattr(sample_exports, "ROWS_AT_ONCE", 3)
+    [path, _] = export(run_dir(run_folder), "parquet").paths
+    assert pq.ParquetFile(path).num_row_groups == 3  # of 3, 3 and 2 answers
+    pd.testing.assert_frame_equal(pd.read_parquet(path), whole)

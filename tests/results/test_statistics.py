@@ -248,3 +248,13 @@ def test_intervals_hold_the_truth_where_one_group_is_half_of_the_benchmark():
         ).interval()
         held += low <= 0.95 <= high
     assert held >= 930
+
+
+def test_answers_of_a_second_seed_are_further_repeats_and_its_own_problems_come_last():
+    """b is judged for the second seed alone; c never."""
+    first = [sample("a", 0, "correct"), sample("b", 0, "judge failed"), sample("c", 0, None)]
+    second = [sample("b", 0, "wrong"), sample("a", 0, "wrong"), sample("d", 0, "correct")]
+    joined = ScoreArray.joined([ScoreArray.of(first), ScoreArray.of(second)])
+    assert [problem.problem_id for problem in joined.problems] == ["a", "b", "d"]
+    np.testing.assert_array_equal(joined.scores_PR, [[1.0, 0.0], [np.nan, 0.0], [np.nan, 1.0]])
+    assert joined.means() == {"a": 0.5, "b": 0.0, "d": 1.0}

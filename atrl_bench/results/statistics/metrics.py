@@ -73,7 +73,7 @@ class ScoredSamples:
         """The problems with a score in a repeat that counts, by id: the order the samples came in is irrelevant."""
         return sorted(self._counted.problems, key=lambda problem: problem.problem_id)
 
-    @cached_property
+    @property
     def groups(self) -> dict[str, str]:
         """The group of each problem."""
         return {problem.problem_id: problem.group for problem in self.problems}
