@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,9 +83,26 @@ SMOKE = load_profile("smoke")
 @pytest.mark.parametrize("arguments", LEAVES_OUT, ids=lambda arguments: " ".join(arguments[:2]))
 def test_a_verb_that_reads_files_and_the_store_loads_nothing_heavy(arguments, run_dir, mini_world, tmp_path):
     paths = {"RUN": str(run_dir), "WORLD": str(mini_world), "NEW": str(tmp_path / "new")}
-    command = [sys.executable, "-c", PROGRAM, *(paths.get(word, word) for word in arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0 or arguments[0] == "verify", done.stderr  # no checkpoint is whole here
+    answered, loaded = answer([paths.get(word, word) for word in arguments], tmp_path)
+    assert answered == 0 or arguments[0] == "verify"  # no checkpoint is whole here
+    assert loaded & LEAVES_OUT[arguments] == set()
+
+
+def test_a_served_model_is_asked_without_what_runs_one_here(serve, mini_world, tmp_path):
+    server = serve("\\boxed{7}")
+    words = ["evaluate", "served", "--base-url", server.url, "--tasks", "geoqa_test", "--limit", "2"]
+    folder = ["--profile", "smoke", "--out", str(tmp_path / "run"), "--data-dir", str(mini_world)]
+    answered, loaded = answer([*words, *folder], tmp_path)
+    assert answered == 0
+    assert len(server.requests) >= 2
+    assert loaded & MODELS - {"datasets"} == set()  # the rows are a `datasets.Dataset`: a task's code takes no other
+
+
+def answer(words: list[str], folder: Path) -> tuple[int, set[str]]:
+    """Return the exit code of a command and the modules that it has loaded by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False, cwd=folder
+    )
     text, _, loaded = done.stdout.rpartition("LOADED ")
-    assert text.strip(), "it answered nothing"
-    assert set(loaded.split()) & LEAVES_OUT[arguments] == set()
+    assert text.strip(), done.stderr
+    return done.returncode, set(loaded.split())
