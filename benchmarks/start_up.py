@@ -2,8 +2,9 @@
 
 `python benchmarks/start_up.py` plans and reports `main_7b` in a run folder of its own under profile smoke, whose
 generated data are there and whose store is empty; `--run RUN_DIR` measures in a copy of a filled one. The peers are
-`lmms-eval --help` and `trl --help`. The last line is `evaluate --base-url` up to its first question, which a server of
-this script notices; what the client has computed by then is read from /proc.
+`lmms-eval --help` and `trl --help`; `import datasets` is what reads the rows of a benchmark, and bounds the last line:
+`evaluate --base-url` up to its first question, which a server of this script notices; what the client has computed by
+then is read from /proc.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def main() -> None:
             "python -c pass": [sys.executable, "-c", "pass"],
             "lmms-eval --help": [str(PROGRAMS / "lmms-eval"), "--help"],
             "trl --help": [str(PROGRAMS / "trl"), "--help"],
+            "import datasets": [sys.executable, "-c", "import datasets"],
             "--help": [*OURS, "--help"],
             "list tables": [*OURS, "list", "tables"],
             "list tasks": [*OURS, "list", "tasks"],
