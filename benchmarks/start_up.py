@@ -95,7 +95,7 @@ def main() -> None:
         if options.run is None:
             del commands["status"]  # there is no store
         else:
-            commands["explain"] = [*OURS, "explain", "main_7b", "grpo_atrl", "mathvista", *folder]
+            commands["explain"] = [*OURS, "explain", "main_7b", "grpo_atrl", "mathvista_testmini", *folder]
         spent: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         asked = []
         for number in range(options.rounds):  # side by side, so that other work on the machine meets all of them
