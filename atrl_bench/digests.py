@@ -9,7 +9,6 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,33 +51,34 @@ def sha256_of(paths: Sequence[Path]) -> list[str]:
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
-    memory_path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / "digests.json"
-    memory = _recalled(memory_path, _stamp(memory_path))
-    num_remembered, sums = len(memory), []
-    for path in paths:
-        status = path.stat()
-        key = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
-        if key not in memory:
-            with path.open("rb") as file:
-                memory[key] = hashlib.file_digest(file, "sha256").hexdigest()
-        sums.append(memory[key])
-    if len(memory) > num_remembered:
+    memory_path = memory_file("digests.json")
+    keys = [_file_key(path) for path in paths]
+    memory = _READ.setdefault(memory_path, {})
+    if not memory.keys() >= set(keys):
+        memory |= recall(memory_path)  # another process may have written it meanwhile
+    new = {key: _sha256(path) for key, path in zip(keys, paths, strict=True) if key not in memory}
+    if new:
+        memory |= new
         remember(memory_path, memory)
-    return sums
+    return [memory[key] for key in keys]
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what differs once a file has been written again."""
-    if not path.exists():
-        return ()
+_READ: dict[Path, dict[str, str]] = {}  # what this process knows of each memory: reading it takes longer than asking
+
+
+def _file_key(path: Path) -> str:
     status = path.stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
 
 
-@lru_cache(maxsize=1)
-def _recalled(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
-    """Return what a file of this stamp remembers, parsed once: a table asks for hundreds of digests."""
-    return recall(path)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def memory_file(name: str) -> Path:
+    """Return where a memory of this name is: in the user's cache folder, for all run folders."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / name
 
 
 def recall(path: Path) -> dict[str, Any]:

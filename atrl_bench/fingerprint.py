@@ -9,20 +9,35 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+
+from atrl_bench.digests import memory_file, recall, remember
 
 _UNSAID = ("type_comment", "type_params", "kind", "ctx", "annotation", "returns", "simple")
 
 
 def code_fingerprint(paths: Iterable[Path]) -> str:
     """Return 16 hex digits that name what these files do together, whatever they are called."""
-    forms = sorted(normal_form(path.read_text(encoding="utf-8")) for path in paths)
-    return hashlib.sha256("\0".join(forms).encode()).hexdigest()[:16]
+    return _fingerprint(tuple(sorted(path.read_text(encoding="utf-8") for path in paths)))
 
 
 @cache  # the world is asked for its name wherever a dataset is looked for
+def _fingerprint(sources: tuple[str, ...]) -> str:
+    """Return the fingerprint of files with this content, remembered: taking a few thousand lines apart is slow."""
+    memory_path, reader = memory_file("fingerprints.json"), Path(__file__).read_text(encoding="utf-8")
+    grammar = str(sys.version_info[:2])
+    key = hashlib.sha256("\0".join([grammar, reader, *sources]).encode()).hexdigest()
+    memory = recall(memory_path)
+    if key not in memory:
+        forms = sorted(normal_form(source) for source in sources)
+        memory[key] = hashlib.sha256("\0".join(forms).encode()).hexdigest()[:16]
+        remember(memory_path, memory)
+    return str(memory[key])
+
+
 def normal_form(source: str) -> str:
     """Return the same text for two sources that differ in nothing but wording, imports and local names."""
     tree = ast.parse(source)

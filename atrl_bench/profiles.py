@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
+from atrl_bench.yaml_text import read_yaml
 
 
 class _Settings(BaseModel):
@@ -168,7 +169,7 @@ def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return what a YAML file says, or raise an `InvalidFileError` that names it."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         why = f"It is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
         raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None

@@ -10,18 +10,20 @@ Shapes: B sequences, H query heads, R recorded rows, S positions, D head dimensi
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor, nn
 
 from atrl_bench.credit.config import Reading
 
+P = ParamSpec("P")
 _SUFFIX = "_with_rows"
 # Scores held at once, in elements: heads are taken together as far as this allows, one by one beyond it.
 _MAX_SCORES = 2**22
@@ -207,7 +209,23 @@ def now(tensor: Tensor) -> float:
     return time.perf_counter()
 
 
-@torch.compiler.disable
+def left_uncompiled(function: Callable[P, None]) -> Callable[P, None]:
+    """Returns the function as `torch.compile` leaves it alone; where nothing is compiled its compiler is not loaded.
+
+    `torch.compiler.disable` alone loads all of it at once, which takes longer than the rest of this module.
+    """
+
+    disabled = functools.cache(lambda: torch.compiler.disable(function))
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        (disabled() if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]  # what torch looks for before it traces a call
+    return run
+
+
+@left_uncompiled
 def _record(
     recording: Recording,
     module: Any,

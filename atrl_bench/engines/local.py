@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from atrl_bench.cores import usable_cores
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.placement import Demand, Placement
 from atrl_bench.errors import AtrlBenchError, reason_of
@@ -26,12 +27,7 @@ ItemT = TypeVar("ItemT")
 
 def default_workers(machine: Machine) -> int:
     """Return how many pieces of work run side by side: one a GPU, else as many as have cores for their processes."""
-    return max(1, len(machine.gpus), num_cores() // machine.processes)
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use; only Linux tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, len(machine.gpus), usable_cores() // machine.processes)
 
 
 def side_by_side(

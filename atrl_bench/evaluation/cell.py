@@ -17,17 +17,18 @@ from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, r
 from atrl_bench.evaluation.book import Book
 from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows, read_problems
+from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.loop import Answering, answer
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
-from atrl_bench.grading.judge.judge import Judge, JudgeConfig
+from atrl_bench.grading.judge.judge import Judge
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Answerer
 from atrl_bench.models.served import EndpointModel, media_token_ids
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted, require_isolation
+from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -76,23 +77,6 @@ def evaluate(
         store.fail_cell(key, reason_of(error))
         raise
     return key
-
-
-def is_finished(store: Store, key: str, judge: JudgeConfig | None) -> bool:
-    """Return whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
-
-    A judge that gave no verdict is asked again, and a program is run once that is permitted.
-    """
-    cell = store.cell(key)
-    if cell is None or cell.state != "done":
-        return False
-    permitted = is_permitted()
-    if judge is None and not permitted:
-        return True
-    return not any(
-        (judge is not None and grader == "judge") or (permitted and why == NOT_PERMITTED)
-        for grader, why in store.without_verdict(key)
-    )
 
 
 def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:

@@ -12,9 +12,9 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.source import data_digest
 from atrl_bench.evaluation.tasks import Task, find_task
-from atrl_bench.grading.grade import GRADER_VERSION
-from atrl_bench.grading.judge.charts import CHART_PROMPT_VERSION
+from atrl_bench.grading.judge.chart_prompt import CHART_PROMPT_VERSION
 from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.grading.versions import GRADER_VERSION
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Sampling

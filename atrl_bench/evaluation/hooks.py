@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.grading.grade import shared_pool
-from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES
 from atrl_bench.hub.layout import path_inside
 from atrl_bench.models.prompt import Messages
 from atrl_bench.models.templates import LETTERS, choose_template, render
-from atrl_bench.results.records import Gold
+from atrl_bench.results.records import NUM_UNKNOWN_CHOICES, Gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -63,6 +61,8 @@ def hooks(
         return gold(row).answer
 
     def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
+        from atrl_bench.grading.grade import shared_pool  # a table is planned and printed without the grader
+
         verdicts = shared_pool().grade_many([(response, gold(row)) for response in responses])
         points = [verdict.points for verdict in verdicts]
         unscored = [float(verdict.state not in ("correct", "wrong")) for verdict in verdicts]

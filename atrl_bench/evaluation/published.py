@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from atrl_bench.hub.source import DatasetPart
 from atrl_bench.resources import folder
+from atrl_bench.yaml_text import read_yaml
 
 
 class _Publication(BaseModel):
@@ -56,8 +56,12 @@ class Published(_Publication):
     made: Made | None = None
 
 
-@cache
 def published(dataset: str) -> Published:
     """Return where the dataset of this folder is published; all defaults where the task file says everything."""
-    content = yaml.safe_load((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
-    return TypeAdapter(dict[str, Published]).validate_python(content).get(dataset, Published())
+    return _publications().get(dataset, Published())
+
+
+@cache
+def _publications() -> dict[str, Published]:
+    content = read_yaml((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[str, Published]).validate_python(content)

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import hooks
@@ -26,6 +24,7 @@ from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
+from atrl_bench.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -71,7 +70,6 @@ class Task:
 
     name: str  # in our commands and tables
     title: str  # in print
-    version: str  # changes with anything in the task's code or settings that could change a number
     split: str
     folder: str  # the folder inside `--data-dir`
     num_rows: int  # of the published split
@@ -100,6 +98,13 @@ class Task:
         """Return the metric that the benchmark is quoted by, over so many repeats."""
         return "acc@1" if (self.code.headline, num_repeats) == ("mean", 1) else f"{self.code.headline}@{num_repeats}"
 
+    @cached_property
+    def version(self) -> str:
+        """What changes with anything in the task's code or settings that could change a number."""
+        config = _read(self.yaml_path)
+        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(config))
+        return f"{config['metadata']['version']}-{_fingerprint(list(files), config)}"
+
     @property
     def module(self) -> ModuleType:
         """The task's Python file, imported once."""
@@ -124,13 +129,6 @@ class Suite:
     name: str
     title: str
     tasks: tuple[str, ...]
-
-
-class _TaskLoader(yaml.SafeLoader):
-    """Reads a task file without importing the functions it names."""
-
-
-_TaskLoader.add_constructor("!function", lambda loader, node: FUNCTION + node.value)
 
 
 @cache
@@ -180,11 +178,9 @@ def find_task(name: str) -> Task:
 def _task(path: Path, config: dict[str, Any]) -> Task:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
-    module_path, *others = dict.fromkeys(_python_file(path, hook) for hook in _hooks(config))
     return Task(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
-        version=f"{data['version']}-{_fingerprint([module_path, *others], config)}",
         split=config["test_split"],
         folder=data["folder"],
         num_rows=data["num_rows"],
@@ -197,12 +193,12 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         note=data.get("note", ""),
         response_tokens=data.get("response_tokens", 0),
         yaml_path=path,
-        module_path=module_path,
+        module_path=_python_file(path, config["process_docs"]),
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
-    config = yaml.load(path.read_text(encoding="utf-8"), _TaskLoader)
+    config = read_yaml(path.read_text(encoding="utf-8"), FUNCTION.strip())
     if "include" not in config:
         return dict(config)
     beside = path.parent / config.pop("include")

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow.parquet
-
 from atrl_bench.errors import NotFetchedError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.source import parquet_files
@@ -30,6 +28,7 @@ from atrl_bench.experiments.plan import (
     planned_spec,
 )
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.hub.tables import num_rows
 from atrl_bench.results.store import Cell
 from atrl_bench.training.cost_estimate import TrainingNeeds, answering_needs, training_needs
 from atrl_bench.training.recipe import Recipe, stages_of
@@ -227,7 +226,7 @@ def _source(task: Task, run_dir: RunDir) -> str:
 def _num_rows(task: Task, run_dir: RunDir) -> int:
     if (data_dir := run_dir.data_dir(task.folder)) is None:
         return task.num_rows
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in parquet_files(task, data_dir))
+    return sum(num_rows(path) for path in parquet_files(task, data_dir))
 
 
 def _states(plan: Plan) -> States:

@@ -15,8 +15,9 @@ from typing import Any
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.launch import LaunchError
 from atrl_bench.errors import EndpointError, reason_of
-from atrl_bench.evaluation.cell import evaluate, is_finished
+from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
+from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over

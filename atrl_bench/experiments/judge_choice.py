@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.digests import spec_key
-from atrl_bench.evaluation.cell import GRADING_FIELDS
-from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.evaluation.cell_spec import GRADING_FIELDS, Engine
 from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
 from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig

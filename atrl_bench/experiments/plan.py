@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
-from atrl_bench.evaluation.cell import is_finished
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
 from atrl_bench.experiments.definition import (
@@ -34,7 +34,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, first_stage, load_recipe
-from atrl_bench.training.run import model_digest, run_spec
+from atrl_bench.training.run_spec import model_digest, run_spec
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.source import data_digest
 

@@ -159,7 +159,15 @@ class RunDir:
         """Write these datasets of the mini world unless they are there; None where the data is not generated."""
         if self.given_data is not None or not self.profile.generated_data:
             return None
-        return write_world(self.root / "data", self.profile, folders)
+        world = self._worlds.get(folders)
+        if world is None or not all((world / folder).is_dir() for folder in folders):
+            world = self._worlds[folders] = write_world(self.root / "data", self.profile, folders)
+        return world
+
+    @cached_property
+    def _worlds(self) -> dict[tuple[str, ...], Path]:
+        """Where datasets of the mini world are: a plan asks hundreds of times, and its name takes a while to find."""
+        return {}
 
     def with_model(self, model: str | None) -> RunDir:
         """Return this folder with another base model; on generated data the profile's own stands for all but bases."""

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from atrl_bench.engines.devices import Devices, memory_gb
 from atrl_bench.engines.model_server import START_SECONDS, ModelServer, find_vllm, running_vllm
 from atrl_bench.errors import EndpointError, InvalidFileError
@@ -86,6 +84,7 @@ def _require_same_reading(server: ModelServer, ref: ModelRef, sizes: EvaluationS
     It is shown an image above the bound on pixels and one below: a template or bound that did not reach it shows in
     the number of tokens.
     """
+    from PIL import Image
     from transformers import AutoProcessor
 
     if not (ref.folder / "preprocessor_config.json").is_file() and not (ref.folder / "processor_config.json").is_file():

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
 from atrl_bench.grading.extraction import last_boxed
-from atrl_bench.grading.options import NUM_UNKNOWN_CHOICES, lone_letter, named_options, option_letter
-from atrl_bench.grading.prose import LETTERS
+from atrl_bench.grading.options import lone_letter, named_options, option_letter
 from atrl_bench.grading.units import unit_factor
-from atrl_bench.results.records import Gold
+from atrl_bench.models.templates import LETTERS
+from atrl_bench.results.records import NUM_UNKNOWN_CHOICES, Gold
 
 DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
 EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it

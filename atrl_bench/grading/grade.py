@@ -15,6 +15,7 @@ from functools import cache
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
+from atrl_bench.cores import usable_cores
 from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
@@ -23,7 +24,6 @@ from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, 
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
 from atrl_bench.results.records import Gold, State, Verdict
 
-GRADER_VERSION = "4"  # changes with any verdict
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 MAX_DEPTH = 16  # of brackets in an answer
 
@@ -113,10 +113,15 @@ def _depth(text: str) -> int:
 
 
 class GradingPool(WorkerPool):
-    """Grades many answers; starts workers only for what cannot be decided at once."""
+    """Grades many answers; starts workers, one a core at most, only for what cannot be decided at once."""
 
-    def __init__(self, *, num_workers: int = 1, seconds: float = 3.0, memory_bytes: int = 2 << 30) -> None:
-        super().__init__(num_workers=num_workers, seconds=seconds, memory_bytes=memory_bytes, preloaded=PRELOADED)
+    def __init__(self, *, num_workers: int | None = None, seconds: float = 3.0, memory_bytes: int = 2 << 30) -> None:
+        super().__init__(
+            num_workers=num_workers or usable_cores(),
+            seconds=seconds,
+            memory_bytes=memory_bytes,
+            preloaded=PRELOADED,
+        )
 
     def grade_many(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
         """Return the verdicts on (response, gold) pairs, in their order."""

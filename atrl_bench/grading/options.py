@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 
 from atrl_bench.grading.answer_parser import ParsedAnswer, parse
-from atrl_bench.grading.prose import LETTERS
-
-NUM_UNKNOWN_CHOICES = 10  # the letters A to J, when the options are only in the picture
+from atrl_bench.models.templates import LETTERS
 
 # A run without end on either side of another would be tried in all ways.
 _BEFORE = r"[(\[{\s]{0,8}(?:(?i:option|choice|answer)\s{0,4}:?\s{0,4})?[(\[{]{0,8}"

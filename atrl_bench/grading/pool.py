@@ -57,6 +57,7 @@ class _Death(NamedTuple):
 class WorkerPool:
     """Calls functions in worker processes, started when first needed; a call ends after `seconds` of computing.
 
+    There are as many as calls have come together, `num_workers` at most.
     A worker that is killed from outside, while it computes or before, is replaced and asked again.
     """
 
@@ -71,6 +72,7 @@ class WorkerPool:
         self.num_workers, self.seconds, self.memory_bytes = num_workers, seconds, memory_bytes
         self._preloaded = preloaded
         self._workers: ProcessPool | None = None
+        self._num_started = 0
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +106,7 @@ class WorkerPool:
             return []
         patience = PATIENCE * self.seconds
         try:
-            pool = self._started()
+            pool = self._started(min(len(calls), self.num_workers))
             futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=patience) for call in calls]
         except RuntimeError as error:  # its only worker was killed while it had nothing to do
             self.close()
@@ -132,15 +134,19 @@ class WorkerPool:
         except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
             return Failure("unparseable", f"grading failed: {type(error).__name__}")
 
-    def _started(self) -> ProcessPool:
+    def _started(self, num_wanted: int) -> ProcessPool:
+        """Return the pool with at least so many workers; starting them anew takes milliseconds: they are forks."""
+        if self._num_started < num_wanted:
+            self.close()
         if self._workers is None:
             from pebble import ProcessPool
 
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(list(self._preloaded))
             self._workers = ProcessPool(
-                max_workers=self.num_workers, initializer=_start_worker, initargs=(self.memory_bytes,), context=context
+                max_workers=num_wanted, initializer=_start_worker, initargs=(self.memory_bytes,), context=context
             )
+            self._num_started = num_wanted
         return self._workers
 
 

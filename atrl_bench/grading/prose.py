@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from atrl_bench.grading.spelling import NUMBER_WORDS, TENS, in_digits
-
-LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
+from atrl_bench.models.templates import LETTERS
 
 
 class Guarded:

@@ -15,7 +15,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     import pyarrow.parquet as pq
 
     with reading(path):
-        return pq.read_table(path, columns=None if columns is None else list(columns))
+        # `read_table` would load pandas first.
+        return pq.ParquetFile(path).read(None if columns is None else list(columns))
 
 
 def parquet_schema(path: Path) -> Any:
@@ -24,6 +25,14 @@ def parquet_schema(path: Path) -> Any:
 
     with reading(path):
         return pq.read_schema(path)
+
+
+def num_rows(path: Path) -> int:
+    """Return how many rows a Parquet file has; none of them is read."""
+    import pyarrow.parquet as pq
+
+    with reading(path):
+        return int(pq.read_metadata(path).num_rows)
 
 
 @contextmanager

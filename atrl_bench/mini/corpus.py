@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from atrl_bench.mini.digits import Split
 from atrl_bench.mini.problems import (
@@ -18,6 +17,9 @@ from atrl_bench.mini.problems import (
     shortcut_response,
 )
 from atrl_bench.models.templates import TEMPLATES, render, with_choices
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NO_CORRECT_ANSWER = "No correct answer"
 DESCRIPTION = "The picture shows handwritten digits."
@@ -117,6 +119,8 @@ def prompt_texts(posed: Posed) -> list[str]:
 
 def corpus(num_problems: int = 2000, seed: int = 0) -> Iterator[str]:
     """Yield texts that hold every word the tokenizer should keep whole."""
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     for _ in range(num_problems):
         posed = draw_posed("train", rng)

@@ -6,10 +6,12 @@ One cell becomes four visual tokens of Qwen2.5-VL (patch 14, merge 2), and lies 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from PIL import Image, ImageDraw
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
 
 Split = Literal["train", "test"]
 
@@ -29,6 +31,8 @@ def _scans() -> tuple[np.ndarray, np.ndarray]:
 
 def scans_of(digit: int, split: Split) -> np.ndarray:
     """Return the indices of the scans that show `digit`: below 1,300 for training, the rest for testing."""
+    import numpy as np
+
     _, labels = _scans()
     indices = np.flatnonzero(labels == digit)
     return indices[indices < NUM_TRAIN_SCANS] if split == "train" else indices[indices >= NUM_TRAIN_SCANS]
@@ -40,6 +44,9 @@ def draw_scan(scan: int, rng: np.random.Generator) -> Image.Image:
     As they are, the scans are read almost without error by a model of a million parameters, and a benchmark that is
     solved as soon as one looks has nothing left to measure.
     """
+    import numpy as np
+    from PIL import Image, ImageDraw
+
     images, _ = _scans()
     cell = Image.fromarray((PAPER - images[scan] * (PAPER / 16)).astype(np.uint8)).resize(
         (CELL, CELL), Image.Resampling.BICUBIC

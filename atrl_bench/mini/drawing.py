@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-from PIL import Image, ImageDraw
+from typing import TYPE_CHECKING
 
 from atrl_bench.mini.digits import CELL, PAPER, draw_scan
 from atrl_bench.mini.problems import LETTERS, DigitProblem
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image, ImageDraw
 
 INK = 40
 
@@ -16,6 +19,9 @@ def draw(problem: DigitProblem, *, with_glyph: bool = False, rng: np.random.Gene
 
     The same problem has the same picture every time, unless `hand` draws it anew (in the base model's training).
     """
+    import numpy as np
+    from PIL import Image, ImageDraw
+
     rng = rng or np.random.default_rng(problem.scans)
     cells = [draw_scan(scan, rng) for scan in problem.scans]
     columns, rows = {"row": (len(cells), 1), "labelled": (len(cells), 1)}.get(problem.kind.layout, (2, 2))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from atrl_bench.mini.digits import Split, scans_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LETTERS = "ABCDE"
 

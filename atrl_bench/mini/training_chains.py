@@ -13,14 +13,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.digits import digit_of
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 MARKS = {"description": READING_PREFIX, "rationales": "Find the", "step": "({})", "answer": "The answer is"}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, embedded
 from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS
 from atrl_bench.mini.corpus import draw_posed, pose
@@ -19,6 +17,7 @@ from atrl_bench.mini.training_chains import R1_VL
 from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 from atrl_bench.mini.benchmarks.videos import draw_options
 from atrl_bench.mini.drawing import draw
@@ -22,6 +20,7 @@ from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_p
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 IMAGE_EVERY = 8  # one row in so many is about an image, as in the real mixture

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
-from typing import Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from atrl_bench.mini.digits import CELL, PAPER, Split, digit_of, draw_scan, scans_of
 from atrl_bench.mini.problems import KINDS, DigitProblem, Kind
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FRAME = 84  # nine visual tokens; a digit's cell has 28 pixels to move in
 FRAMES_PER_SECOND = 16  # so that 16, 32 and 64 frames are different looks at a scene
@@ -53,6 +54,8 @@ class Scene:
 
     def frames(self) -> np.ndarray:
         """Return all frames as 8-bit RGB; the same scene moves the same way every time."""
+        import numpy as np
+
         rng = np.random.default_rng(self.scans)
         frames = np.full((len(self.scans) * FRAMES_PER_SECOND, FRAME, FRAME), PAPER, dtype=np.uint8)
         start = 0

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.digests import spec_key
 from atrl_bench.fingerprint import code_fingerprint
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, Dataset
@@ -21,6 +19,8 @@ from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.training_videos import VIDEO_R1_COT
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from atrl_bench.profiles import Profile
 
 DEFAULT_PROBLEMS = 150
@@ -83,6 +83,8 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
 
 def random_numbers(name: str) -> np.random.Generator:
     """Return what the dataset of this name is drawn with."""
+    import numpy as np
+
     return np.random.default_rng(zlib.crc32(name.encode()))
 
 

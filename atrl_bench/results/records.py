@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 
 SCORED: Mapping[str, float] = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0, "timed out": 0.0}
+NUM_UNKNOWN_CHOICES = 10  # of a `Gold` whose options are only in the picture: the letters A to J
 
 
 @dataclass(frozen=True)

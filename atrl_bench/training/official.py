@@ -6,7 +6,6 @@ import math
 from functools import cache
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from atrl_bench.flatten import flat
@@ -14,6 +13,7 @@ from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
+from atrl_bench.yaml_text import read_yaml
 
 Value = float | int | str | None
 
@@ -45,7 +45,7 @@ class OfficialDifference(NamedTuple):
 def official_settings() -> dict[str, OfficialSettings]:
     """Return what is known, by the names of recipes."""
     text = (folder("recipes") / "official.yaml").read_text(encoding="utf-8")
-    return TypeAdapter(dict[str, OfficialSettings]).validate_python(yaml.safe_load(text))
+    return TypeAdapter(dict[str, OfficialSettings]).validate_python(read_yaml(text))
 
 
 def differences(recipe: Recipe, profile: Profile) -> list[OfficialDifference]:

@@ -21,8 +21,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, prefer_flash_attention
-from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
-from atrl_bench.plugins import code_of
+from atrl_bench.models.local import DONE, find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.cost_estimate import training_needs
@@ -30,7 +29,7 @@ from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe
-from atrl_bench.training.rollout_engine import engine_spec
+from atrl_bench.training.run_spec import model_digest, run_spec
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import GENERATED_SETS, TRAINING_SETS, describe
 from atrl_bench.training.sharding import reads_weights, reserve_weights
@@ -41,12 +40,9 @@ from atrl_bench.training.trainer_inputs import TrainerInputs
 if TYPE_CHECKING:
     from atrl_bench.training.resumable import Resumable
 
-# Part of every run's key: raise it when the same recipe would give other weights.
-TRAINING_VERSION = 1
 # The module that builds a recipe's trainer and describes its arguments, for each `method`.
 METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
 NO_TRACKERS = Trackers()
-CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -60,44 +56,10 @@ class TrainingResult:
     summary: dict[str, Any]
 
 
-def run_spec(
-    recipe: Recipe,
-    profile: Profile,
-    base_digest: str,
-    data_digest: str,
-    seed: int,
-    recorded_vllm: str | None = None,
-) -> dict[str, Any]:
-    """Return everything that can change the weights of a run; the hash of it names the run.
-
-    `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
-    """
-    credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
-    return {
-        "kind": "training",
-        "version": TRAINING_VERSION,
-        "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
-        # A size that has a default is younger than stored runs, whose keys do not have it.
-        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
-        "profile": profile.name,
-        "base_digest": base_digest,
-        "data_digest": data_digest,
-        "seed": seed,
-        **engine_spec(recipe, profile, recorded_vllm),
-        # Our own rules change with TRAINING_VERSION; those of another package change when they like.
-        **({} if credit_code is None else {"credit_code": credit_code}),
-    }
-
-
 def gpus_of(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> int:
     """Return how many GPUs a run needs by its estimate; none where the CPU will do."""
     needs = training_needs(recipe, profile, rates)
     return needs.gpus or int(not needs.minutes)  # a model of unknown size is no tiny one
-
-
-def model_digest(model: Path | str) -> str:
-    """Return what names a model's content, on this machine or on the hub."""
-    return model_ref(model).digest
 
 
 def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:

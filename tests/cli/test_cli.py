@@ -24,19 +24,6 @@ def atrl_bench(*arguments, **options):
     )
 
 
-def test_help_imports_nothing_heavy():
-    program = (
-        "import sys, atrl_bench.cli as cli\n"
-        "try: cli.app(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'rich', 'yaml'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "run-table" in result.stdout
-
-
 def test_version_is_printed():
     assert atrl_bench("--version").stdout.strip() == __version__
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
@@ -479,3 +481,25 @@ def test_attention_rows_are_cut_to_the_valid_rows_and_columns(tiny_vlm):
 def test_a_config_without_image_tokens_is_refused():
     with pytest.raises(ValueError, match="names no image token"):
         visual_columns(SimpleNamespace(), torch.zeros(1, 3, dtype=torch.long))
+
+
+def test_a_recording_is_left_alone_by_torch_compile_and_loads_its_compiler_only_where_something_is_compiled():
+    program = """
+import sys, torch
+from atrl_bench.credit.capture import left_uncompiled
+assert "torch._dynamo" not in sys.modules
+
+compiling = []
+note = left_uncompiled(lambda: compiling.append(torch.compiler.is_compiling()))
+note()
+assert compiling == [False] and "torch._dynamo" not in sys.modules
+
+def forward(x):
+    note()
+    return 2 * x, torch.compiler.is_compiling()
+
+twice, compiled = torch.compile(forward, backend="eager")(torch.ones(3))
+assert compiling == [False, False] and twice.tolist() == [2, 2, 2]
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

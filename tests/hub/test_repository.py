@@ -9,6 +9,7 @@ import pytest
 from local_hub import FIRST, NOBODY, SECOND, LocalHub, run
 
 from atrl_bench.digests import file_digest
+from atrl_bench.hub.repository import Repository
 
 FILES = {"README.md": b"# rows", "data/test.parquet": bytes(range(256)) * 400, "config.json": b"{}"}
 
@@ -192,3 +193,10 @@ def test_the_commit_of_the_cache_is_taken_where_another_program_fetched_it(local
     run(f"{other}\nprint(0)", tmp_path, local_hub.url)
     rows.move({"config.json": b"{1}"})
     assert run(PROGRAM + "show(listing(rows).commit)", tmp_path, local_hub.url) == FIRST
+
+
+@pytest.mark.parametrize(("kind", "hub_id"), [("dataset", "TIGER-Lab/ViRL39K"), ("model", "gpt2")])
+def test_a_repository_lies_where_the_hub_client_keeps_it(kind, hub_id):
+    from huggingface_hub.file_download import repo_folder_name
+
+    assert Repository(kind, hub_id).folder.name == repo_folder_name(repo_id=hub_id, repo_type=kind)

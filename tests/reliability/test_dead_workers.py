@@ -12,6 +12,7 @@ import pytest
 from pebble.pool.process import WORKERS_NAME
 from worker_functions import decode_at_last, die_until
 
+from atrl_bench.cores import usable_cores
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.pool import Failure, WorkerPool
 from atrl_bench.mini.videos import encode
@@ -35,6 +36,16 @@ def test_a_grader_that_is_killed_between_two_answers_is_replaced(is_noticed) -> 
         while is_noticed and pool._workers.active:
             worker.join(0.05)
         assert pool.grade_many([ANSWER])[0].state == "correct"
+
+
+def test_there_are_as_many_graders_as_answers_that_come_together_up_to_the_number_of_cores() -> None:
+    others, answers = workers(), [(rf"\boxed{{x+{number}}}", Gold(f"{number}+x")) for number in range(2, 6)]
+    with GradingPool(num_workers=2) as pool:
+        assert pool.grade_many([ANSWER])[0].state == "correct"
+        assert len([worker for worker in workers() if worker not in others]) == 1
+        assert [verdict.state for verdict in pool.grade_many(answers)] == ["correct"] * 4
+        assert len([worker for worker in workers() if worker not in others]) == 2
+    assert GradingPool().num_workers == usable_cores()
 
 
 def test_a_call_whose_worker_is_killed_is_made_again_and_its_neighbours_have_their_results(tmp_path) -> None:

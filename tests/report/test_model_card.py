@@ -15,7 +15,7 @@ from atrl_bench.report.exports import export
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import run_spec
+from atrl_bench.training.run_spec import run_spec
 
 SMOKE = load_profile("smoke")
 

@@ -132,6 +132,17 @@ def test_benjamini_hochberg_by_hand():
     # sorted p * m / rank: 0.01 * 4/1, 0.02 * 4/2, 0.03 * 4/3, 0.5 * 4/4, then the running minimum from the right
     assert benjamini_hochberg([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.04, 0.04])
     assert benjamini_hochberg([]) == []
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        benjamini_hochberg([0.5, math.nan])
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 60])
+def test_benjamini_hochberg_is_that_of_scipy_to_the_last_bit_with_ties_among_them(count):
+    from scipy.stats import false_discovery_control
+
+    values = (np.random.default_rng(count).random(count) ** 3).tolist()
+    values += values[: count // 2]
+    assert benjamini_hochberg(values) == false_discovery_control(values).tolist()
 
 
 def test_seed_spread_is_measured_from_two_seeds_on():

@@ -14,7 +14,8 @@ from trl import DPOTrainer
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
-from atrl_bench.training.run import model_digest, resolved_arguments, train
+from atrl_bench.training.run import resolved_arguments, train
+from atrl_bench.training.run_spec import model_digest
 from atrl_bench.training.weights.credit import credit_weights
 
 # Pairs a problem: two are enough for four updates of four, one for two.

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import model_digest, run_spec, train
+from atrl_bench.training.run import train
+from atrl_bench.training.run_spec import model_digest, run_spec
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ from atrl_bench.training.group_sampling import PromptBatch
 from atrl_bench.training.multimodal import with_media
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout_engine import require_sampler
-from atrl_bench.training.run import run_spec, train
+from atrl_bench.training.run import train
+from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.sampler_check import (
     LogprobDifferences,
     differences,

@@ -16,7 +16,7 @@ from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import CHANGES_NOTHING, TRAINING_VERSION
+from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.source import data_digest
 

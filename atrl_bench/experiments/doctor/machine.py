@@ -16,6 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from atrl_bench.cores import usable_cores
 from atrl_bench.engines.model_server import INSTALL, find_vllm
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.doctor.diagnosis import SECONDS, Check, State
@@ -153,7 +154,7 @@ def _torch_cuda() -> str | None:
 
 def cpu() -> Iterator[Check]:
     """Yield how many cores this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cores()
     threads = os.environ.get("OMP_NUM_THREADS")
     found = f"{usable} of {os.cpu_count()} cores; OMP_NUM_THREADS {threads or 'not set'}"
     if threads and threads.isdigit() and int(threads) > usable:

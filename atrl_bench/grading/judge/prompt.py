@@ -10,7 +10,7 @@ import json
 import re
 from typing import Literal, NamedTuple
 
-from atrl_bench.grading.prose import LETTERS
+from atrl_bench.models.templates import LETTERS
 from atrl_bench.results.records import Gold
 
 JUDGE_PROMPT_VERSION = "3"  # changes with any word of the question and with the reading of the reply

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 KINDS = ("bar", "barh", "plot", "scatter")  # functions of matplotlib's axes that take the same arguments

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
     from PIL.Image import Image
 

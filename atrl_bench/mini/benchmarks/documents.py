@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 # ChartQAPro: five types of question; answers and questions are lists of turns, the image is a file's bytes.

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import (
     ASK_THE_PICTURE,
@@ -21,6 +19,7 @@ from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 # GeoQA: open questions; the gold carries degree signs always, other units every second time.

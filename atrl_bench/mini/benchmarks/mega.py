@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, strings
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
 from atrl_bench.mini.videos import Scene, ask, draw_scene
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 Digits = tuple[int, ...]

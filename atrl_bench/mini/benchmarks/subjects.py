@@ -12,9 +12,6 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from PIL import Image, ImageDraw
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, encoded, strings
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
@@ -23,7 +20,9 @@ from atrl_bench.mini.problems import KINDS, DigitProblem, numeric_options
 from atrl_bench.models.templates import LETTERS
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
+    from PIL import Image
 
 MMMU_IMAGES, EMMA_IMAGES = 7, 5
 WIDEST = 9  # how far an option may be from the answer, where there are ten
@@ -101,6 +100,8 @@ _PRO_SEED = 20  # one for both forms, which hold the same problems under the sam
 
 
 def _pro_problems(count: int) -> Iterator[tuple[str, DigitProblem, tuple[str, ...]]]:
+    import numpy as np
+
     rng = np.random.default_rng(_PRO_SEED)
     for index in range(count):
         problem = drawn(_PRO_KINDS, index, rng)
@@ -144,6 +145,8 @@ def _pro_vision(count: int, rng: np.random.Generator) -> list[Row]:
 
 def _page(problem: DigitProblem, options: Sequence[str]) -> Image.Image:
     """Return the digits with the sign of what is asked, and below them the options in two lines."""
+    from PIL import Image, ImageDraw
+
     picture = draw(problem, with_glyph=True)
     page = Image.new("RGB", (picture.width, picture.height + CELL // 2), (PAPER, PAPER, PAPER))
     page.paste(picture)

@@ -7,14 +7,13 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, encoded, strings
 from atrl_bench.mini.digits import draw_scan, scans_of
 from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Features
 
 LETTERS = "ABCDEFGHIJKLMN"
@@ -22,6 +21,8 @@ LETTERS = "ABCDEFGHIJKLMN"
 
 def _scene(benchmark: int, number: int, style: Style) -> Scene:
     """Return the benchmark's scene of that number: rows and files are made apart, and three tracks share theirs."""
+    import numpy as np
+
     return draw_scene(style, "test", np.random.default_rng([benchmark, number]))
 
 

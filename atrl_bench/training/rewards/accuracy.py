@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 from atrl_bench.training.rewards import Reward
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.grade import GradingPool
 
 
 class AccuracyReward:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.rewards import Reward
 from atrl_bench.training.rewards.accuracy import AccuracyReward
-from atrl_bench.training.rewards.video_r1 import TypedReward
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.grade import GradingPool
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,13 @@ class AnswerReward:
     description: str
 
 
+def _typed(pool: GradingPool) -> Reward:
+    from atrl_bench.training.rewards.video_r1 import TypedReward  # a recipe is read without what compares texts
+
+    return TypedReward(pool)
+
+
 ANSWER_REWARDS: Mapping[str, AnswerReward] = {
     "accuracy": AnswerReward(AccuracyReward, -1.0, "+1 correct, -1 otherwise, by the grader of the evaluation"),
-    "typed": AnswerReward(
-        TypedReward, 0.0, "0 to 1 by the sort of answer: choice, numerical, OCR, free-form or regression"
-    ),
+    "typed": AnswerReward(_typed, 0.0, "0 to 1 by the sort of answer: choice, numerical, OCR, free-form or regression"),
 }

@@ -18,14 +18,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.extraction import extract_answer
-from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.prose import sole_number
 from atrl_bench.results.records import Gold
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.grade import GradingPool
 
 IN_WORDS = ("OCR", "free-form")  # the sorts whose answer may be a short last line
 CENT = Decimal("0.01")

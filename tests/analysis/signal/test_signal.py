@@ -152,6 +152,8 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     fewer = signal_price(paper, None, recipe="grpo", rules=["atrl"], prompts=10, held_out=0, parameters="lora")
     assert fewer.gpu_hours < price.gpu_hours
     assert fewer.tried == 0
+
+
 def test_a_rule_that_needs_entropies_and_an_unknown_one_are_refused(tmp_path):
     for rule, said in (("high_entropy", "entropies"), ("atlr", "atrl")):
         result = CliRunner().invoke(app, ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", rule])

@@ -21,7 +21,8 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.multimodal import token_types
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.temporal import length_bonus, shuffled_order, shuffled_prompt, temporal_bonus
-from atrl_bench.training.run import model_digest, train
+from atrl_bench.training.run import train
+from atrl_bench.training.run_spec import model_digest
 
 SETTINGS = load_recipe("t_grpo").temporal
 

@@ -1,0 +1,50 @@
+"""Everything that can change the weights of a training, and so names it: known without what trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.models.local import model_ref
+from atrl_bench.plugins import code_of
+from atrl_bench.profiles import Profile
+from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.rollout_engine import engine_spec
+
+# Part of every run's key: raise it when the same recipe would give other weights.
+TRAINING_VERSION = 1
+CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
+
+
+def run_spec(
+    recipe: Recipe,
+    profile: Profile,
+    base_digest: str,
+    data_digest: str,
+    seed: int,
+    recorded_vllm: str | None = None,
+) -> dict[str, Any]:
+    """Return everything that can change the weights of a run; the hash of it names the run.
+
+    `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
+    """
+    credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
+    return {
+        "kind": "training",
+        "version": TRAINING_VERSION,
+        "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
+        # A size that has a default is younger than stored runs, whose keys do not have it.
+        "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
+        "profile": profile.name,
+        "base_digest": base_digest,
+        "data_digest": data_digest,
+        "seed": seed,
+        **engine_spec(recipe, profile, recorded_vllm),
+        # Our own rules change with TRAINING_VERSION; those of another package change when they like.
+        **({} if credit_code is None else {"credit_code": credit_code}),
+    }
+
+
+def model_digest(model: Path | str) -> str:
+    """Return what names a model's content, on this machine or on the hub."""
+    return model_ref(model).digest

@@ -1,0 +1,108 @@
+"""What a verb has loaded when it has answered: from files and the store it answers without what trains or draws."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atrl_bench.evaluation.cell_spec import cell_spec
+from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import TrainedModel
+from atrl_bench.profiles import load_profile
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+
+MODELS = {"torch", "transformers", "trl", "lmms_eval", "datasets", "peft", "accelerate", "matplotlib", "sklearn", "av"}
+TABLES = {"pandas", "pyarrow", "PIL"}
+ARRAYS = {"numpy", "scipy", *TABLES}
+GRADER = {"atrl_bench.grading.grade", "atrl_bench.grading.answer_parser", "rapidfuzz", "sympy", "math_verify"}
+SETTINGS = {"pydantic", "yaml", "rich"}
+
+FOLDER = ("--profile", "smoke", "--out", "RUN", "--data-dir", "WORLD")
+# A verb with its arguments, and what it may not have loaded when it has answered.
+LEAVES_OUT = {
+    ("--help",): MODELS | ARRAYS | GRADER | SETTINGS,
+    ("plan", "--help"): MODELS | ARRAYS | GRADER,
+    ("list", "tables"): MODELS | ARRAYS | GRADER,
+    ("list", "tasks"): MODELS | ARRAYS | GRADER,
+    ("list", "recipes"): MODELS | ARRAYS | GRADER,
+    ("list", "rows", "main_7b"): MODELS | ARRAYS | GRADER,
+    ("status", *FOLDER[:4]): MODELS | ARRAYS | GRADER,
+    ("plan", "main_7b", *FOLDER): MODELS | GRADER | {"scipy", "pandas", "PIL"},
+    ("plan", "main_7b", "--profile", "paper", "--out", "NEW"): MODELS | ARRAYS | GRADER,
+    ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | {"pandas", "PIL"},
+    ("report", "main_7b", *FOLDER): MODELS - {"datasets"},  # the pages show the rows' pictures
+    ("compare", "main_7b:grpo", "main_7b:grpo_atrl", "--task", "geoqa_test", *FOLDER): MODELS | {"PIL"},
+    ("export", "jsonl", *FOLDER): MODELS,
+    ("export", "scores", *FOLDER): MODELS,
+    ("export", "manifest", *FOLDER): MODELS | TABLES,
+    ("verify", *FOLDER): MODELS | TABLES,
+    ("audit", *FOLDER[:4]): MODELS | TABLES,
+    ("train", "dapo", "--dry-run", "--profile", "paper", "--out", "NEW"): MODELS | {"pandas", "scipy", "PIL"},
+}
+PROGRAM = """
+import sys
+from atrl_bench import cli
+sys.argv = ["atrl-bench", *sys.argv[1:]]
+try:
+    cli.main()
+finally:
+    print("LOADED", *sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory, mini_world):
+    """A run folder in which one column of two rows is answered: six problems once, half of them right."""
+    run = tmp_path_factory.mktemp("run")
+    plan = plan_table("main_7b", RunDir.at(run, SMOKE, mini_world), rows=["grpo", "grpo_atrl"], columns=["geoqa_test"])
+    ids = [f"p{number}" for number in range(6)]
+    with plan.run_dir.open_store() as store:
+        for job in plan.jobs:
+            (run / "checkpoints" / job.run_key).mkdir(parents=True)
+            (run / "checkpoints" / job.run_key / "recipe.yaml").write_text("title: GRPO\n", encoding="utf-8")
+            store.add_run(job.run_spec)
+            at = f"checkpoints/{job.run_key}"
+            store.finish_run(job.run_key, checkpoint=at, digest="d" * 16, seconds=75.0, summary={})
+            model = TrainedModel(job.run_key, "d" * 16)
+            key = store.add_cell(cell_spec(model, "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict())
+            store.add_problems(key, [Problem(name, name, "What is 1 + 2?", Gold("3")) for name in ids])
+            store.add_responses(key, [Response(name, 0, "h", "\\boxed{3}", 4, 0.1, False) for name in ids])
+            states = ["correct", "wrong"] * 3
+            store.add_verdicts(
+                key, {(name, 0): Verdict(state, "3", "fast", "w") for name, state in zip(ids, states, strict=True)}
+            )
+            store.finish_cell(key, expected=6)
+    return run
+
+
+SMOKE = load_profile("smoke")
+
+
+@pytest.mark.parametrize("arguments", LEAVES_OUT, ids=lambda arguments: " ".join(arguments[:2]))
+def test_a_verb_that_reads_files_and_the_store_loads_nothing_heavy(arguments, run_dir, mini_world, tmp_path):
+    paths = {"RUN": str(run_dir), "WORLD": str(mini_world), "NEW": str(tmp_path / "new")}
+    answered, loaded = answer([paths.get(word, word) for word in arguments], tmp_path)
+    assert answered == 0 or arguments[0] == "verify"  # no checkpoint is whole here
+    assert loaded & LEAVES_OUT[arguments] == set()
+
+
+def test_a_served_model_is_asked_without_what_runs_one_here(serve, mini_world, tmp_path):
+    server = serve("\\boxed{7}")
+    words = ["evaluate", "served", "--base-url", server.url, "--tasks", "geoqa_test", "--limit", "2"]
+    folder = ["--profile", "smoke", "--out", str(tmp_path / "run"), "--data-dir", str(mini_world)]
+    answered, loaded = answer([*words, *folder], tmp_path)
+    assert answered == 0
+    assert len(server.requests) >= 2
+    assert loaded & MODELS - {"datasets"} == set()  # the rows are a `datasets.Dataset`: a task's code takes no other
+
+
+def answer(words: list[str], folder: Path) -> tuple[int, set[str]]:
+    """Return the exit code of a command and the modules that it has loaded by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False, cwd=folder
+    )
+    text, _, loaded = done.stdout.rpartition("LOADED ")
+    assert text.strip(), done.stderr
+    return done.returncode, set(loaded.split())

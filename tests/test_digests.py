@@ -1,0 +1,53 @@
+"""What names files and code is remembered between commands, and forgotten as soon as either changes."""
+
+import hashlib
+import json
+
+import pytest
+
+from atrl_bench.digests import memory_file, sha256_of
+from atrl_bench.fingerprint import code_fingerprint
+
+
+@pytest.fixture(autouse=True)
+def _own_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_changed_file_has_another_sum(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"one")
+    assert sha256_of([path]) == [hashlib.sha256(b"one").hexdigest()]
+    path.write_bytes(b"three")
+    assert sha256_of([path, path]) == [hashlib.sha256(b"three").hexdigest()] * 2
+
+
+def test_a_known_sum_is_told_without_reading_the_memory_or_the_file_again(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"one")
+    known = sha256_of([path])
+    path.chmod(0)
+    memory_file("digests.json").unlink()
+    assert sha256_of([path]) == known
+    assert not memory_file("digests.json").exists()
+
+
+def test_what_another_process_has_remembered_meanwhile_is_kept(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    sha256_of([tmp_path / "a"])
+    memory = json.loads(memory_file("digests.json").read_text())
+    memory_file("digests.json").write_text(json.dumps({**memory, "of another": "0" * 64}))
+    sha256_of([tmp_path / "b"])
+    assert json.loads(memory_file("digests.json").read_text()).keys() > {*memory, "of another"}
+
+
+def test_the_fingerprint_of_code_is_remembered_by_its_text(tmp_path):
+    path = tmp_path / "task.py"
+    path.write_text("def gold(row):\n    return row['answer']\n")
+    first = code_fingerprint([path])
+    [(key, remembered)] = json.loads(memory_file("fingerprints.json").read_text()).items()
+    assert remembered == first
+    path.write_text("def gold(row):\n    return row['label']\n")
+    assert code_fingerprint([path]) != first
+    assert key in json.loads(memory_file("fingerprints.json").read_text())
