@@ -25,10 +25,10 @@ class SeededTRL(GRPOTrainer):
 def plain_trl(ours, trainer_class=SeededTRL):
     """Return a trainer of this class on the same problems in the same order, with the same arguments and a fresh model.
 
-    It is handed the completions that ours samples, so it has to train after ours. Trimming is off in ours: a matrix
+    It is handed the completions that ours samples, so it has to train after ours. What saves ours work is off: a matrix
     product over fewer positions rounds differently.
     """
-    ours.trim_padding = False
+    ours.trim_padding = ours.keeps_logprobs = False
     order = problem_order(len(ours.data.problems), 8, 0)
     trainer = trainer_class(
         model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),

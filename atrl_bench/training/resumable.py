@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,7 +36,6 @@ class Resumable(Trainer):
     """
 
     credit: CreditWeights | None = None
-    pass_record: Mapping[str, str] = MappingProxyType({})  # how passes over several responses to a prompt are made
 
     def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
         super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)
@@ -51,6 +49,11 @@ class Resumable(Trainer):
         if (reference := getattr(self, "ref_model", None)) is not None:  # TRL has loaded it, and rounds as the policy
             prefer_flash_attention(self.accelerator.unwrap_model(reference), inputs.recipe.sizes(inputs.profile).dtype)
         self.add_callback(_SkipNonFinite(self))
+
+    @property
+    def pass_record(self) -> Mapping[str, str]:
+        """What the record of the run says of its passes over several responses to a prompt."""
+        return {}
 
     def release(self) -> None:
         """Give the model its own attention function back, before it is saved."""

@@ -235,7 +235,7 @@ def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> Non
         "summary": result.summary,
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
         "attention": attention,
-        "passes": dict(trainer.pass_record),
+        **({"passes": dict(trainer.pass_record)} if trainer.pass_record else {}),
         **trainer.sampled_by,
     }
     temporary = folder / "done.json.tmp"

@@ -123,7 +123,7 @@ def by_length(lengths_B: Sequence[int]) -> list[Tensor]:
     count, longest = len(lengths_B), max(lengths_B)
 
     def positions(cut: int) -> int:
-        return cut * lengths_B[order_B[cut - 1]] + (count - cut) * longest
+        return cut * lengths_B[int(order_B[cut - 1])] + (count - cut) * longest
 
     cut = min(range(count, 0, -1), key=positions)  # of equals one batch
     return [rows for rows in (order_B[:cut], order_B[cut:]) if len(rows)]
