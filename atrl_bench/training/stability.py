@@ -72,7 +72,7 @@ class StabilityChecks(TrainerCallback):
                 pad_id=trainer._tokenizer.pad_token_id,
                 eos_ids=trainer.eos_token_ids,
             )
-            drifts = [] if self._base is None else self._drifts(model, prompts, responses)
+            drifts = [] if self._base is None else self._drifts(model, self._base, prompts, responses)
         model.train(was_training)
         texts = trainer.processing_class.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]
@@ -82,14 +82,13 @@ class StabilityChecks(TrainerCallback):
         if drifts:
             trainer.note("check/drift", fmean(drifts))
 
-    def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
+    def _drifts(self, model: Any, base: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
         """Return the mean divergence over the unrewarded tokens of each response that has any."""
         drifts = []
         for number, response in enumerate(responses):
             inputs = _whole(prompts, number, response, model.device)
             policy_TV, base_TV = (
-                which(**inputs).logits[0, -len(response) - 1 : -1].float().log_softmax(-1)
-                for which in (model, self._base)
+                which(**inputs).logits[0, -len(response) - 1 : -1].float().log_softmax(-1) for which in (model, base)
             )
             divergence_T = (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
             texts = [self._trainer._tokenizer.decode([token]) for token in response]
