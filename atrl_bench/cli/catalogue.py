@@ -89,7 +89,8 @@ def _row(name: str, entry: Entry) -> tuple[str, ...]:
 def _tables(kind: str) -> dict[str, Entry]:
     tables = [load_table(name) for name in list_tables()]
     signals = map(load_signal_table, list_signal_tables() if kind == "table" else ())
-    return dict([*((t.id, t.title) for t in tables if t.kind == kind), *((t.id, t.title) for t in signals)])
+    entries: dict[str, Entry] = {table.id: table.title for table in tables if table.kind == kind}
+    return entries | {table.id: table.title for table in signals}
 
 
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
-from atrl_bench.experiments.rates import rate_text
 from atrl_bench.profiles import Profile
 
 
@@ -37,7 +36,7 @@ def as_measured(
 
 
 def _at_rate(row: RowDefinition, rates: Mapping[str, float]) -> str:
-    return f"{row.label}, {rate_text(rates[row.id])}" if row.id in rates else row.label
+    return f"{row.label}, {rates[row.id]:g}×" if row.id in rates else row.label
 
 
 def _as_measured(label: str, definition: TableDefinition, profile: Profile) -> str:
