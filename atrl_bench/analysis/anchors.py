@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.rules import RULES, token_credit
 from atrl_bench.experiments.answer_credit import READINGS, read_again
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, draw_problem, grounded_response
@@ -98,8 +99,6 @@ def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorSco
 def _connectivity_scores(
     attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
 ) -> Iterator[AnchorScore]:
-    from atrl_bench.credit.rules import token_credit
-
     for reading, count in product(READINGS, range(1, num_layers + 1)):
         means = attention_B[reading, count]
         single = means if count == 1 else _layer(means, attention_B[reading, count - 1], count)
@@ -122,8 +121,6 @@ def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], cou
 def _credit_scores(
     attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
 ) -> Iterator[AnchorScore]:
-    from atrl_bench.credit.rules import RULES, token_credit
-
     presets = {name: CreditConfig.preset(name) for name in ("literal", "default")}
     settings = [
         (name, rule, rule, config) for name, config in presets.items() for rule in RULES if rule not in LEFT_OUT

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from atrl_bench.credit.rules import credit_rule
 from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
@@ -75,8 +76,6 @@ def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: S
             raise InvalidFileError(f"--set {assignment!r} has no '='.", next_step="write --set field=value")
         fields[name.strip()] = yaml.safe_load(value)
     if credit is not None:
-        from atrl_bench.credit.rules import credit_rule
-
         credit_rule(credit)  # an unknown name says so now
         fields["credit"] = credit
     if schedule is not None:
