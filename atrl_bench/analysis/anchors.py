@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import RULES, token_credit
 from atrl_bench.experiments.answer_credit import READINGS, read_again
 from atrl_bench.mini.drawing import draw
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 MAX_LAYERS = 8  # of a deep model: the last ones
 NUM_DRAWS = 5  # of the rule that deals weights at random
 LAST, SINGLE, CREDIT = "last layers averaged", "single layer", "credit"
-# Rules whose numbers say nothing here: all the same, all or nothing by chance, or in need of the entropy.
-LEFT_OUT = ("uniform", "high_entropy")
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,13 @@ def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], cou
 def _credit_scores(
     attention_B: dict[tuple[str, int], list[AttentionRows]], anchors: Sequence[Tensor], num_layers: int
 ) -> Iterator[AnchorScore]:
+    # Uniform credit ranks nothing; others read what these passes do not keep.
     presets = {name: CreditConfig.preset(name) for name in ("literal", "default")}
     settings = [
-        (name, rule, rule, config) for name, config in presets.items() for rule in RULES if rule not in LEFT_OUT
+        (name, rule, rule, config)
+        for name, config in presets.items()
+        for rule in RULES
+        if rule != "uniform" and not needs_of(RULES[rule])
     ]
     literal, default = presets.values()
     settings += [

@@ -211,9 +211,9 @@ def measured_recipe(recipe: str, parameters: str = "all", data: str | None = Non
     return loaded
 
 
-def measured_parameters(model: nn.Module, parameters: str) -> list[nn.Parameter]:
+def measured_parameters(model: nn.Module, parameters: str) -> list[Tensor]:
     """Return the weights that are trained, or those of them whose name has the pattern; the others are frozen."""
-    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    trained: dict[str, Tensor] = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if parameters in ("all", "lora"):
         return list(trained.values())
     try:
