@@ -82,6 +82,7 @@ class Task:
     note: str  # what a reader of the number has to know, in print
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
+    config: Mapping[str, Any] = field(repr=False, compare=False)  # what the task file says, all of it
 
     @property
     def shows_videos(self) -> bool:
@@ -100,9 +101,8 @@ class Task:
     @cached_property
     def version(self) -> str:
         """What changes with anything in the task's code or settings that could change a number."""
-        config = _read(self.yaml_path)
-        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(config))
-        return f"{config['metadata']['version']}-{_fingerprint(list(files), config)}"
+        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(self.config))
+        return f"{self.config['metadata']['version']}-{_fingerprint(list(files), self.config)}"
 
     @property
     def module(self) -> ModuleType:
@@ -112,7 +112,7 @@ class Task:
     @cached_property
     def code(self) -> TaskCode:
         """What the task's Python file says, read once and when first needed."""
-        config, module = _read(self.yaml_path), self.module
+        config, module = self.config, self.module
         values: dict[str, Any] = {name: _function(self.yaml_path, config[name]) for name in HOOKS if name in config}
         for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
             written = name.upper() if name in CONSTANTS else name
@@ -192,6 +192,7 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         note=data.get("note", ""),
         yaml_path=path,
         module_path=_python_file(path, config["process_docs"]),
+        config=config,
     )
 
 
