@@ -83,6 +83,7 @@ class Task:
     response_tokens: int  # a response may have so many, whatever the profile says
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
+    config: Mapping[str, Any] = field(repr=False, compare=False)  # what the task file says, all of it
 
     @property
     def shows_videos(self) -> bool:
@@ -101,9 +102,8 @@ class Task:
     @cached_property
     def version(self) -> str:
         """What changes with anything in the task's code or settings that could change a number."""
-        config = _read(self.yaml_path)
-        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(config))
-        return f"{config['metadata']['version']}-{_fingerprint(list(files), config)}"
+        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(self.config))
+        return f"{self.config['metadata']['version']}-{_fingerprint(list(files), self.config)}"
 
     @property
     def module(self) -> ModuleType:
@@ -113,7 +113,7 @@ class Task:
     @cached_property
     def code(self) -> TaskCode:
         """What the task's Python file says, read once and when first needed."""
-        config, module = _read(self.yaml_path), self.module
+        config, module = self.config, self.module
         values: dict[str, Any] = {name: _function(self.yaml_path, config[name]) for name in HOOKS if name in config}
         for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
             written = name.upper() if name in CONSTANTS else name
@@ -194,6 +194,7 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         response_tokens=data.get("response_tokens", 0),
         yaml_path=path,
         module_path=_python_file(path, config["process_docs"]),
+        config=config,
     )
 
 
