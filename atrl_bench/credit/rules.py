@@ -33,6 +33,8 @@ from atrl_bench.credit.refinement import denoise, propagate, start_importance
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 
+_DEFAULT = CreditConfig()
+
 
 @dataclass(frozen=True, eq=False)
 class Credit:
@@ -103,7 +105,7 @@ def token_credit(
     `mean_one`; with `as_written` it keeps such a response in proportion to the others of its batch.
     """
     function = credit_rule(rule)
-    config = CreditConfig() if config is None else config
+    config = _DEFAULT if config is None else config
     if len(attention.rows_TS) < 2:
         return uniform(attention, config, seed)
     if connectivity_density(attention, config).sum() <= 0:
