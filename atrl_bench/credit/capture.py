@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from atrl_bench.credit.config import Reading
 
 _SUFFIX = "_with_rows"
-# Scores held at once, in elements: heads are taken together as far as this allows, one by one beyond it.
-_MAX_SCORES = 2**22
+# Scores held at once, in elements: what fits the cache of a core, or keeps a GPU busy.
+_MAX_SCORES = {True: 2**18, False: 2**24}
 
 
 class Recording:
@@ -301,27 +301,47 @@ def rows_of_mask(
 def attention_rows(
     query_BHRD: Tensor, key_BGSD: Tensor, mask_BHRS: Tensor | None, *, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Returns rows_BRS, the mean over heads of softmax(scaling q k^T) in float32, a few heads at a time.
+    """Returns rows_BRS, the mean over heads of softmax(scaling q k^T) in float32, as many at a time as a cache holds.
 
-    With grouped queries G < H key heads serve H / G query heads each.
+    With grouped queries G < H key heads serve H / G query heads each. No more of the keys is copied to float32 than
+    what is worked on.
     """
     num_sequences, num_heads, num_rows, _ = query_BHRD.shape
-    num_positions, heads_per_key = key_BGSD.shape[2], num_heads // key_BGSD.shape[1]
+    num_key_heads, num_positions = key_BGSD.shape[1:3]
+    heads_per_key = num_heads // num_key_heads
+    most = _MAX_SCORES[query_BHRD.device.type == "cpu"]
+    blocked_BHRS = None
+    if mask_BHRS is not None and mask_BHRS.dtype == torch.bool:
+        blocked_BHRS, mask_BHRS = ~mask_BHRS, None
     sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
-    heads_at_once = max(1, _MAX_SCORES // max(1, sum_BRS.numel()))
-    for first in range(0, num_heads, heads_at_once):
-        heads = range(first, min(first + heads_at_once, num_heads))
-        query = query_BHRD[:, heads.start : heads.stop].float()
-        key = key_BGSD[:, [head // heads_per_key for head in heads]].float()
-        scores = (query @ key.transpose(-1, -2)).mul_(scaling)
-        if softcap is not None:
-            scores = (scores / softcap).tanh_().mul_(softcap)
-        if mask_BHRS is not None:
-            mask = mask_BHRS if mask_BHRS.shape[1] == 1 else mask_BHRS[:, heads.start : heads.stop]
-            if mask.dtype == torch.bool:
-                # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
-                scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
-            else:
-                scores += mask.float()
-        sum_BRS += scores.softmax(dim=-1).sum(dim=1)
+    for b in _parts(num_sequences, most, num_heads * num_rows * num_positions):
+        for g in _parts(num_key_heads, most, heads_per_key * num_rows * num_positions):
+            key_bgDS = key_BGSD[b, g].float().transpose(-1, -2)  # noqa: N806
+            h = slice(g.start * heads_per_key, g.stop * heads_per_key)
+            for r in _parts(num_rows, most, heads_per_key * num_positions):
+                query_bhrD = query_BHRD[b, h, r].float() * scaling  # noqa: N806
+                # The query heads of one key head lie behind each other, as if they were rows.
+                scores = query_bhrD.unflatten(1, (-1, heads_per_key)).flatten(2, 3) @ key_bgDS
+                scores = scores.view(*query_bhrD.shape[:3], num_positions)
+                if softcap is not None:
+                    scores.div_(softcap).tanh_().mul_(softcap)
+                if blocked_BHRS is not None:
+                    # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
+                    scores.masked_fill_(_of_mask(blocked_BHRS, b, h, r), torch.finfo(torch.float32).min)
+                if mask_BHRS is not None:
+                    scores += _of_mask(mask_BHRS, b, h, r).float()
+                sum_BRS[b, r] += scores.softmax(dim=-1).sum(dim=1)
     return sum_BRS.div_(num_heads)
+
+
+def _parts(count: int, most: int, size: int) -> Iterator[slice]:
+    """Yield `count` things of this size in parts of at most `most` together, or one by one."""
+    step = min(count, max(1, most // max(1, size)))
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def _of_mask(mask_BHRS: Tensor, b: slice, h: slice, r: slice) -> Tensor:
+    """Returns these sequences, heads and rows of a mask, which may have one for all of the first two."""
+    mask = mask_BHRS if len(mask_BHRS) == 1 else mask_BHRS[b]
+    return (mask if mask.shape[1] == 1 else mask[:, h])[:, :, r]
