@@ -30,13 +30,26 @@ _MAX_SCORES = {True: 2**18, False: 2**24}
 class Recording:
     """The rows of the forward passes made while it is on, in their order; see `RowCapture.record`."""
 
-    def __init__(self, layers: dict[Any, int], num_response_tokens: int) -> None:
+    def __init__(self, layers: dict[Any, int], num_response_tokens: int, clock: Callable[[], float]) -> None:
         self.num_response_tokens = num_response_tokens
-        self.seconds = 0.0  # what the recording added to its forward passes
+        self._clock = clock
+        self._spans: list[tuple[Any, Any]] = []
         self._layers = layers
         self._sum_BRS: Tensor | None = None
         self._seen: set[int] = set()
         self._finished: list[Tensor] = []
+
+    @property
+    def seconds(self) -> float:
+        """What the recording added to its forward passes; on a GPU this waits for the last of them."""
+        total = 0.0
+        for start, end in self._spans:
+            if isinstance(start, float):
+                total += end - start
+            else:
+                end.synchronize()
+                total += start.elapsed_time(end) / 1000
+        return total
 
     def rows(self, reading: Reading) -> Tensor:
         """Returns rows_BTS, float32 on the CPU, one row per response token, averaged over heads and layers.
@@ -44,6 +57,10 @@ class Recording:
         `own` is the row of the token's own query; `predicting` that of the query one position before, from whose
         output the token was drawn. Columns that are padding hold zeros.
         """
+        return self.rows_on_device(reading).cpu()
+
+    def rows_on_device(self, reading: Reading) -> Tensor:
+        """Returns the same where the model computed them, without waiting for that."""
         if self._seen:
             raise ValueError(f"A recorded forward pass ended after {len(self._seen)} of {len(self._layers)} layers.")
         if not self._finished:
@@ -57,7 +74,7 @@ class Recording:
         self._sum_BRS = rows_BRS if self._sum_BRS is None else self._sum_BRS + rows_BRS
         self._seen.add(self._layers[module])
         if len(self._seen) == len(self._layers):
-            self._finished.append((self._sum_BRS / len(self._layers)).cpu())
+            self._finished.append(self._sum_BRS / len(self._layers))
             self._sum_BRS = None
             self._seen.clear()
 
@@ -75,7 +92,7 @@ class RowCapture:
         return [layer.layer_idx for layer in self._layers]
 
     @contextmanager
-    def record(self, num_response_tokens: int) -> Iterator[Recording]:
+    def record(self, num_response_tokens: int, clock: Callable[[], float] = time.perf_counter) -> Iterator[Recording]:
         """Records the rows of the last `num_response_tokens` positions of each forward pass made inside the block.
 
         That is the layout of teacher-forced scoring: prompts padded on the left, responses on the right, TRL's
@@ -85,12 +102,14 @@ class RowCapture:
 
         Sequences packed into one row (flash attention without a mask) look at their own columns alone. The positions
         are then those of the whole row, to be cut at the sequences by whoever packed them.
+
+        `clock` times what the recording adds on a CPU; on a GPU the device's own does.
         """
         if _recording.get() is not None:
             raise ValueError("A recording is on already; recordings do not nest.")
         if num_response_tokens < 1:
             raise ValueError(f"num_response_tokens is {num_response_tokens}; it should be at least 1.")
-        recording = Recording(self._layers, num_response_tokens)
+        recording = Recording(self._layers, num_response_tokens, clock)
         token = _recording.set(recording)
         try:
             yield recording
@@ -169,9 +188,9 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
         # A recompute of gradient checkpointing runs inside a backward pass, where torch counts a graph task.
         recording = _recording.get()
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
-            started = now(query)
+            started = _moment(recording, query)
             _record(recording, module, query, key, attention_mask, options, is_flash=is_flash)
-            recording.seconds += now(query) - started
+            recording._spans.append((started, _moment(recording, query)))
         if not is_flash:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
@@ -184,11 +203,13 @@ def _with_rows(function: Callable[..., Any], original: str) -> Callable[..., Any
     return attention_with_rows
 
 
-def now(tensor: Tensor) -> float:
-    """Return the seconds of a clock once all that was begun on the tensor's device is done."""
-    if tensor.is_cuda:  # kernels run on after the call that started them has returned
-        torch.cuda.synchronize(tensor.device)
-    return time.perf_counter()
+def _moment(recording: Recording, tensor: Tensor) -> Any:
+    """Return the time, on a GPU as an event among its kernels: waiting for them would leave it idle."""
+    if not tensor.is_cuda:
+        return float(recording._clock())
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(tensor.device))
+    return event
 
 
 @torch.compiler.disable
@@ -316,10 +337,10 @@ def attention_rows(
     sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
     for b in _parts(num_sequences, most, num_heads * num_rows * num_positions):
         for g in _parts(num_key_heads, most, heads_per_key * num_rows * num_positions):
-            key_bgDS = key_BGSD[b, g].float().transpose(-1, -2)  # noqa: N806
+            key_bgDS = key_BGSD[b, g].float().transpose(-1, -2)
             h = slice(g.start * heads_per_key, g.stop * heads_per_key)
             for r in _parts(num_rows, most, heads_per_key * num_positions):
-                query_bhrD = query_BHRD[b, h, r].float() * scaling  # noqa: N806
+                query_bhrD = query_BHRD[b, h, r].float() * scaling
                 # The query heads of one key head lie behind each other, as if they were rows.
                 scores = query_bhrD.unflatten(1, (-1, heads_per_key)).flatten(2, 3) @ key_bgDS
                 scores = scores.view(*query_bhrD.shape[:3], num_positions)

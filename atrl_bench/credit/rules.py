@@ -51,7 +51,7 @@ class Credit:
     diagnostics: dict[str, float]
     """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
     graph_seconds: float = 0.0
-    """What building the graph and dividing it into clusters took."""
+    """What building the graph and dividing it into clusters took, of this thread's processor time."""
 
 
 class CreditRule(Protocol):
@@ -130,10 +130,10 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """
     connectivity_T = connectivity_density(attention, config)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
-    started = time.perf_counter()
+    started = time.thread_time()
     graph = cosine_graph(rows, config)
     cluster_T = partition(graph, config, seed)
-    graph_seconds = time.perf_counter() - started
+    graph_seconds = time.thread_time() - started
     similarity_T = rows.centroid_cosines(torch.from_numpy(cluster_T)).double().numpy()
     diagnostics = {
         "edge_density": edge_density(rows, config),

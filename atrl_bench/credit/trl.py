@@ -16,6 +16,7 @@ Shapes: B responses, T response tokens padded on the right, S positions of promp
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -26,10 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from atrl_bench.credit.anchors import anchor_auc, transcribed_tokens
-from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
-from atrl_bench.credit.capture import Recording, install_row_capture, now
+from atrl_bench.credit.attention_rows import visual_columns
+from atrl_bench.credit.capture import Recording, install_row_capture
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import CreditRule, credit_rule, needs_entropy, token_credit
+from atrl_bench.credit.rules import Credit, CreditRule, credit_rule, needs_entropy
+from atrl_bench.credit.workers import CreditTask, CreditWorkers
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
@@ -135,7 +137,8 @@ class _Pass:
 class CreditedModel:
     """A model whose calls leave the credit of the responses in them: the last `num_tokens` positions of each row.
 
-    It is called once for all rows or for one part of them after the other, as TRL scores a batch.
+    It is called once for all rows or for one part of them after the other, as TRL scores a batch. With workers the
+    credit of one part is computed while the next goes through the model; `credit_BT` waits for all.
     """
 
     def __init__(
@@ -148,20 +151,20 @@ class CreditedModel:
     ) -> None:
         self._model, self._weights, self._num_tokens = model, weights, num_tokens
         self._needed_B, self._transcriptions_B = needed_B, transcriptions_B
-        self._credits: list[Tensor] = []
+        self._credits: list[PendingWeights] = []
+        self._recordings: list[Recording] = []
         self._num_rows = 0
-        self.row_seconds = 0.0  # what the attention rows took
-        self.credit_seconds = 0.0  # what the credit of them took
+        self.credit_seconds = 0.0  # what the passes waited for the credit
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns what the model returns."""
-        with self._weights.capture.record(self._num_tokens) as recording:
+        with self._weights.capture.record(self._num_tokens, self._weights.clock) as recording:
             output = self._model(**inputs)
-        started = now(inputs["input_ids"])
+        started = self._weights.clock()
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
         entropy_BS = getattr(output, "entropy", None)
-        weights_BT = self._weights.weights(
+        pending = self._weights.begin(
             recording,
             attention_mask_BS=inputs["attention_mask"],
             visual_BS=visual_columns(self._weights.model.config, inputs["input_ids"], inputs.get("mm_token_type_ids")),
@@ -171,26 +174,39 @@ class CreditedModel:
             needed_B=None if self._needed_B is None else self._needed_B[part],
             transcriptions=None if self._transcriptions_B is None else self._transcriptions_B[part],
         )
-        self._credits.append(weights_BT)
-        self.row_seconds += recording.seconds
-        self.credit_seconds += now(inputs["input_ids"]) - started
+        self._credits.append(pending)
+        self._recordings.append(recording)
+        self.credit_seconds += self._weights.clock() - started
         return output
+
+    @property
+    def row_seconds(self) -> float:
+        """What the attention rows took."""
+        return sum(recording.seconds for recording in self._recordings)
 
     @property
     def credit_BT(self) -> Tensor:  # noqa: N802
         """The credit of all responses so far, one at the positions of padding."""
-        return torch.cat(self._credits)
+        return torch.cat([pending.result() for pending in self._credits])
 
 
 class CreditWeights:
     """Makes token weights of the attention rows that a model's scoring passes leave, and says what they are like."""
 
     def __init__(
-        self, rule: str | CreditRule, config: CreditConfig, model: nn.Module, tokenizer: Any, run_seed: int
+        self,
+        rule: str | CreditRule,
+        config: CreditConfig,
+        model: nn.Module,
+        tokenizer: Any,
+        run_seed: int,
+        num_workers: int = 0,
     ) -> None:
         self.rule, self.config, self.model = credit_rule(rule), config, model
         self.needs_entropy = needs_entropy(self.rule)
-        self.graph_seconds = 0.0  # of all token graphs so far
+        self.workers = CreditWorkers(num_workers)
+        self.clock: Callable[[], float] = time.perf_counter
+        self.graph_seconds = 0.0  # of all token graphs so far that this process computed
         self.capture = install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
         self._text = cache(lambda token: tokenizer.decode([token]))
@@ -198,8 +214,11 @@ class CreditWeights:
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
 
-    @torch.autocast("cpu", enabled=False)  # that of a loss on a CPU would turn a rule's products into bfloat16
-    def weights(
+    def weights(self, recording: Recording, **batch: Any) -> Tensor:
+        """Returns weights_BT of a batch as `begin` has it."""
+        return self.begin(recording, **batch).result()
+
+    def begin(
         self,
         recording: Recording,
         *,
@@ -210,38 +229,56 @@ class CreditWeights:
         entropy_BT: Tensor | None,
         needed_B: Sequence[bool] | None = None,
         transcriptions: Sequence[str | None] | None = None,
-    ) -> Tensor:
-        """Returns weights_BT: the credit of each response that is `needed`, one everywhere else; None needs all.
+    ) -> PendingWeights:
+        """Begin to compute the credit of each response that is `needed`; None needs all.
 
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it.
-        `transcriptions` say what each response should have read from its image, where that is known.
+        `transcriptions` say what each response should have read from its image, where that is known. What is on a
+        device leaves it once, while the device goes on.
         """
-        weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
-        rows_BTS = recording.rows(self.config.reading)
+        rows_BTS = recording.rows_on_device(self.config.reading)
         # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
         finite_B = rows_BTS.isfinite().all(-1).all(-1)
-        self._counts["non_finite_rows"] += int((~finite_B).sum())
         rows_BTS = torch.where(finite_B[:, None, None], rows_BTS, 0.0)
-        attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT)
-        ids_BT = response_ids_BT.cpu()
-        for b, attention in enumerate(attention_B):
-            row_T = response_mask_BT[b].bool().cpu()
-            self._counts["empty_visual"] += not bool(attention.visual_S.any())
-            if needed_B is not None and not needed_B[b]:
-                continue
-            token_ids = ids_BT[b][row_T].tolist()
-            # The seed follows the response and not its place, so a shuffled batch gets the same credit.
-            seed = zlib.crc32(str((self._run_seed, token_ids)).encode())
-            credit = token_credit(attention, self.rule, self.config, seed)
-            weights_BT[b, row_T] = credit.credit_T
+        columns = [rows_BTS, finite_B, attention_mask_BS.bool(), visual_BS.bool()]
+        columns += [response_mask_BT.bool(), response_ids_BT]
+        columns += [] if entropy_BT is None else [entropy_BT.detach().float()]
+        arrays = _LeavingDevice(columns)
+        pending = PendingWeights(self, arrays, needed_B, transcriptions, response_ids_BT.device)
+
+        numbers = [b for b in range(len(rows_BTS)) if pending.needs(b)]
+        pending.credits = self.workers.begin(lambda: [self._task(b, arrays.arrived()) for b in numbers])
+        return pending
+
+    def _task(self, b: int, arrays: Sequence[Tensor]) -> CreditTask:
+        """Returns the task of one response, cut to its valid rows and columns."""
+        rows_BTS, _, column_BS, visual_BS, row_BT, ids_BT, *entropies = arrays
+        row_T, column_S = row_BT[b], column_BS[b]
+        # The seed follows the response and not its place, so a shuffled batch gets the same credit.
+        seed = zlib.crc32(str((self._run_seed, ids_BT[b][row_T].tolist())).encode())
+        entropy_T = entropies[0][b][row_T].numpy() if entropies else None
+        rows_TS = rows_BTS[b][row_T][:, column_S].float().numpy()
+        return CreditTask(rows_TS, visual_BS[b][column_S].numpy(), entropy_T, self.rule, self.config, seed)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.workers.close()
+
+    def note_counts(self, num_non_finite: int, num_without_visual: int) -> None:
+        """Count responses whose credit says nothing."""
+        self._counts["non_finite_rows"] += num_non_finite
+        self._counts["empty_visual"] += num_without_visual
+
+    def note_credit(self, credit: Credit, token_ids: Sequence[int], transcription: str | None) -> None:
+        """Keep what a credit is like, and whether it is on the right tokens."""
+        if not self.workers.num_workers:
             self.graph_seconds += credit.graph_seconds
-            for name, value in credit.diagnostics.items():
-                self._note(name, value)
-            if transcriptions is not None and transcriptions[b]:
-                is_anchor_T = transcribed_tokens([self._text(token) for token in token_ids], str(transcriptions[b]))
-                self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
-                self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
-        return weights_BT.to(response_ids_BT.device)
+        for name, value in credit.diagnostics.items():
+            self._note(name, value)
+        if transcription:
+            is_anchor_T = transcribed_tokens([self._text(token) for token in token_ids], str(transcription))
+            self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
+            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
 
     def pop_diagnostics(self) -> dict[str, float]:
         """Returns means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""
@@ -257,6 +294,66 @@ class CreditWeights:
         if not math.isnan(value):
             self._totals[name] += value
             self._counts[name] += 1
+
+
+class PendingWeights:
+    """The token weights of one scoring pass, which may still be computed."""
+
+    credits: Callable[[], list[Credit]]
+
+    def __init__(
+        self,
+        weights: CreditWeights,
+        arrays: _LeavingDevice,
+        needed_B: Sequence[bool] | None,
+        transcriptions: Sequence[str | None] | None,
+        device: torch.device,
+    ) -> None:
+        self._weights, self._arrays, self._device = weights, arrays, device
+        self._needed_B, self._transcriptions = needed_B, transcriptions
+        self._result: Tensor | None = None
+
+    def needs(self, b: int) -> bool:
+        """Returns whether a response gets a credit."""
+        return self._needed_B is None or bool(self._needed_B[b])
+
+    def result(self) -> Tensor:
+        """Returns weights_BT: the credit of each response that needs one, one everywhere else."""
+        if self._result is None:
+            self._result = self._joined()
+        return self._result
+
+    def _joined(self) -> Tensor:
+        credits = self.credits()
+        _, finite_B, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
+        self._weights.note_counts(int((~finite_B).sum()), int((~(visual_BS & column_BS).any(1)).sum()))
+        weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
+        for b, credit in zip(filter(self.needs, range(len(ids_BT))), credits, strict=True):
+            weights_BT[b, row_BT[b]] = credit.credit_T
+            transcription = None if self._transcriptions is None else self._transcriptions[b]
+            self._weights.note_credit(credit, ids_BT[b][row_BT[b]].tolist(), transcription)
+        return weights_BT.to(self._device)
+
+
+class _LeavingDevice:
+    """Tensors on their way to the CPU; the device does not wait for them."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._event: torch.cuda.Event | None = None
+        if not tensors[0].is_cuda:
+            self._copies = [tensor.cpu() for tensor in tensors]
+            return
+        self._copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+        for copy, tensor in zip(self._copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record(torch.cuda.current_stream(tensors[0].device))
+
+    def arrived(self) -> list[Tensor]:
+        """Returns them, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copies
 
 
 def credited(advantages: Tensor, credit_BT: Tensor) -> Tensor:
