@@ -206,6 +206,7 @@ class CreditWeights:
         self.needs_entropy = needs_entropy(self.rule)
         self.workers = CreditWorkers(num_workers)
         self.clock: Callable[[], float] = time.perf_counter
+        self.num_non_finite = 0  # responses whose rows overflowed, since diagnostics were last taken
         self.graph_seconds = 0.0  # of all token graphs so far that this process computed
         self.capture = install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
@@ -236,38 +237,36 @@ class CreditWeights:
         `transcriptions` say what each response should have read from its image, where that is known. What is on a
         device leaves it once, while the device goes on.
         """
-        rows_BTS = recording.rows_on_device(self.config.reading)
-        # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
-        finite_B = rows_BTS.isfinite().all(-1).all(-1)
-        rows_BTS = torch.where(finite_B[:, None, None], rows_BTS, 0.0)
-        columns = [rows_BTS, finite_B, attention_mask_BS.bool(), visual_BS.bool()]
+        columns = [recording.rows_on_device(self.config.reading), attention_mask_BS.bool(), visual_BS.bool()]
         columns += [response_mask_BT.bool(), response_ids_BT]
         columns += [] if entropy_BT is None else [entropy_BT.detach().float()]
         arrays = _LeavingDevice(columns)
         pending = PendingWeights(self, arrays, needed_B, transcriptions, response_ids_BT.device)
-
-        numbers = [b for b in range(len(rows_BTS)) if pending.needs(b)]
+        numbers = [b for b in range(len(response_ids_BT)) if pending.needs(b)]
         pending.credits = self.workers.begin(lambda: [self._task(b, arrays.arrived()) for b in numbers])
         return pending
 
     def _task(self, b: int, arrays: Sequence[Tensor]) -> CreditTask:
         """Returns the task of one response, cut to its valid rows and columns."""
-        rows_BTS, _, column_BS, visual_BS, row_BT, ids_BT, *entropies = arrays
+        rows_BTS, column_BS, visual_BS, row_BT, ids_BT, *entropies = arrays
         row_T, column_S = row_BT[b], column_BS[b]
+        rows_TS = _chosen(_chosen(rows_BTS[b], 0, row_T), 1, column_S)
+        if not bool(rows_TS.isfinite().all()):
+            # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
+            rows_TS = torch.zeros_like(rows_TS)
+            self.num_non_finite += 1
         # The seed follows the response and not its place, so a shuffled batch gets the same credit.
         seed = zlib.crc32(str((self._run_seed, ids_BT[b][row_T].tolist())).encode())
         entropy_T = entropies[0][b][row_T].numpy() if entropies else None
-        rows_TS = rows_BTS[b][row_T][:, column_S].float().numpy()
-        return CreditTask(rows_TS, visual_BS[b][column_S].numpy(), entropy_T, self.rule, self.config, seed)
+        return CreditTask(rows_TS.numpy(), visual_BS[b][column_S].numpy(), entropy_T, self.rule, self.config, seed)
 
     def close(self) -> None:
         """End the workers."""
         self.workers.close()
 
-    def note_counts(self, num_non_finite: int, num_without_visual: int) -> None:
-        """Count responses whose credit says nothing."""
-        self._counts["non_finite_rows"] += num_non_finite
-        self._counts["empty_visual"] += num_without_visual
+    def note_without_visual(self, num_responses: int) -> None:
+        """Count responses whose prompt shows nothing."""
+        self._counts["empty_visual"] += num_responses
 
     def note_credit(self, credit: Credit, token_ids: Sequence[int], transcription: str | None) -> None:
         """Keep what a credit is like, and whether it is on the right tokens."""
@@ -284,8 +283,9 @@ class CreditWeights:
         """Returns means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""
         means = {f"credit/{name}": total / self._counts[name] for name, total in self._totals.items()}
         means["credit/num_with_anchors"] = float(self._counts["anchor_auc"])
-        for name in ("empty_visual", "non_finite_rows"):
-            means[f"credit/num_{name}"] = float(self._counts[name])
+        means["credit/num_empty_visual"] = float(self._counts["empty_visual"])
+        means["credit/num_non_finite_rows"] = float(self.num_non_finite)
+        self.num_non_finite = 0
         self._totals.clear()
         self._counts.clear()
         return means
@@ -325,14 +325,19 @@ class PendingWeights:
 
     def _joined(self) -> Tensor:
         credits = self.credits()
-        _, finite_B, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
-        self._weights.note_counts(int((~finite_B).sum()), int((~(visual_BS & column_BS).any(1)).sum()))
+        _, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
+        self._weights.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
         weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
         for b, credit in zip(filter(self.needs, range(len(ids_BT))), credits, strict=True):
             weights_BT[b, row_BT[b]] = credit.credit_T
             transcription = None if self._transcriptions is None else self._transcriptions[b]
             self._weights.note_credit(credit, ids_BT[b][row_BT[b]].tolist(), transcription)
         return weights_BT.to(self._device)
+
+
+def _chosen(values: Tensor, dim: int, is_chosen: Tensor) -> Tensor:
+    """Returns the chosen rows or columns; all of them without a copy."""
+    return values if bool(is_chosen.all()) else values.index_select(dim, is_chosen.nonzero()[:, 0])
 
 
 class _LeavingDevice:

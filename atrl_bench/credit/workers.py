@@ -116,7 +116,8 @@ class CreditWorkers:
                 break
             try:
                 fields = future.result()
-                return Credit(**{name: torch.from_numpy(fields.pop(name)) for name in _TENSORS}, **fields)
+                fields |= {name: torch.from_numpy(fields[name]) for name in _TENSORS}
+                return Credit(**fields)
             except BrokenProcessPool:  # a worker died, and took all that was waiting with it
                 assert self._thread is not None
                 future = self._thread.submit(self._submit, task).result()
