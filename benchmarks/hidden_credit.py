@@ -1,4 +1,4 @@
-"""What of the credit a training step on a GPU waits for, from recorded times: the scheduling is real, the work is slept.
+"""How long a training step on a GPU waits for its credit: real scheduling, with recorded times slept for the work.
 
     python benchmarks/hidden_credit.py [--tokens 512 1024] [--workers 0 1 2 8] [--responses 24] [--part 8]
 
@@ -39,8 +39,8 @@ class StepTimes:
     num_prompt: int = 1024
 
 
-# Five forwards a response (old policy, reference, training with its backward pass) at 400 TFLOP/s in bfloat16; the credit
-# is processor time as measured before it was hidden, copies and checks as predicted then.
+# Five forwards a response (old policy, reference, training with its backward pass) at 400 TFLOP/s in bfloat16; the
+# credit is processor time as measured before it was hidden, copies and checks as predicted then.
 RECORDED = {
     512: StepTimes(forward=0.046, rows=0.002, copies=0.0058, token_credit=0.0134),
     1024: StepTimes(forward=0.065, rows=0.004, copies=0.0116, token_credit=0.0268),
@@ -78,7 +78,8 @@ class _Rows:
 def step(weights: CreditWeights | None, times: StepTimes, num_tokens: int, responses: int, part: int) -> float:
     """Returns the seconds of one step, with credit or without."""
     length = times.num_prompt + num_tokens
-    batch = {"input_ids": torch.full((part, length), 5), "attention_mask": torch.ones(part, length, dtype=torch.long)}
+    ids_BS = torch.full((part, length), 5)
+    batch = {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)}
     batch["mm_token_type_ids"] = (torch.arange(length) < times.num_prompt // 2).long().expand(part, -1)
     started, watching = time.perf_counter(), []
 
@@ -97,7 +98,7 @@ def step(weights: CreditWeights | None, times: StepTimes, num_tokens: int, respo
         watching.append(called)
     time.sleep(responses * times.forward)  # the reference pass; grading is done by then
     for called in watching:
-        called.credit_BT
+        _ = called.credit_BT
     time.sleep(responses * TRAINING_FORWARDS * times.forward)
     return time.perf_counter() - started
 
@@ -118,7 +119,8 @@ def main() -> None:
         sizes = (times, num_tokens, options.responses, options.part)
         plain = statistics.median(step(None, *sizes) for _ in range(options.repeats))
         for num_workers in options.workers:
-            weights = CreditWeights(recorded_rule, CreditConfig(), model, SimpleNamespace(), 0, num_workers)
+            tokenizer = SimpleNamespace()  # no response transcribes anything
+            weights = CreditWeights(recorded_rule, CreditConfig(), model, tokenizer, 0, num_workers)
             weights.capture.remove()
             weights.capture = RecordedRows(num_tokens, times.num_prompt, options.part)  # type: ignore[assignment]
             step(weights, StepTimes(0.0, 0.0, 0.0, 0.0), num_tokens, options.part * max(1, num_workers), options.part)
