@@ -6,6 +6,7 @@ One step: the old policy's scoring pass, part by part, then the reference's, the
 The main process sleeps while "the device" works; a response's credit sleeps in a worker for as long as it was measured
 to take on one core. What takes time beside that is real: preparing tasks, sending rows of real size to the workers,
 starting what waits, joining. Workers are started before the clock. Peer: the same step without credit.
+*own time* is the processor time of the training's own thread: a busy machine lengthens what is waited, not that.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from torch import Tensor
 from atrl_bench.credit import AttentionRows, Credit, CreditConfig
 from atrl_bench.credit.rules import uniform
 from atrl_bench.credit.trl import CreditedModel, CreditWeights
+
+
+class Timed(CreditWeights):
+    """Credit weights with the processor time that the thread of the training spent on them in the last step."""
+
+    main_seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class _Rows:
         return self._rows_BTS
 
 
-def step(weights: CreditWeights | None, times: StepTimes, num_tokens: int, responses: int, part: int) -> float:
+def step(weights: Timed | None, times: StepTimes, num_tokens: int, responses: int, part: int) -> float:
     """Returns the seconds of one step, with credit or without."""
     length = times.num_prompt + num_tokens
     ids_BS = torch.full((part, length), 5)
@@ -97,8 +104,11 @@ def step(weights: CreditWeights | None, times: StepTimes, num_tokens: int, respo
             time.sleep(part * times.copies)
         watching.append(called)
     time.sleep(responses * times.forward)  # the reference pass; grading is done by then
+    joining = time.thread_time()
     for called in watching:
         _ = called.credit_BT
+    if weights is not None:
+        weights.main_seconds = time.thread_time() - joining + sum(called.credit_seconds for called in watching)
     time.sleep(responses * TRAINING_FORWARDS * times.forward)
     return time.perf_counter() - started
 
@@ -112,16 +122,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args()
     model = build(1, "cpu", torch.float32)
-    print(f"{'T':>5} {'workers':>8} {'step':>8} {'with':>8} {'added':>8}   {'rows':>6} {'waited':>7}")
-    print(f"{'':>5} {'':>8} {'s':>8} {'s':>8} {'%':>8}   {'%':>6} {'%':>7}")
+    print(f"{'T':>5} {'workers':>8} {'step':>8} {'with':>8} {'added':>8}   {'rows':>6} {'waited':>7} {'own time':>9}")
+    print(f"{'':>5} {'':>8} {'s':>8} {'s':>8} {'%':>8}   {'%':>6} {'%':>7} {'%':>9}")
     for num_tokens in options.tokens:
         times = RECORDED[num_tokens]
         sizes = (times, num_tokens, options.responses, options.part)
         plain = statistics.median(step(None, *sizes) for _ in range(options.repeats))
         for num_workers in options.workers:
             tokenizer = SimpleNamespace()  # no response transcribes anything
-            weights = CreditWeights(recorded_rule, CreditConfig(), model, tokenizer, 0, num_workers)
+            weights = Timed(recorded_rule, CreditConfig(), model, tokenizer, 0, num_workers)
             weights.capture.remove()
+            weights.clock = time.thread_time
             weights.capture = RecordedRows(num_tokens, times.num_prompt, options.part)  # type: ignore[assignment]
             step(weights, StepTimes(0.0, 0.0, 0.0, 0.0), num_tokens, options.part * max(1, num_workers), options.part)
             credited = statistics.median(step(weights, *sizes) for _ in range(options.repeats))
@@ -129,7 +140,7 @@ def main() -> None:
             added, rows = 100 * (credited / plain - 1), 100 * options.responses * times.rows / plain
             print(
                 f"{num_tokens:5d} {num_workers:8d} {plain:8.2f} {credited:8.2f} {added:8.2f}   "
-                f"{rows:6.2f} {added - rows:7.2f}",
+                f"{rows:6.2f} {added - rows:7.2f} {100 * weights.main_seconds / plain:9.2f}",
                 flush=True,
             )
 

@@ -47,6 +47,46 @@ class CreditTask:
     ) -> None:
         self.rows_TS, self.visual_S, self.entropy_T = rows_TS, visual_S, entropy_T
         self.rule, self.config, self.seed = rule, config, seed
+        self._file: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a worker is sent: of rows in a file that it can open, the file.
+
+        A pipe of 64 KiB would wake both sides a hundred times for the rows of one response.
+        """
+        state = vars(self).copy()
+        if self._file is not None:
+            state["rows_TS"] = (os.getpid(), self._file, self.rows_TS.shape)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what `__getstate__` gave, in the worker."""
+        import numpy as np
+
+        vars(self).update(state, _file=None)
+        if isinstance(state["rows_TS"], tuple):
+            pid, file, shape = state["rows_TS"]
+            self.rows_TS = np.fromfile(f"/proc/{pid}/fd/{file}", dtype=np.float32).reshape(shape)
+
+    def share(self) -> None:
+        """Put the rows where a worker can read them; the system frees that with this process, however it ends.
+
+        Where there is no room for that, or no such files, they go through the pipe.
+        """
+        if self._file is not None or not hasattr(os, "memfd_create"):
+            return
+        try:
+            self._file = os.memfd_create("attention rows")
+            with open(self._file, "wb", closefd=False) as file:
+                self.rows_TS.tofile(file)
+        except OSError:
+            self.unshare()
+
+    def unshare(self) -> None:
+        """Free what `share` took."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def __call__(self) -> Credit:
         """Returns the credit of the response."""
@@ -100,6 +140,7 @@ class CreditWorkers:
                 context = multiprocessing.get_context("forkserver")
                 context.set_forkserver_preload(["atrl_bench.credit.rules"])
                 self._processes = ProcessPoolExecutor(self.num_workers, mp_context=context, initializer=_start_worker)
+            task.share()
             try:
                 return self._processes.submit(_fields, task)
             except BrokenProcessPool:
@@ -107,6 +148,12 @@ class CreditWorkers:
         return None
 
     def _result(self, task: CreditTask, future: Future[dict[str, Any]] | None) -> Credit:
+        try:
+            return self._waited_for(task, future)
+        finally:
+            task.unshare()
+
+    def _waited_for(self, task: CreditTask, future: Future[dict[str, Any]] | None) -> Credit:
         import torch
 
         from atrl_bench.credit.rules import Credit
