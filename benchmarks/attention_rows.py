@@ -68,6 +68,22 @@ def peak_bytes(run: Callable[[], object], device: str) -> int:
     return peak
 
 
+def bare(model: Qwen2_5_VLForConditionalGeneration, num_rows: int, num_positions: int) -> Callable[[], Tensor]:
+    """Returns what the rows of four layers cannot do without: a product of queries and keys a head, its softmax."""
+    text = model.config.text_config
+    size, heads_per_key = text.hidden_size // text.num_attention_heads, text.num_attention_heads // 2
+    query = torch.randn(text.num_attention_heads, num_rows, size, device=model.device)
+    key = torch.randn(2, num_positions, size, device=model.device)
+
+    def run() -> Tensor:
+        for _ in range(4):
+            for head in range(len(query)):
+                weights = (query[head] @ key[head // heads_per_key].T).softmax(-1)
+        return weights
+
+    return run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=24)
@@ -108,6 +124,8 @@ def main() -> None:
         recorded_bytes, rows_BTS = peak_bytes(recorded, device), recorded()
         capture.remove()
         model.set_attn_implementation("eager")
+        alone = bare(model, arguments.response + 1, length)
+        bare_seconds = arguments.batch * statistics.median(seconds(alone, device) for _ in range(arguments.repeats))
         eager_seconds = [seconds(eager, device) for _ in range(arguments.repeats)]
         eager_bytes = peak_bytes(eager, device)
         expected_BTS = torch.stack([layer.float().mean(1) for layer in eager()[-4:]]).mean(0)[:, -arguments.response :]
@@ -119,6 +137,7 @@ def main() -> None:
     print(f"{arguments.layers} layers, {length} positions, {arguments.response} rows, {device}, {arguments.dtype}")
     print(f"forward pass                    {base:8.3f} s")
     print(f"rows of 4 layers add            {added:8.3f} s   {added / base:7.1%} of the forward")
+    print(f"their bare products and softmax {bare_seconds:8.3f} s   {added / bare_seconds:7.2f} times that is added")
     print(f"eager output_attentions adds    {eager_added:8.3f} s   {eager_added / base:7.1%} of the forward")
     print(f"rows of 4 layers add            {recorded_mib:8.1f} MiB at the peak")
     print(

@@ -36,6 +36,11 @@ class StepPhases:
     def __init__(self, trainer: CreditTrainer, clock: PhaseClock) -> None:
         self._trainer, self._graph, self._started = trainer, 0.0, 0.0
         trainer.clock = clock
+        import torch
+
+        if trainer.credit is not None and not torch.cuda.is_available():
+            # One clock for all phases. On a GPU the credit keeps its own, of wall seconds too, which does not wait.
+            trainer.credit.clock = clock.now
         trainer.accelerator.backward = self._timed("backward", trainer.accelerator.backward)
 
     def start(self) -> None:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import BoolTensor, Tensor
+
+# So many numbers stay in the cache of a core while they are worked on.
+_CACHED = 2**18
+# A response of at most so many tokens is short: it is read in larger blocks, each as a whole.
+_MOST_OF_SHORT, _BLOCK = 256, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +57,19 @@ class AttentionRows:
                     f"Attention rows should be finite and not negative; these reach from {least} to {greatest}. "
                     "A NaN usually means that the forward pass itself overflowed."
                 )
+
+    @cached_property
+    def blocks(self) -> list[Tensor]:
+        """The rows, a few at a time; those of a long response without the zeros of what comes after their tokens."""
+        num_tokens, num_columns = self.rows_TS.shape
+        if num_tokens <= _MOST_OF_SHORT:
+            return list(self.rows_TS.split(_BLOCK))
+        blocks, end = [], num_columns - num_tokens
+        for block_BS in self.rows_TS.split(max(8, _CACHED // num_columns)):
+            end += len(block_BS)
+            is_causal = end >= num_columns or not block_BS[:, end:].max() > 0
+            blocks.append(block_BS[:, :end] if is_causal else block_BS)
+        return blocks
 
 
 def split_attention_rows(

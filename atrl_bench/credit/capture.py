@@ -25,20 +25,33 @@ from atrl_bench.credit.config import Reading
 
 P = ParamSpec("P")
 _SUFFIX = "_with_rows"
-# Scores held at once, in elements: heads are taken together as far as this allows, one by one beyond it.
-_MAX_SCORES = 2**22
+# Scores held at once, in elements: what fits the cache of a core, or keeps a GPU busy.
+_MAX_SCORES = {True: 2**18, False: 2**24}
 
 
 class Recording:
     """The rows of the forward passes made while it is on, in their order; see `RowCapture.record`."""
 
-    def __init__(self, layers: dict[Any, int], num_response_tokens: int) -> None:
+    def __init__(self, layers: dict[Any, int], num_response_tokens: int, clock: Callable[[], float]) -> None:
         self.num_response_tokens = num_response_tokens
-        self.seconds = 0.0  # what the recording added to its forward passes
+        self._clock = clock
+        self._spans: list[tuple[Any, Any]] = []
         self._layers = layers
         self._sum_BRS: Tensor | None = None
         self._seen: set[int] = set()
         self._finished: list[Tensor] = []
+
+    @property
+    def seconds(self) -> float:
+        """What the recording added to its forward passes; on a GPU this waits for the last of them."""
+        total = 0.0
+        for start, end in self._spans:
+            if isinstance(start, float):
+                total += end - start
+            else:
+                end.synchronize()
+                total += start.elapsed_time(end) / 1000
+        return total
 
     def rows(self, reading: Reading) -> Tensor:
         """Returns rows_BTS, float32 on the CPU, one row per response token, averaged over heads and layers.
@@ -46,6 +59,10 @@ class Recording:
         `own` is the row of the token's own query; `predicting` that of the query one position before, from whose
         output the token was drawn. Columns that are padding hold zeros.
         """
+        return self.rows_on_device(reading).cpu()
+
+    def rows_on_device(self, reading: Reading) -> Tensor:
+        """Returns the same where the model computed them, without waiting for that."""
         if self._seen:
             raise ValueError(f"A recorded forward pass ended after {len(self._seen)} of {len(self._layers)} layers.")
         if not self._finished:
@@ -59,7 +76,7 @@ class Recording:
         self._sum_BRS = rows_BRS if self._sum_BRS is None else self._sum_BRS + rows_BRS
         self._seen.add(self._layers[module])
         if len(self._seen) == len(self._layers):
-            self._finished.append((self._sum_BRS / len(self._layers)).cpu())
+            self._finished.append(self._sum_BRS / len(self._layers))
             self._sum_BRS = None
             self._seen.clear()
 
@@ -77,7 +94,7 @@ class RowCapture:
         return [layer.layer_idx for layer in self._layers]
 
     @contextmanager
-    def record(self, num_response_tokens: int) -> Iterator[Recording]:
+    def record(self, num_response_tokens: int, clock: Callable[[], float] = time.perf_counter) -> Iterator[Recording]:
         """Records the rows of the last `num_response_tokens` positions of each forward pass made inside the block.
 
         That is the layout of teacher-forced scoring: prompts padded on the left, responses on the right, TRL's
@@ -87,12 +104,14 @@ class RowCapture:
 
         Sequences packed into one row (flash attention without a mask) look at their own columns alone. The positions
         are then those of the whole row, to be cut at the sequences by whoever packed them.
+
+        `clock` times what the recording adds on a CPU; on a GPU the device's own does.
         """
         if _recording.get() is not None:
             raise ValueError("A recording is on already; recordings do not nest.")
         if num_response_tokens < 1:
             raise ValueError(f"num_response_tokens is {num_response_tokens}; it should be at least 1.")
-        recording = Recording(self._layers, num_response_tokens)
+        recording = Recording(self._layers, num_response_tokens, clock)
         token = _recording.set(recording)
         try:
             yield recording
@@ -187,9 +206,9 @@ def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[
         # A recompute of gradient checkpointing runs inside a backward pass, where torch counts a graph task.
         recording = _recording.get()
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
-            started = now(query)
+            started = _moment(recording, query)
             _record(recording, module, query, key, attention_mask, options, is_flash=is_flash)
-            recording.seconds += now(query) - started
+            recording._spans.append((started, _moment(recording, query)))
         if not is_flash:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
@@ -202,11 +221,13 @@ def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[
     return attention_with_rows
 
 
-def now(tensor: Tensor) -> float:
-    """Return the seconds of a clock once all that was begun on the tensor's device is done."""
-    if tensor.is_cuda:  # kernels run on after the call that started them has returned
-        torch.cuda.synchronize(tensor.device)
-    return time.perf_counter()
+def _moment(recording: Recording, tensor: Tensor) -> Any:
+    """Return the time, on a GPU as an event among its kernels: waiting for them would leave it idle."""
+    if not tensor.is_cuda:
+        return float(recording._clock())
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(tensor.device))
+    return event
 
 
 def left_uncompiled(function: Callable[P, None]) -> Callable[P, None]:
@@ -337,27 +358,47 @@ def rows_of_mask(
 def attention_rows(
     query_BHRD: Tensor, key_BGSD: Tensor, mask_BHRS: Tensor | None, *, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Returns rows_BRS, the mean over heads of softmax(scaling q k^T) in float32, a few heads at a time.
+    """Returns rows_BRS, the mean over heads of softmax(scaling q k^T) in float32, as many at a time as a cache holds.
 
-    With grouped queries G < H key heads serve H / G query heads each.
+    With grouped queries G < H key heads serve H / G query heads each. No more of the keys is copied to float32 than
+    what is worked on.
     """
     num_sequences, num_heads, num_rows, _ = query_BHRD.shape
-    num_positions, heads_per_key = key_BGSD.shape[2], num_heads // key_BGSD.shape[1]
+    num_key_heads, num_positions = key_BGSD.shape[1:3]
+    heads_per_key = num_heads // num_key_heads
+    most = _MAX_SCORES[query_BHRD.device.type == "cpu"]
+    blocked_BHRS = None
+    if mask_BHRS is not None and mask_BHRS.dtype == torch.bool:
+        blocked_BHRS, mask_BHRS = ~mask_BHRS, None
     sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
-    heads_at_once = max(1, _MAX_SCORES // max(1, sum_BRS.numel()))
-    for first in range(0, num_heads, heads_at_once):
-        heads = range(first, min(first + heads_at_once, num_heads))
-        query = query_BHRD[:, heads.start : heads.stop].float()
-        key = key_BGSD[:, [head // heads_per_key for head in heads]].float()
-        scores = (query @ key.transpose(-1, -2)).mul_(scaling)
-        if softcap is not None:
-            scores = (scores / softcap).tanh_().mul_(softcap)
-        if mask_BHRS is not None:
-            mask = mask_BHRS if mask_BHRS.shape[1] == 1 else mask_BHRS[:, heads.start : heads.stop]
-            if mask.dtype == torch.bool:
-                # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
-                scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
-            else:
-                scores += mask.float()
-        sum_BRS += scores.softmax(dim=-1).sum(dim=1)
+    for b in _parts(num_sequences, most, num_heads * num_rows * num_positions):
+        for g in _parts(num_key_heads, most, heads_per_key * num_rows * num_positions):
+            key_bgDS = key_BGSD[b, g].float().transpose(-1, -2)
+            h = slice(g.start * heads_per_key, g.stop * heads_per_key)
+            for r in _parts(num_rows, most, heads_per_key * num_positions):
+                query_bhrD = query_BHRD[b, h, r].float() * scaling
+                # The query heads of one key head lie behind each other, as if they were rows.
+                scores = query_bhrD.unflatten(1, (-1, heads_per_key)).flatten(2, 3) @ key_bgDS
+                scores = scores.view(*query_bhrD.shape[:3], num_positions)
+                if softcap is not None:
+                    scores.div_(softcap).tanh_().mul_(softcap)
+                if blocked_BHRS is not None:
+                    # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
+                    scores.masked_fill_(_of_mask(blocked_BHRS, b, h, r), torch.finfo(torch.float32).min)
+                if mask_BHRS is not None:
+                    scores += _of_mask(mask_BHRS, b, h, r).float()
+                sum_BRS[b, r] += scores.softmax(dim=-1).sum(dim=1)
     return sum_BRS.div_(num_heads)
+
+
+def _parts(count: int, most: int, size: int) -> Iterator[slice]:
+    """Yield `count` things of this size in parts of at most `most` together, or one by one."""
+    step = min(count, max(1, most // max(1, size)))
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def _of_mask(mask_BHRS: Tensor, b: slice, h: slice, r: slice) -> Tensor:
+    """Returns these sequences, heads and rows of a mask, which may have one for all of the first two."""
+    mask = mask_BHRS if len(mask_BHRS) == 1 else mask_BHRS[b]
+    return (mask if mask.shape[1] == 1 else mask[:, h])[:, :, r]

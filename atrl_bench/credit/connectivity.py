@@ -13,6 +13,9 @@ from torch import Tensor
 
 from atrl_bench.credit.config import CreditConfig
 
+# Of more rows than these only the columns from the first to the last visual one are read.
+_MOST_READ_WHOLE = 256
+
 
 # Every response needs its curve twice, and a batch has few lengths. Nobody writes into the result.
 @functools.lru_cache(maxsize=256)
@@ -37,4 +40,9 @@ def connectivity(rows_TS: Tensor, visual_S: Tensor, bias_S: Tensor) -> Tensor:
     C_i = sum over visual j of A_ij / b_j (section 4.1). Dividing is a product with the vector (visual / b), so the
     debiased matrix is not built for it. V is the union of all images and frames.
     """
-    return rows_TS @ (visual_S.float() / bias_S)
+    weight_S = visual_S.float() / bias_S
+    if len(rows_TS) > _MOST_READ_WHOLE and bool(visual_S.any()):
+        columns = visual_S.nonzero()
+        seen = slice(int(columns[0]), int(columns[-1]) + 1)
+        rows_TS, weight_S = rows_TS[:, seen], weight_S[seen]
+    return rows_TS @ weight_S

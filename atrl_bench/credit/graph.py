@@ -6,6 +6,7 @@ Shapes: T response tokens, F footprint columns, E stored edges (each undirected 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,14 @@ from atrl_bench.credit.config import CreditConfig
 # Up to this many tokens all cosines are computed; beyond, neighbours are looked up in a projection to this size.
 _EXACT_TOKENS = 256
 _SKETCH_SIZE = 32
-_BLOCK = 64
+# The best neighbours of a token are looked for among the best of so many tokens at a time.
+_PARTS = 16
+# So many tokens at most are compared pair by pair with one product.
+_GROUP = 32
+# So many numbers fit the inner cache of a core, with something beside them; so many the outer one.
+_CACHED, _ALL_CACHED = 2**18, 2**21
+# Rows of a product at a time: of long rows with few others a few are twice as fast as more, otherwise many.
+_FEW, _MANY = 8, 64
 _SAMPLED_TOKENS = 8
 
 
@@ -57,21 +65,52 @@ class ScaledRows:
     """The debiased rows, restricted to the footprint columns, as the raw rows and one factor per column.
 
     A_ij = raw_ij scale_j, where scale_j is 1 / b_j, or 0 for a column that is left out. The rows of a long response
-    are tens of megabytes: not copying them is most of the speed.
+    take up to a gigabyte: reading them is most of the time, so each is read from start to end as seldom as can be.
     """
 
     raw_TS: Tensor
     scale_S: Tensor
     norm_T: Tensor
+    num_columns_T: NDArray[np.int64]
+    """How many columns of each row to read; behind them all are zero."""
+    sketch_TD: Tensor
+    """A random projection of each row to length one, of a response too long to compare all rows; else no columns."""
+    sampled_TN: Tensor
+    """Products of each row with those of the `sampled_tokens`."""
 
     @classmethod
     def of(cls, attention: AttentionRows, bias_S: Tensor, config: CreditConfig) -> ScaledRows:
         """Returns the attention rows, debiased, with the columns that `config.footprint` names."""
+        raw_TS = attention.rows_TS
+        num_tokens, num_columns = raw_TS.shape
         scale_S = footprint_columns(attention, config).float() / bias_S
         square_S = scale_S.square()
-        norm_T = torch.cat([block_TS.square() @ square_S for block_TS in attention.rows_TS.split(_BLOCK)]).sqrt()
-        # A row of zeros has cosine zero with everything, whatever it is divided by.
-        return cls(attention.rows_TS, scale_S, norm_T.clamp_min(torch.finfo(torch.float32).tiny))
+        probes_SN = (raw_TS[sampled_tokens(num_tokens)] * square_S).T
+        if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
+            # The same projection for every response: credit must not depend on what was computed before it.
+            generator = torch.Generator().manual_seed(0)
+            sign_SD = torch.randint(2, (num_columns, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
+            probes_SN = torch.cat([probes_SN, sign_SD.mul_(scale_S[:, None])], dim=1)
+        blocks = attention.blocks
+        # A buffer that is used again; a fresh one would cost more than the arithmetic.
+        squares = torch.empty(max(map(len, blocks), default=0) * num_columns)
+        norms, products = [torch.empty(0)], [torch.empty(0, probes_SN.shape[1])]
+        for block_BS in blocks:
+            width = block_BS.shape[1]
+            squared_BS = torch.mul(block_BS, block_BS, out=squares[: block_BS.numel()].view(block_BS.shape))
+            norms.append(squared_BS @ square_S[:width])
+            products.append(block_BS @ probes_SN[:width])
+        products_TN = torch.cat(products)
+        num_sampled = len(sampled_tokens(num_tokens))
+        return cls(
+            raw_TS,
+            scale_S,
+            # A row of zeros has cosine zero with everything, whatever it is divided by.
+            norm_T=torch.cat(norms).sqrt().clamp_min(torch.finfo(torch.float32).tiny),
+            num_columns_T=np.repeat([block.shape[1] for block in blocks], [len(block) for block in blocks]),
+            sketch_TD=torch.nn.functional.normalize(products_TN[:, num_sampled:], dim=1),
+            sampled_TN=products_TN[:, :num_sampled],
+        )
 
     def cosine_matrix(self) -> Tensor:
         """Returns the cosine of every two rows."""
@@ -80,44 +119,87 @@ class ScaledRows:
 
     def cosines(self, tail_E: Tensor, head_E: Tensor) -> Tensor:
         """Returns the cosine of row tail_e with row head_e for each pair e."""
-        return self._products(self.raw_TS, tail_E, head_E) / (self.norm_T[tail_E] * self.norm_T[head_E])
+        square_S = self.scale_S.square()
+        at_once = min(_MANY, max(1, _CACHED // self.raw_TS.shape[1]))
+        # Two buffers that fit the cache and are used again; fresh ones would cost more than the arithmetic.
+        left, right = torch.empty(2, min(at_once, len(tail_E)), self.raw_TS.shape[1])
+        products = [torch.empty(0)]
+        for tail, head in zip(tail_E.split(at_once), head_E.split(at_once), strict=True):
+            torch.index_select(self.raw_TS, 0, tail, out=left[: len(tail)])
+            torch.index_select(self.raw_TS, 0, head, out=right[: len(head)])
+            products.append(left[: len(tail)].mul_(right[: len(head)]) @ square_S)
+        return torch.cat(products) / (self.norm_T[tail_E] * self.norm_T[head_E])
+
+    def cosines_in_groups(self, tail_E: Tensor, head_E: Tensor, group_T: NDArray[np.int64]) -> Tensor:
+        """Returns the same as `cosines`, at the cost of one reading of the rows where most pairs share a group.
+
+        All pairs of a group are one small matrix product; what lies between two groups is computed pair by pair.
+        """
+        tail, head = tail_E.numpy(), head_E.numpy()
+        place_T, first_T = np.empty_like(group_T), np.empty_like(group_T)
+        products, num_products = [torch.empty(0)], 0
+        for tokens, rows_GS in self._grouped(group_T):
+            place_T[tokens], first_T[tokens] = np.arange(len(tokens)), num_products
+            num_products += len(tokens) ** 2
+            rows_GS.mul_(self.scale_S[: rows_GS.shape[1]])
+            products += [(few_GS @ rows_GS.T).flatten() for few_GS in rows_GS.split(_FEW)]
+        inside_E = group_T[tail] == group_T[head]
+        tails, heads = tail[inside_E], head[inside_E]
+        sizes_T = np.bincount(group_T)[group_T]
+        number_E = torch.from_numpy(first_T[tails] + place_T[tails] * sizes_T[tails] + place_T[heads])
+        cosine_E = torch.empty(len(tail))
+        cosine_E[inside_E] = torch.cat(products)[number_E] / (self.norm_T[tails] * self.norm_T[heads])
+        cosine_E[~inside_E] = self.cosines(tail_E[~inside_E], head_E[~inside_E])
+        return cosine_E
 
     def centroid_cosines(self, cluster_T: Tensor) -> Tensor:
         """Returns the cosine of every row with the mean of the rows of its cluster.
 
         A cosine does not see the division by the cluster's size, so the sum stands for the mean.
         """
-        centroid_KS = torch.zeros(int(cluster_T.max()) + 1, self.raw_TS.shape[1])
-        centroid_KS.index_add_(0, cluster_T, self.raw_TS)
-        norm_K = (centroid_KS.square() @ self.scale_S.square()).sqrt()
-        product_T = self._products(centroid_KS, torch.arange(len(cluster_T)), cluster_T)
-        return product_T / (self.norm_T * norm_K[cluster_T]).clamp_min(torch.finfo(torch.float32).tiny)
-
-    def _products(self, other_KS: Tensor, tail_E: Tensor, head_E: Tensor) -> Tensor:
         square_S = self.scale_S.square()
-        # Two buffers that fit the cache and are used again; fresh ones would cost more than the arithmetic.
-        left, right = torch.empty(2, min(_BLOCK, len(tail_E)), self.raw_TS.shape[1])
-        products = [torch.empty(0)]
-        for tail, head in zip(tail_E.split(_BLOCK), head_E.split(_BLOCK), strict=True):
-            torch.index_select(self.raw_TS, 0, tail, out=left[: len(tail)])
-            torch.index_select(other_KS, 0, head, out=right[: len(head)])
-            products.append(left[: len(tail)].mul_(right[: len(head)]) @ square_S)
-        return torch.cat(products)
+        product_T, norm_T = torch.empty(2, len(cluster_T))
+        clusters = cluster_T.numpy()
+        for tokens, rows_GS in self._grouped(_packed(clusters, min(_MANY, _CACHED // self.raw_TS.shape[1]))):
+            at = torch.from_numpy(tokens)
+            # A group holds clusters of consecutive numbers.
+            cluster_G = torch.from_numpy(clusters[tokens] - clusters[tokens].min())
+            is_of_GK = torch.nn.functional.one_hot(cluster_G).float()
+            centroid_KS = is_of_GK.T @ rows_GS
+            weighted_KS = centroid_KS * square_S[: rows_GS.shape[1]]
+            product_T[at] = ((rows_GS @ weighted_KS.T) * is_of_GK).sum(1)
+            norm_T[at] = (weighted_KS * centroid_KS).sum(1).sqrt()[cluster_G]
+        return product_T / (self.norm_T * norm_T).clamp_min(torch.finfo(torch.float32).tiny)
+
+    def _grouped(self, group_T: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield the tokens of each group and a copy of their rows, which the next one overwrites."""
+        order = np.argsort(group_T, kind="stable")
+        sizes = np.bincount(group_T)
+        # A buffer that fits the cache and is used again; fresh ones would cost more than the arithmetic.
+        buffer = torch.empty(int(sizes.max(initial=0)) * self.raw_TS.shape[1])
+        for tokens in np.split(order, np.cumsum(sizes[sizes > 0])[:-1]):
+            width = int(self.num_columns_T[tokens].max(initial=0))
+            rows_GS = buffer[: len(tokens) * width].view(len(tokens), width)
+            torch.index_select(self.raw_TS[:, :width], 0, torch.from_numpy(tokens), out=rows_GS)
+            yield tokens, rows_GS
+
+
+def sampled_tokens(num_tokens: int) -> Tensor:
+    """Returns `_SAMPLED_TOKENS` evenly spaced tokens; a few more where they do not come out even."""
+    return torch.arange(num_tokens)[:: max(1, num_tokens // _SAMPLED_TOKENS)]
 
 
 def edge_density(rows: ScaledRows, config: CreditConfig) -> float:
     """Returns the share of token pairs with a cosine above tau_sim, before `max_neighbours`.
 
-    Near 1 the graph says nothing: every partition cuts it alike. Of a long response `_SAMPLED_TOKENS` evenly spaced
-    tokens are compared with all others.
+    Near 1 the graph says nothing: every partition cuts it alike. Of a long response the `sampled_tokens` are compared
+    with all others.
     """
     num_tokens = len(rows.raw_TS)
-    some = torch.arange(num_tokens)[:: max(1, num_tokens // _SAMPLED_TOKENS)]
-    weighted_TS = rows.raw_TS[some] * rows.scale_S.square()
-    cosine_TT = weighted_TS @ rows.raw_TS.T / (rows.norm_T[some][:, None] * rows.norm_T)
-    joined = (cosine_TT > config.min_edge_similarity).sum() - (
-        cosine_TT[range(len(some)), some] > config.min_edge_similarity
-    ).sum()
+    some = sampled_tokens(num_tokens)
+    cosine_TN = rows.sampled_TN / (rows.norm_T[:, None] * rows.norm_T[some])
+    joined_TN = cosine_TN > config.min_edge_similarity
+    joined = joined_TN.sum() - joined_TN[some, torch.arange(len(some))].sum()
     return float(joined) / (len(some) * (num_tokens - 1))
 
 
@@ -128,8 +210,19 @@ def sink_columns(attention: AttentionRows, config: CreditConfig) -> BoolTensor:
     0.7, the graph complete and its METIS cut as large as a random partition's; below a tenth it does no harm.
     Visual columns are never sinks here, since a response may well look at one patch most of the time.
     """
-    share_S = attention.rows_TS.mean(dim=0)
+    share_S = _mean_row(attention)
     return (share_S >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
+
+
+def _mean_row(attention: AttentionRows) -> Tensor:
+    num_tokens, num_columns = attention.rows_TS.shape
+    if num_tokens <= _EXACT_TOKENS:
+        return attention.rows_TS.mean(dim=0)
+    sum_S = torch.zeros(num_columns)
+    for block_BS in attention.blocks:
+        # A product with ones is a third of the time of a sum.
+        sum_S[: block_BS.shape[1]] += torch.ones(len(block_BS)) @ block_BS
+    return sum_S / num_tokens
 
 
 def footprint_columns(attention: AttentionRows, config: CreditConfig) -> Tensor:
@@ -154,8 +247,12 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
     """
     num_tokens, limit = len(rows.raw_TS), config.max_neighbours
     if limit is not None and num_tokens > _EXACT_TOKENS:
-        tail_E, head_E = _likely_neighbours(rows, limit, config.min_edge_similarity)
-        weight_E = rows.cosines(tail_E, head_E)
+        tail_E, head_E, estimate_E = _likely_neighbours(rows.sketch_TD, limit, config.min_edge_similarity)
+        if rows.raw_TS.numel() <= _ALL_CACHED:
+            weight_E = rows.cosines(tail_E, head_E)
+        else:
+            group_T = _groups_of_neighbours(num_tokens, tail_E.numpy(), head_E.numpy(), estimate_E.numpy())
+            weight_E = rows.cosines_in_groups(tail_E, head_E, group_T)
         joined_E = weight_E > config.min_edge_similarity
         return _undirected(num_tokens, tail_E[joined_E], head_E[joined_E], weight_E[joined_E])
     cosine_TT = rows.cosine_matrix()
@@ -165,20 +262,83 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
     return graph if limit is None else _best_edges(graph, limit)
 
 
-def _likely_neighbours(rows: ScaledRows, limit: int, min_similarity: float) -> tuple[Tensor, Tensor]:
-    """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough."""
-    num_tokens, num_columns = rows.raw_TS.shape
-    # The same projection for every response: credit must not depend on what was computed before it.
-    generator = torch.Generator().manual_seed(0)
-    sign_SD = torch.randint(2, (num_columns, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
-    sketch_TD = torch.nn.functional.normalize(rows.raw_TS @ (rows.scale_S[:, None] * sign_SD), dim=1)
-    best_TN = (sketch_TD @ sketch_TD.T).fill_diagonal_(-1.0).topk(min(limit, num_tokens - 1), dim=1)
+def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough.
+
+    Third are their similarities as the projection has them.
+    """
+    num_tokens, size = sketch_TD.shape
     # The estimate of a cosine c has a standard deviation of about (1 - c^2) / sqrt(D).
-    slack = 2 * (1 - min_similarity**2) / _SKETCH_SIZE**0.5
-    tail_E, place_E = (best_TN.values > min_similarity - slack).nonzero(as_tuple=True)
-    head_E = best_TN.indices[tail_E, place_E]
-    key_E = torch.unique(torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E))
-    return key_E // num_tokens, key_E % num_tokens
+    slack = 2 * (1 - min_similarity**2) / size**0.5
+    num_parts = _PARTS if num_tokens >= _PARTS * limit else 1
+    part_size = math.ceil(num_tokens / num_parts)
+    others_DT = sketch_TD.T.contiguous()
+    # The columns behind the last token are never written again: they are no neighbours.
+    similarity_BT = torch.full((_MANY, num_parts * part_size), -1.0)
+    first_P = torch.arange(num_parts) * part_size
+    tails, heads, estimates = [], [], []
+    for start in range(0, num_tokens, _MANY):
+        block_BD = sketch_TD[start : start + _MANY]
+        block_BT = similarity_BT[: len(block_BD)]
+        torch.mm(block_BD, others_DT, out=block_BT[:, :num_tokens])
+        block_BT[:, start:].fill_diagonal_(-1.0)
+        # The `limit` best columns lie in the `limit` places where the best of all parts are highest.
+        best_BQ = block_BT.view(len(block_BD), num_parts, part_size).amax(1)
+        place_BL = best_BQ.topk(min(limit, part_size), dim=1, sorted=False).indices
+        column_BC = (place_BL[:, :, None] + first_P).flatten(1)
+        best_BL = block_BT.gather(1, column_BC).topk(min(limit, num_tokens - 1), dim=1)
+        tail_E, nth_E = (best_BL.values > min_similarity - slack).nonzero(as_tuple=True)
+        tails.append(tail_E + start)
+        heads.append(column_BC[tail_E, best_BL.indices[tail_E, nth_E]])
+        estimates.append(best_BL.values[tail_E, nth_E])
+    tail_E, head_E = torch.cat(tails), torch.cat(heads)
+    keys = (torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E)).numpy()
+    key_E, first_E = (torch.from_numpy(each) for each in np.unique(keys, return_index=True))
+    return key_E // num_tokens, key_E % num_tokens, torch.cat(estimates)[first_E]
+
+
+def _groups_of_neighbours(
+    num_tokens: int, tail_E: NDArray[np.int64], head_E: NDArray[np.int64], similarity_E: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """Returns the group of each token, of at most `_GROUP` ones, such that most of these pairs lie within a group.
+
+    Every token joins its most similar neighbour; what has come together so joins once more.
+    """
+    order = np.argsort(similarity_E, kind="stable")
+    # Both directions of an edge one after the other: of what is written to one place the last, hence the best, stays.
+    ends = np.stack([tail_E[order], head_E[order]], axis=1)
+    group_T = np.arange(num_tokens)
+    for _ in range(2):
+        between = group_T[ends]
+        between = between[between[:, 0] != between[:, 1]]
+        best = np.arange(num_tokens)
+        best[between.ravel()] = between[:, ::-1].ravel()
+        # Two that name each other: the first of them stays where it is.
+        itself = np.arange(num_tokens)
+        best = np.where((best[best] == itself) & (itself < best), itself, best)
+        for _ in range(num_tokens.bit_length()):
+            best = best[best]
+        group_T = best[group_T]
+    return _packed(group_T, _GROUP, cut=True)
+
+
+def _packed(group_T: NDArray[np.int64], most: int, *, cut: bool = False) -> NDArray[np.int64]:
+    """Returns groups of about `most` tokens at most: small ones taken together, and large ones cut if `cut` says so."""
+    order = np.argsort(group_T, kind="stable")
+    sizes = np.bincount(group_T)
+    packs, size, number = np.empty(len(sizes), dtype=np.int64), 0, 0
+    for group, of_group in enumerate(sizes.tolist()):
+        if size + of_group > most and size:
+            size, number = 0, number + 1
+        packs[group], size = number, size + of_group
+    packed_T = packs[group_T]
+    if not cut:
+        return packed_T
+    sorted_T = packed_T[order]
+    place = np.arange(len(order)) - np.searchsorted(sorted_T, sorted_T)
+    starts = place % most == 0
+    packed_T[order] = np.cumsum(starts) - 1
+    return packed_T
 
 
 def _undirected(num_tokens: int, tail_E: Tensor, head_E: Tensor, weight_E: Tensor) -> TokenGraph:

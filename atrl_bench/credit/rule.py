@@ -42,7 +42,7 @@ class Credit:
     diagnostics: dict[str, float]
     """Where the weight went, and, for rules that build a graph, whether its clusters mean anything."""
     graph_seconds: float = 0.0
-    """What building the graph and dividing it into clusters took."""
+    """What building the graph and dividing it into clusters took, of this thread's processor time."""
 
 
 class CreditRule(Protocol):

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
     from atrl_bench.credit.graph import ScaledRows, TokenGraph
 
+_DEFAULT = CreditConfig()
+
 
 def credit_rule(rule: str | CreditRule) -> CreditRule:
     """Returns the rule of this name, ours or of another installed package; a function is returned as it is."""
@@ -85,7 +87,7 @@ def token_credit(
     `mean_one`; with `as_written` it keeps such a response in proportion to the others of its batch.
     """
     function = credit_rule(rule)
-    config = CreditConfig() if config is None else config
+    config = _DEFAULT if config is None else config
     if len(attention.rows_TS) < 2:
         return uniform(attention, config, seed)
     if missing := [f"{name}_T" for name in sorted(needs_of(function)) if getattr(attention, f"{name}_T") is None]:
@@ -121,10 +123,10 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
 
     connectivity_T = connectivity_density(attention, config)
     rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], config), config)
-    started = time.perf_counter()
+    started = time.thread_time()
     graph = cosine_graph(rows, config)
     clusters_PT = [partition(graph, config, each) for each in partition_seeds(seed, config.partitions)]
-    graph_seconds = time.perf_counter() - started
+    graph_seconds = time.thread_time() - started
     grouped_P = [_grouped(graph, rows, connectivity_T, cluster_T, config) for cluster_T in clusters_PT]
     weights_PT = [grouped.weight_T for grouped in grouped_P if grouped.weight_T is not None]
     if not weights_PT:  # every token was an outlier, and outliers count nothing

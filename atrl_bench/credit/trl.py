@@ -16,10 +16,10 @@ Shapes: B responses, T response tokens padded on the right, S positions of promp
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,14 @@ import torch
 from torch import Tensor, nn
 
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
-from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
+from atrl_bench.credit.attention_rows import visual_columns
 from atrl_bench.credit.blackening import Blackening
-from atrl_bench.credit.capture import Recording, install_row_capture, now
+from atrl_bench.credit.capture import Recording, install_row_capture
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import CreditRule, TokenInput, needs_of
-from atrl_bench.credit.rules import credit_rule, token_credit
+from atrl_bench.credit.rule import Credit, CreditRule, TokenInput, needs_of
+from atrl_bench.credit.rules import credit_rule
 from atrl_bench.credit.truth import TokenTruth
+from atrl_bench.credit.workers import CreditTask, CreditWorkers
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
@@ -139,7 +140,8 @@ class _Pass:
 class CreditedModel:
     """A model whose calls leave the credit of the responses in them: the last `num_tokens` positions of each row.
 
-    It is called once for all rows or for one part of them after the other, as TRL scores a batch.
+    It is called once for all rows or for one part of them after the other, as TRL scores a batch. With workers the
+    credit of one part is computed while the next goes through the model; `credit_BT` waits for all.
     """
 
     def __init__(
@@ -152,20 +154,20 @@ class CreditedModel:
     ) -> None:
         self._model, self._weights, self._num_tokens = model, weights, num_tokens
         self._needed_B, self._truths_B = needed_B, truths_B
-        self._credits: list[Tensor] = []
+        self._credits: list[PendingWeights] = []
+        self._recordings: list[Recording] = []
         self._num_rows = 0
-        self.row_seconds = 0.0  # what the attention rows took
-        self.credit_seconds = 0.0  # what the credit of them took
+        self.credit_seconds = 0.0  # what the passes waited for the credit
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns what the model returns."""
-        with self._weights.capture.record(self._num_tokens) as recording:
+        with self._weights.capture.record(self._num_tokens, self._weights.clock) as recording:
             output = self._model(**inputs)
-        started = now(inputs["input_ids"])
+        started = self._weights.clock()
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
         visual_BS = visual_columns(self._weights.model.config, inputs["input_ids"], inputs.get("mm_token_type_ids"))
-        weights_BT = self._weights.weights(
+        pending = self._weights.begin(
             recording,
             attention_mask_BS=inputs["attention_mask"],
             visual_BS=visual_BS,
@@ -175,15 +177,20 @@ class CreditedModel:
             needed_B=None if self._needed_B is None else self._needed_B[part],
             truths=None if self._truths_B is None else self._truths_B[part],
         )
-        self._credits.append(weights_BT)
-        self.row_seconds += recording.seconds
-        self.credit_seconds += now(inputs["input_ids"]) - started
+        self._credits.append(pending)
+        self._recordings.append(recording)
+        self.credit_seconds += self._weights.clock() - started
         return output
+
+    @property
+    def row_seconds(self) -> float:
+        """What the attention rows took."""
+        return sum(recording.seconds for recording in self._recordings)
 
     @property
     def credit_BT(self) -> Tensor:  # noqa: N802
         """The credit of all responses so far, one at the positions of padding."""
-        return torch.cat(self._credits)
+        return torch.cat([pending.result() for pending in self._credits])
 
 
 class TokenInputs:
@@ -225,12 +232,21 @@ class CreditWeights:
     """Makes token weights of the attention rows that a model's scoring passes leave, and says what they are like."""
 
     def __init__(
-        self, rule: str | CreditRule, config: CreditConfig, model: nn.Module, processor: Any, run_seed: int
+        self,
+        rule: str | CreditRule,
+        config: CreditConfig,
+        model: nn.Module,
+        processor: Any,
+        run_seed: int,
+        num_workers: int = 0,
     ) -> None:
         self.rule, self.config, self.model = credit_rule(rule), config, model
         self.inputs = TokenInputs(needs_of(self.rule), config, processor, run_seed)
+        self.workers = CreditWorkers(num_workers)
+        self.clock: Callable[[], float] = time.perf_counter
         tokenizer = getattr(processor, "tokenizer", processor)
-        self.graph_seconds = 0.0  # of all token graphs so far
+        self.num_non_finite = 0  # responses whose rows overflowed, since diagnostics were last taken
+        self.graph_seconds = 0.0  # of all token graphs so far that this process computed
         self.capture = install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
         self._text = cache(lambda token: tokenizer.decode([token]))
@@ -238,8 +254,11 @@ class CreditWeights:
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
 
-    @torch.autocast("cpu", enabled=False)  # that of a loss on a CPU would turn a rule's products into bfloat16
-    def weights(
+    def weights(self, recording: Recording, **batch: Any) -> Tensor:
+        """Returns weights_BT of a batch as `begin` has it."""
+        return self.begin(recording, **batch).result()
+
+    def begin(
         self,
         recording: Recording,
         *,
@@ -250,47 +269,76 @@ class CreditWeights:
         of_tokens: Mapping[str, Tensor] = MappingProxyType({}),
         needed_B: Sequence[bool] | None = None,
         truths: Sequence[TokenTruth | None] | None = None,
-    ) -> Tensor:
-        """Returns weights_BT: the credit of each response that is `needed`, one everywhere else; None needs all.
+    ) -> PendingWeights:
+        """Begin to compute the credit of each response that is `needed`; None needs all.
 
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it. `of_tokens` is
         what the rule reads beside the rows (`TokenInputs`); `truths` say what the tokens of each response are for,
-        where that is known.
+        where that is known. What is on a device leaves it once, while the device goes on.
         """
-        weights_BT = torch.ones(response_ids_BT.shape, dtype=torch.float32)
-        rows_BTS = recording.rows(self.config.reading)
-        # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
-        finite_B = rows_BTS.isfinite().all(-1).all(-1)
-        self._counts["non_finite_rows"] += int((~finite_B).sum())
-        rows_BTS = torch.where(finite_B[:, None, None], rows_BTS, 0.0)
-        attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, **of_tokens)
-        ids_BT = response_ids_BT.cpu()
-        for b, attention in enumerate(attention_B):
-            row_T = response_mask_BT[b].bool().cpu()
-            self._counts["empty_visual"] += not bool(attention.visual_S.any())
-            if needed_B is not None and not needed_B[b]:
-                continue
-            token_ids = ids_BT[b][row_T].tolist()
-            # The seed follows the response and not its place, so a shuffled batch gets the same credit.
-            seed = zlib.crc32(str((self._run_seed, token_ids)).encode())
-            truth = None if truths is None else truths[b]
-            parts = tokens_of_parts(truth, [self._text(token) for token in token_ids])
-            credit = token_credit(replace(attention, parts=parts), self.rule, self.config, seed)
-            weights_BT[b, row_T] = credit.credit_T
+        columns = [recording.rows_on_device(self.config.reading), attention_mask_BS.bool(), visual_BS.bool()]
+        columns += [response_mask_BT.bool(), response_ids_BT]
+        columns += [value_BT.detach().float() for value_BT in of_tokens.values()]
+        arrays = _LeavingDevice(columns)
+        pending = PendingWeights(self, arrays, needed_B, response_ids_BT.device)
+        names = [name.replace("_BT", "_T") for name in of_tokens]
+        numbers = [b for b in range(len(response_ids_BT)) if pending.needs(b)]
+
+        def prepare() -> list[CreditTask]:
+            arrived = arrays.arrived()
+            for b in numbers:
+                pending.parts[b] = self._parts(arrived, b, None if truths is None else truths[b])
+            return [self._task(b, arrived, names, pending.parts[b]) for b in numbers]
+
+        pending.credits = self.workers.begin(prepare)
+        return pending
+
+    def _parts(self, arrays: Sequence[Tensor], b: int, truth: TokenTruth | None) -> Mapping[str, Tensor]:
+        """Returns which tokens of a response belong to each part of it that is known."""
+        row_BT, ids_BT = arrays[3:5]
+        return tokens_of_parts(truth, [self._text(token) for token in ids_BT[b][row_BT[b]].tolist()])
+
+    def _task(self, b: int, arrays: Sequence[Tensor], names: Sequence[str], parts: Mapping[str, Tensor]) -> CreditTask:
+        """Returns the task of one response, cut to its valid rows and columns; `names` are of what is beside them."""
+        rows_BTS, column_BS, visual_BS, row_BT, ids_BT, *of_tokens = arrays
+        row_T, column_S = row_BT[b], column_BS[b]
+        rows_TS = _chosen(_chosen(rows_BTS[b], 0, row_T), 1, column_S)
+        if not bool(rows_TS.isfinite().all()):
+            # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
+            rows_TS = torch.zeros_like(rows_TS)
+            self.num_non_finite += 1
+        # The seed follows the response and not its place, so a shuffled batch gets the same credit.
+        seed = zlib.crc32(str((self._run_seed, ids_BT[b][row_T].tolist())).encode())
+        beside = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, of_tokens, strict=True)}
+        known = {name: is_part_T.numpy() for name, is_part_T in parts.items()}
+        visual_S = visual_BS[b][column_S].numpy()
+        return CreditTask(rows_TS.numpy(), visual_S, self.rule, self.config, seed, of_tokens=beside, parts=known)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.workers.close()
+
+    def note_without_visual(self, num_responses: int) -> None:
+        """Count responses whose prompt shows nothing."""
+        self._counts["empty_visual"] += num_responses
+
+    def note_credit(self, credit: Credit, parts: Mapping[str, Tensor]) -> None:
+        """Keep what a credit is like, and whether it is on the right tokens."""
+        if not self.workers.num_workers:
             self.graph_seconds += credit.graph_seconds
-            for name, value in credit.diagnostics.items():
-                self._note(name, value)
-            if "perception" in parts:
-                self._note("anchor_auc", anchor_auc(credit.credit_T, parts["perception"]))
-                self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, parts["perception"]))
-        return weights_BT.to(response_ids_BT.device)
+        for name, value in credit.diagnostics.items():
+            self._note(name, value)
+        if "perception" in parts:
+            self._note("anchor_auc", anchor_auc(credit.credit_T, parts["perception"]))
+            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, parts["perception"]))
 
     def pop_diagnostics(self) -> dict[str, float]:
         """Returns means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""
         means = {f"credit/{name}": total / self._counts[name] for name, total in self._totals.items()}
         means["credit/num_with_anchors"] = float(self._counts["anchor_auc"])
-        for name in ("empty_visual", "non_finite_rows"):
-            means[f"credit/num_{name}"] = float(self._counts[name])
+        means["credit/num_empty_visual"] = float(self._counts["empty_visual"])
+        means["credit/num_non_finite_rows"] = float(self.num_non_finite)
+        self.num_non_finite = 0
         self._totals.clear()
         self._counts.clear()
         return means
@@ -299,6 +347,69 @@ class CreditWeights:
         if not math.isnan(value):
             self._totals[name] += value
             self._counts[name] += 1
+
+
+class PendingWeights:
+    """The token weights of one scoring pass, which may still be computed."""
+
+    credits: Callable[[], list[Credit]]
+
+    def __init__(
+        self,
+        weights: CreditWeights,
+        arrays: _LeavingDevice,
+        needed_B: Sequence[bool] | None,
+        device: torch.device,
+    ) -> None:
+        self._weights, self._arrays, self._device, self._needed_B = weights, arrays, device, needed_B
+        self.parts: dict[int, Mapping[str, Tensor]] = {}  # of each response that needs a credit, what is known of it
+        self._result: Tensor | None = None
+
+    def needs(self, b: int) -> bool:
+        """Returns whether a response gets a credit."""
+        return self._needed_B is None or bool(self._needed_B[b])
+
+    def result(self) -> Tensor:
+        """Returns weights_BT: the credit of each response that needs one, one everywhere else."""
+        if self._result is None:
+            self._result = self._joined()
+        return self._result
+
+    def _joined(self) -> Tensor:
+        credits = self.credits()
+        _, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
+        self._weights.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
+        weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
+        for b, credit in zip(filter(self.needs, range(len(ids_BT))), credits, strict=True):
+            weights_BT[b, row_BT[b]] = credit.credit_T
+            self._weights.note_credit(credit, self.parts[b])
+        return weights_BT.to(self._device)
+
+
+def _chosen(values: Tensor, dim: int, is_chosen: Tensor) -> Tensor:
+    """Returns the chosen rows or columns; all of them without a copy."""
+    return values if bool(is_chosen.all()) else values.index_select(dim, is_chosen.nonzero()[:, 0])
+
+
+class _LeavingDevice:
+    """Tensors on their way to the CPU; the device does not wait for them."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._event: torch.cuda.Event | None = None
+        if not tensors[0].is_cuda:
+            self._copies = [tensor.cpu() for tensor in tensors]
+            return
+        self._copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+        for copy, tensor in zip(self._copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record(torch.cuda.current_stream(tensors[0].device))
+
+    def arrived(self) -> list[Tensor]:
+        """Returns them, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copies
 
 
 def credited(advantages: Tensor, credit_BT: Tensor) -> Tensor:

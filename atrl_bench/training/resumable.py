@@ -56,9 +56,10 @@ class Resumable(Trainer):
         return {}
 
     def release(self) -> None:
-        """Give the model its own attention function back, before it is saved."""
+        """Give the model its own attention function back, before it is saved; no credit is computed any more."""
         if self.credit is not None:
             self.credit.capture.remove()
+            self.credit.close()
 
     def note_credit(self) -> None:
         """Keep what the credits since the last call were like."""

@@ -8,7 +8,7 @@ Shapes: B responses, T response tokens, G responses to a problem, F rewards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -90,7 +90,8 @@ class ScoringPass:
     loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
 
     logprobs_BT: Tensor = field(init=False)
-    credit_BT: Tensor | None = None
+    # Waits for the credit of the responses, which may still be computed.
+    join_credit: Callable[[], Tensor] | None = None
 
 
 @dataclass

@@ -63,6 +63,8 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
             yield trainer
         finally:
             trainer.end_vllm()
+            if trainer.credit is not None:
+                trainer.credit.close()
 
 
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:

@@ -426,7 +426,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
             batch["visuals"] = visuals_B
         if not self.use_vllm:
             batch.pop("sampling_per_token_logps", None)
-        return batch, old_policy.credit_BT
+        return batch, self._joined_credit(old_policy)
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         """Return this process's responses in the form of TRL's method of this name."""
@@ -472,7 +472,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         batch_size: int | None = None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return TRL's result, computed part by part; a part whose rows are recorded gets its credit at once."""
+        """Return TRL's result, computed part by part; the credit of a part begins when its rows are recorded."""
         scoring = self._rollout_state.passes.pop(0)
         if scoring.sampled_B is not None:
             sampled_BT = as_tensor(scoring.sampled_B, logits_to_keep, input_ids.device)
@@ -499,7 +499,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         parts = parts_of(
             batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim, by_prompt=shares and not is_training
         )
-        logprobs, entropies, credits = [], [], []
+        logprobs, entropies, watching = [], [], []
         phase = "critic" if scoring.name == "critic" else "scoring"
         with nullcontext() if is_training else self.clock.phase(phase):
             for part in parts:
@@ -520,14 +520,17 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 logprobs.append(logprobs_Bt)
                 entropies.append(entropy_Bt)
                 if watched is not None:
-                    self.clock.add("attention_rows", watched.row_seconds)
-                    self.clock.add("credit", watched.credit_seconds)
-                    credits.append(watched.credit_BT)
+                    watching.append(watched)
+            for watched in watching:
+                self.clock.add("attention_rows", watched.row_seconds)
+                self.clock.add("credit", watched.credit_seconds)
         scoring.logprobs_BT = joined(logprobs, parts, logits_to_keep)
         entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
-        scoring.credit_BT = joined(credits, parts, logits_to_keep, fill=1.0) if credits else None
+        if watching:
+            scoring.join_credit = lambda: joined([w.credit_BT for w in watching], parts, logits_to_keep, fill=1.0)
         if scoring.loss_inputs is not None:
-            self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, scoring.credit_BT)
+            credit_BT = self._joined_credit(scoring)
+            self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, credit_BT)
         return scoring.logprobs_BT, entropy_BT, None
 
     @property
@@ -549,6 +552,13 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _unwrapped(self, model: Any) -> Any:
         base = self.accelerator.unwrap_model(model)
         return base.get_base_model() if is_peft_model(base) else base
+
+    def _joined_credit(self, scoring: ScoringPass) -> Tensor | None:
+        """Return the credit of a pass's responses once it is computed; None: no rows were recorded."""
+        if scoring.join_credit is None:
+            return None
+        with self.clock.phase("credit"):
+            return scoring.join_credit()
 
     def _training_part(self, num_rows: int) -> int:
         """Return how many rows go through the model at a time: all, or half where that costs no second reduction."""

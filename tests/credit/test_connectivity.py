@@ -43,3 +43,13 @@ def test_connectivity_is_the_debiased_attention_to_visual_columns():
     # b = (1, 2, 0.5, 1): 0.2 / 2 + 0.3 / 0.5 = 0.7 and 0.1 / 2 + 0.1 / 0.5 = 0.25.
     bias_S = torch.tensor([1.0, 2.0, 0.5, 1.0])
     torch.testing.assert_close(connectivity(rows_TS, visual_S, bias_S), torch.tensor([0.7, 0.25]))
+
+
+def test_the_connectivity_of_a_long_response_is_that_of_each_of_its_rows():
+    rows_TS = torch.rand(300, 50, generator=torch.Generator().manual_seed(0))
+    visual_S = torch.zeros(50, dtype=torch.bool)
+    bias_S = bias_curve(50, CreditConfig())
+    assert connectivity(rows_TS, visual_S, bias_S).tolist() == [0.0] * 300
+    visual_S[[7, 9, 20]] = True
+    expected = sum(rows_TS[:, column] / bias_S[column] for column in (7, 9, 20))
+    torch.testing.assert_close(connectivity(rows_TS, visual_S, bias_S), expected)

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 
 from atrl_bench.credit import AttentionRows, CreditConfig
 from atrl_bench.credit import graph as graph_module
@@ -195,6 +196,85 @@ def test_the_projection_costs_no_cut(monkeypatch):
     monkeypatch.setattr(graph_module, "_EXACT_TOKENS", 700)
     every_edge = cosine_graph(rows, config.replace(max_neighbours=None))
     assert every_edge.cut(found) <= every_edge.cut(partition(every_edge, config, 0)) + 0.02
+
+
+def long_rows(num_tokens, num_columns):
+    """Scaled causal rows, too many to compare all with all."""
+    attention = topics(num_tokens, num_columns, sink=0.5)
+    after = torch.arange(num_columns) > num_columns - num_tokens + torch.arange(num_tokens)[:, None]
+    return ScaledRows.of(
+        AttentionRows(attention.rows_TS.masked_fill(after, 0.0), attention.visual_S),
+        torch.ones(num_columns),
+        CreditConfig(),
+    )
+
+
+@pytest.mark.parametrize("num_groups", [3, 40, 300])
+def test_cosines_by_groups_are_those_by_pairs_whatever_the_groups(num_groups):
+    rows, generator = long_rows(300, 500), np.random.default_rng(0)
+    tail_E, head_E = (torch.from_numpy(generator.integers(300, size=400)) for _ in range(2))
+    group_T = generator.permutation(np.arange(300) % num_groups)
+    expected = rows.cosine_matrix()[tail_E, head_E]
+    torch.testing.assert_close(rows.cosines(tail_E, head_E), expected)
+    torch.testing.assert_close(rows.cosines_in_groups(tail_E, head_E, group_T), expected)
+
+
+def test_a_graph_from_groups_has_the_edges_of_one_from_pairs(monkeypatch):
+    rows = long_rows(600, 800)
+    by_pairs = edges(cosine_graph(rows, CreditConfig()))
+    monkeypatch.setattr(graph_module, "_ALL_CACHED", 0)
+    by_groups = edges(cosine_graph(rows, CreditConfig()))
+    assert by_groups.keys() == by_pairs.keys()
+    assert by_groups == pytest.approx(by_pairs, abs=2e-4)
+
+
+@pytest.mark.parametrize("num_tokens", [7, 64, 301, 513])
+def test_neighbours_by_parts_are_the_best_of_all(num_tokens):
+    sketch_TD = torch.nn.functional.normalize(torch.randn(num_tokens, 4, generator=torch.Generator().manual_seed(0)))
+    similarity_TT = (sketch_TD @ sketch_TD.T).fill_diagonal_(-1.0)
+    best = similarity_TT.topk(6, dim=1)
+    # With four dimensions the slack is 0.51, so what counts is above 0.19.
+    expected = {
+        (min(tail, head), max(tail, head))
+        for tail in range(num_tokens)
+        for head, value in zip(best.indices[tail].tolist(), best.values[tail].tolist(), strict=True)
+        if value > 0.7 - 0.51
+    }
+    tail_E, head_E, value_E = graph_module._likely_neighbours(sketch_TD, 6, 0.7)
+    assert set(zip(tail_E.tolist(), head_E.tolist(), strict=True)) == expected
+    torch.testing.assert_close(value_E, similarity_TT[tail_E, head_E])
+
+
+def test_groups_of_neighbours_are_joined_by_their_best_edges_and_bounded():
+    # Pairs 0-1, 2-3 and 4-5 are each other's best; the second round joins the first two of them by 1-2.
+    tail, head, similarity = np.array([0, 2, 4, 1, 3]), np.array([1, 3, 5, 2, 6]), np.array([0.9, 0.8, 0.9, 0.75, 0.72])
+    groups = graph_module._groups_of_neighbours(7, tail, head, similarity)
+    assert len(set(groups[:4])) == 1
+    chain = np.arange(99)
+    groups = graph_module._groups_of_neighbours(100, chain, chain + 1, np.linspace(0.7, 0.9, 99))
+    assert np.bincount(groups).max() <= 32
+    assert sorted(set(groups)) == list(range(groups.max() + 1))
+
+
+def test_a_long_response_needs_no_matrix_of_all_pairs():
+    attention = AttentionRows(long_rows(1500, 1600).raw_TS[:, -200:].clone(), torch.arange(200) < 100)
+    rows = ScaledRows.of(attention, torch.ones(200), CreditConfig())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        cosine_graph(rows, CreditConfig())
+    events = profiler.profiler.kineto_results.events()
+    assert 0 < max(event.nbytes() for event in events if event.name() == "[memory]") < 1500 * 1500 * 4 / 4
+
+
+def test_blocks_of_a_long_response_leave_out_only_zeros():
+    raw_TS = long_rows(600, 800).raw_TS
+    visual_S = torch.zeros(800, dtype=torch.bool)
+    causal = AttentionRows(raw_TS, visual_S)
+    assert sum(block.numel() for block in causal.blocks) < 0.85 * raw_TS.numel()
+    padded = [torch.nn.functional.pad(block, (0, 800 - block.shape[1])) for block in causal.blocks]
+    assert torch.equal(torch.cat(padded), raw_TS)
+    raw_TS = raw_TS.clone()
+    raw_TS[3, 799] = 0.1  # a look ahead
+    assert AttentionRows(raw_TS, visual_S).blocks[0].shape[1] == 800
 
 
 @settings(deadline=None, max_examples=25)

@@ -10,6 +10,7 @@ import torch
 from plain_trl import plain_logprobs, plain_trl
 from trl import GRPOTrainer
 
+from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout_state import ResponseGroup
@@ -83,6 +84,31 @@ def test_credit_multiplies_each_token_of_a_response_and_keeps_its_mean(make_trai
     means_B = (advantages_BT * mask_BT).sum(1) / mask_BT.sum(1)
     assert torch.allclose(means_B, advantages_B, atol=1e-5)
     assert (advantages_BT.std(1)[advantages_B != 0] > 0).any()
+
+
+def test_credit_of_workers_is_waited_for_after_the_reference_pass_and_the_rewards(make_trainer):
+    plain, beside = make_trainer("grpo", credit="atrl"), make_trainer("grpo", credit="atrl")
+    beside.credit.workers = workers = CreditWorkers(1)
+    begin, rewards, events = workers.begin, beside._calculate_rewards, []
+
+    def noted_begin(prepare):
+        events.append("begin")
+        join = begin(prepare)
+        return lambda: [events.append("join"), join()][1]
+
+    def noted_rewards(*arguments):
+        # The rewards themselves were there before; this is where TRL asks for them, after the reference pass.
+        events.append("rewards" if beside._rollout_state.responses else "sampled")
+        return rewards(*arguments)
+
+    workers.begin, beside._calculate_rewards = noted_begin, noted_rewards
+    batch = scored_batch(beside)
+    workers.close()
+    events = [event for event in events if event != "sampled"]
+    num_parts = events.count("begin")
+    assert events == ["begin"] * num_parts + ["rewards"] + ["join"] * num_parts
+    assert num_parts > 0
+    assert torch.equal(batch["advantages"], scored_batch(plain)["advantages"])
 
 
 def test_the_kl_term_does_not_see_the_credit(make_trainer):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
 from torch import nn
 
 from atrl_bench.credit import CreditConfig
@@ -13,10 +15,13 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
 
+_MOST_WORKERS = 8
+
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
     """Return what makes token weights of this model's attention rows."""
-    return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed)
+    num_workers = num_credit_workers(next(model.parameters()).device)
+    return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers)
 
 
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
@@ -28,6 +33,18 @@ def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
             why=f"Credit {rule} is for generated data that carries the truth: code_words has all parts.",
             next_step=next_step,
         )
+
+
+def num_credit_workers(device: torch.device) -> int:
+    """Return how many processes compute credit beside a training on this device.
+
+    On a GPU those cores that its training leaves idle, at most as many as can have something to do; on a CPU none: the
+    model has all cores, and a response of the mini world costs less than its way to another process.
+    """
+    if device.type != "cuda":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MOST_WORKERS, max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
 def credit_config(choice: CreditChoice) -> CreditConfig:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
 
 from atrl_bench.credit.truth import TokenTruth
+from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.training.recipe import CreditChoice
-from atrl_bench.training.weights.credit import credit_weights
+from atrl_bench.training.weights.credit import credit_weights, num_credit_workers
 
 NUM_PROMPT, NUM_RESPONSE = 4, 6
 
@@ -22,7 +24,7 @@ class Rows:
         rows_TS[1, :3] = 0.3
         self.rows_BTS = torch.stack([rows_TS, rows_TS * scale])
 
-    def rows(self, reading):
+    def rows_on_device(self, reading):
         assert reading == "predicting"
         return self.rows_BTS
 
@@ -58,6 +60,27 @@ def test_weights_have_mean_one_and_favour_the_token_that_looks_at_the_image(weig
     weights_BT = weigher.weights(Rows(), **batch)
     assert torch.allclose(weights_BT.mean(1), torch.ones(2))
     assert (weights_BT.argmax(1) == 1).all()
+
+
+def test_workers_change_neither_the_weights_nor_what_is_said_of_them(weigher, batch):
+    batch = {**batch, "needed_B": [False, True], "transcriptions": ["7", "7"]}
+    here, said_here = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()
+    weigher.workers = CreditWorkers(1)
+    there, said_there = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()
+    weigher.close()
+    assert torch.equal(here, there)
+    assert said_here == said_there
+    assert said_here["credit/num_with_anchors"] == 1
+
+
+def test_a_training_on_a_cpu_computes_its_credit_itself_and_one_on_a_gpu_beside_it(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    assert num_credit_workers(torch.device("cpu")) == 0
+    # Of eight cores four for each of two GPUs, one of them for the training itself.
+    assert num_credit_workers(torch.device("cuda")) == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
+    assert num_credit_workers(torch.device("cuda")) == 1
 
 
 def test_a_response_without_advantage_is_skipped(weigher, batch):
