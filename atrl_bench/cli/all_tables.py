@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.audit import audit
-from atrl_bench.analysis.signal.tables import list_signal_tables
+from atrl_bench.analysis.signal.definition import list_signal_tables
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.definition import list_tables

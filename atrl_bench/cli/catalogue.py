@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.analysis.signal.tables import list_signal_tables, load_signal_table
+from atrl_bench.analysis.signal.definition import list_signal_tables, load_signal_table
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks

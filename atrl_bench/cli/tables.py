@@ -158,7 +158,7 @@ def _run(planned: Plan, options: Options) -> None:
 
 
 def _is_of_signals(table: str) -> bool:
-    from atrl_bench.analysis.signal.tables import list_signal_tables
+    from atrl_bench.analysis.signal.definition import list_signal_tables
 
     return table in list_signal_tables()
 

@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rules import credit_rule
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
 from atrl_bench.experiments.run_dir import RunDir
@@ -113,6 +112,8 @@ def _text(value: Setting) -> str:
 
 def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
     """Return the row that differs from the ablation's point in these fields."""
+    from atrl_bench.credit.rules import credit_rule
+
     start = definition.row(definition.point or "")
     implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
     choice = {"rule": changes.get("rule", implied), "preset": changes.get("preset", start.credit.preset)}

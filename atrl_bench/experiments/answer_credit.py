@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.config import CreditConfig, Reading
-from atrl_bench.credit.rules import token_credit
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import load_model
@@ -70,6 +69,8 @@ def credit_of_responses(
     run_seed: int = 0,
 ) -> list[TokenCredit]:
     """Return the credit of each response to the prompt at its place."""
+    from atrl_bench.credit.rules import token_credit
+
     credits = []
     for read in read_again(model, prompts, responses, config.num_layers):
         seed = zlib.crc32(str((run_seed, list(read.token_ids))).encode())  # as in training

@@ -28,7 +28,7 @@ from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 from atrl_bench.world_settings import list_bases
-from atrl_bench.worlds import DATASETS, write_code_words
+from atrl_bench.worlds import DATASETS
 
 JUDGE_FILE = "judge.json"
 ENGINE_FILE = "engine.json"
@@ -152,6 +152,8 @@ class RunDir:
     def data_dir(self, folder: str) -> Path | None:
         """Return the data folder that has dataset `folder`: the user's, a world's; None stands for the hub."""
         if folder in DATASETS:  # which is generated for every model
+            from atrl_bench.worlds.datasets import write_code_words
+
             return write_code_words(self.root / "data", self.profile)
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 

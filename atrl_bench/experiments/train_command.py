@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from atrl_bench.credit.rules import credit_rule
 from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
@@ -78,6 +77,8 @@ def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: S
             raise InvalidFileError(f"--set {assignment!r} has no '='.", next_step="write --set field=value")
         fields[name.strip()] = yaml.safe_load(value)
     if credit is not None:
+        from atrl_bench.credit.rules import credit_rule
+
         credit_rule(credit)  # an unknown name says so now
         fields["credit"] = credit
     if schedule is not None:

@@ -10,14 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.analysis.signal.definition import SignalTable, load_signal_table
 from atrl_bench.analysis.signal.record import RuleSignal, Signal
-from atrl_bench.analysis.signal.tables import (
-    SignalColumn,
-    SignalTable,
-    load_signal_table,
-    signal_columns,
-    stored_in,
-)
+from atrl_bench.analysis.signal.tables import SignalColumn, signal_columns, stored_in
 from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir

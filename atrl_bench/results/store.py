@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
@@ -28,9 +28,11 @@ from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import BUSY_SECONDS, checksum_of, connect, explained, flush, transaction
 from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.schema import SCANNED
-from atrl_bench.results.score_array import STATES, ScoreArray, empty
 from atrl_bench.results.turns import turn
 from atrl_bench.results.working import hold
+
+if TYPE_CHECKING:
+    from atrl_bench.results.score_array import ScoreArray
 
 TRAINING = "training"  # the kind of a run's spec; other kinds are measurements
 _VERDICT = "state, extracted, grader, why, score, details"
@@ -303,6 +305,8 @@ class Store:
 
     def scores(self, key: str) -> ScoreArray:
         """Return what the cell's answers are worth, from its verdicts: no answer is read."""
+        from atrl_bench.results.score_array import STATES, ScoreArray, empty
+
         points = " ".join(f"WHEN '{state}' THEN coalesce(score, {value})" for state, value in SCORED.items())
         query = f"SELECT problem_id, repeat, state, CASE state {points} END FROM grades WHERE cell = ?"
         verdicts, cell = self._read(query, key), self.cell(key)

@@ -13,8 +13,6 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from atrl_bench.credit.rule import needs_of
-from atrl_bench.credit.rules import ORACLES, RULES
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
@@ -261,6 +259,11 @@ class PreferenceRecipe(Recipe):
     def _pairs_from_somewhere(self) -> Self:
         if self.data.endswith(PAIRS_SUFFIX) != (self.pairs is None):
             raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
+        if self.credit.rule == "uniform":  # whose recipes are listed without what computes a credit
+            return self
+        from atrl_bench.credit.rule import needs_of
+        from atrl_bench.credit.rules import ORACLES, RULES
+
         needs = needs_of(RULES[self.credit.rule]) if self.credit.rule in RULES else frozenset()
         if "blackened_logprob" in needs:
             raise ValueError(

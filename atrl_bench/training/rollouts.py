@@ -23,7 +23,6 @@ from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.rollout_engine import engine_spec, require_sampler
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights import describe_credit
-from atrl_bench.training.weights.credit import require_truth
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import CreditTrainer
@@ -37,6 +36,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
 
     from atrl_bench.training.stability import StabilityChecks
     from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.weights.credit import require_truth
     from atrl_bench.training.weights.dependency import refuse_videos
 
     recipe, data = inputs.recipe, inputs.data

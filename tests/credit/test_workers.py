@@ -102,7 +102,7 @@ def test_a_rule_that_only_this_process_knows_is_computed_here(workers):
 
 def test_an_error_of_a_rule_is_raised_where_the_credit_is_waited_for(workers):
     join = workers.begin(lambda: [task(1, RULES["high_entropy"])])
-    with pytest.raises(ValueError, match="needs AttentionRows"):
+    with pytest.raises(ValueError, match="reads AttentionRows"):
         join()
 
 

@@ -13,9 +13,10 @@ from dataclasses import asdict
 import pytest
 from typer.testing import CliRunner
 
+from atrl_bench.analysis.signal.definition import load_signal_table
 from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.analysis.signal.stored import signal_spec
-from atrl_bench.analysis.signal.tables import load_signal_table, signal_columns
+from atrl_bench.analysis.signal.tables import signal_columns
 from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir

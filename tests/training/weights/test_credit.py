@@ -63,7 +63,7 @@ def test_weights_have_mean_one_and_favour_the_token_that_looks_at_the_image(weig
 
 
 def test_workers_change_neither_the_weights_nor_what_is_said_of_them(weigher, batch):
-    batch = {**batch, "needed_B": [False, True], "transcriptions": ["7", "7"]}
+    batch = {**batch, "needed_B": [False, True], "truths": [TokenTruth("7"), TokenTruth("7")]}
     here, said_here = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()
     weigher.workers = CreditWorkers(1)
     there, said_there = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()

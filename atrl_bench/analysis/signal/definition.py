@@ -1,0 +1,61 @@
+"""Tables of signals as data: which rules are measured at the bases of which worlds.
+
+One file a table, `reports/signal_tables/<id>.yaml`. Nothing here loads what measures.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.profiles import read_settings
+from atrl_bench.resources import folder
+
+
+class _SignalPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SignalSizes(_SignalPart):
+    """How much one measurement takes."""
+
+    prompts: int = Field(ge=9, description="problems whose gradients are measured")
+    held_out: int = Field(ge=0, description="problems that one step is tried on")
+
+
+class SignalTable(_SignalPart):
+    """One table of signals, complete."""
+
+    id: str
+    title: str = Field(description="one line, for lists and headings")
+    caption: str = Field(description="what the numbers are")
+    label: str = Field(description="the LaTeX label")
+    shows: Literal["worth", "reliability"] = Field(description="worth and one-step gain; or agreement with itself")
+    recipe: str = Field(description="whose loss")
+    rules: tuple[str, ...] = Field(min_length=1, description="credit rules; uniform credit is measured with them")
+    worlds: tuple[str, ...] = Field(min_length=1, description="worlds, of which every base is a column")
+    without: dict[str, tuple[str, ...]] = Field({}, description="rules that a world's data cannot know, by world")
+    sizes: SignalSizes
+    profiles: dict[str, SignalSizes] = Field({}, description="other sizes, by profile")
+
+
+def list_signal_tables() -> list[str]:
+    """Return the names of the tables of signals."""
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    return {path.stem: path for path in (folder("reports") / "signal_tables").glob("*.yaml")}
+
+
+@cache
+def load_signal_table(name: str) -> SignalTable:
+    """Return the table of this name."""
+    files = _files()
+    if name not in files:
+        raise UnknownNameError("table", name, files)
+    return read_settings(files[name], SignalTable, id=name)
