@@ -28,6 +28,8 @@ LEAVES_OUT = {
     ("list", "tasks"): MODELS | ARRAYS | GRADER,
     ("list", "recipes"): MODELS | ARRAYS | GRADER,
     ("list", "rows", "main_7b"): MODELS | ARRAYS | GRADER,
+    ("list", "rules"): MODELS | TABLES | GRADER,
+    ("list",): MODELS | TABLES | GRADER,
     ("status", *FOLDER[:4]): MODELS | ARRAYS | GRADER,
     ("plan", "main_7b", *FOLDER): MODELS | GRADER | {"scipy", "pandas", "PIL"},
     ("plan", "main_7b", "--profile", "paper", "--out", "NEW"): MODELS | ARRAYS | GRADER,
