@@ -34,7 +34,7 @@ def plain_trl(ours, trainer_class=SeededTRL):
         model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
         reward_funcs=list(ours.reward_funcs),
         args=ours.args,
-        train_dataset=Dataset.from_list([ours.data.example(row, 0) for row in order]),
+        train_dataset=Dataset.from_list([_plain(ours.data.example(row, 0)) for row in order]),
         processing_class=ours.processing_class,
     )
     trainer.updates_per_rollout = ours.updates_per_rollout
@@ -47,6 +47,11 @@ def plain_trl(ours, trainer_class=SeededTRL):
     ours._generate_single_turn = record
     trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
     return trainer
+
+
+def _plain(example):
+    """Return what a table of TRL's can hold of an example; no reward reads the truth of its tokens."""
+    return {name: value for name, value in example.items() if name != "truth"}
 
 
 def plain_logprobs(trainer, batch):

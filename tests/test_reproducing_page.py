@@ -19,10 +19,10 @@ from atrl_bench import resources
 from atrl_bench.cli import app
 from atrl_bench.engines.model_server import serve_command
 from atrl_bench.evaluation.tasks import expand
-from atrl_bench.models.local import MINI
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
+from atrl_bench.world_settings import base_folder
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -104,7 +104,9 @@ class ModelServer:
 @pytest.fixture
 def machine(published_world: LocalHub, checkout) -> Machine:
     """A machine without a GPU whose hub has everything that the page names."""
-    published_world.add("model", "Qwen/Qwen2.5-VL-7B-Instruct", MINI).commits[FIRST]["README.md"] = b"not asked for"
+    published_world.add("model", "Qwen/Qwen2.5-VL-7B-Instruct", base_folder("mini")).commits[FIRST]["README.md"] = (
+        b"not asked for"
+    )
     return Machine(checkout.folder, published_world, checkout.root)
 
 
@@ -253,7 +255,7 @@ def test_what_trackers_were_told_is_where_the_page_says(tmp_path, monkeypatch) -
 def test_a_served_model_answers_generated_benchmarks(tmp_path, serve) -> None:
     [line] = SERVED_MINI
     server = ModelServer(serve).server
-    folder = shutil.copytree(MINI, tmp_path / "FOLDER")
+    folder = shutil.copytree(base_folder("mini"), tmp_path / "FOLDER")
     words = shlex.split(line.replace("http://127.0.0.1:8000/v1", server.url))
     printed = run(tmp_path, *words)
     assert re.search("geoqa_test.*mmmu_val", printed, re.S)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from local_hub import FIRST, NOBODY, SECOND, LocalHub, Machine, run
 
-from atrl_bench.models.local import MINI, model_ref
+from atrl_bench.models.local import model_ref
+from atrl_bench.world_settings import base_folder
 
 QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 ROWS = b"PAR1" + bytes(50_000)
@@ -42,7 +43,7 @@ def machine(tmp_path, local_hub) -> JsonMachine:
 @pytest.fixture
 def grouping(local_hub) -> LocalHub:
     """Everything that the table `grouping` needs: a model, a training set, two benchmarks."""
-    local_hub.add("model", QWEN, MINI).commits[FIRST]["README.md"] = b"never asked for"
+    local_hub.add("model", QWEN, base_folder("mini")).commits[FIRST]["README.md"] = b"never asked for"
     local_hub.add("dataset", "hiyouga/geometry3k", {"data/train-00000-of-00001.parquet": ROWS, "README.md": b"#"})
     local_hub.add("dataset", "AI4Math/MathVerse", {"testmini.parquet": ROWS, "testmini_text_only.parquet": ROWS})
     local_hub.add("dataset", "AI4Math/MathVista", {"data/testmini-00000-of-00001-725687bf7a18d64b.parquet": ROWS})
@@ -57,7 +58,7 @@ def test_a_table_is_fetched_once_and_what_was_fetched_needs_no_network(machine, 
         ("mathverse_testmini", "to fetch"),
         ("mathvista_testmini", "to fetch"),
     ]
-    model_bytes = sum(size for name, size in sizes(MINI).items() if name in model_ref("mini").files)
+    model_bytes = sum(size for name, size in sizes(base_folder("mini")).items() if name in model_ref("mini").files)
     assert before["bytes_to_fetch"] == model_bytes + 3 * len(ROWS)
     assert grouping.sent == []
     after = machine.json("fetch", "grouping")
@@ -144,7 +145,7 @@ def test_a_plan_prices_downloads_by_the_listings_that_are_kept_and_asks_no_hub(m
     machine.json("fetch", "grouping", "--dry-run")
     machine.endpoint = NOBODY
     cost = machine.json("plan", "grouping")
-    model_bytes = sum(size for name, size in sizes(MINI).items() if name in model_ref("mini").files)
+    model_bytes = sum(size for name, size in sizes(base_folder("mini")).items() if name in model_ref("mini").files)
     assert {each["name"]: each["gb"] for each in cost["downloads"]} == {
         QWEN: model_bytes / 1e9,
         "mathverse_testmini": len(ROWS) / 1e9,

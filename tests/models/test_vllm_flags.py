@@ -2,9 +2,9 @@
 
 import json
 
-from atrl_bench.models.local import MINI
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import load_profile
+from atrl_bench.world_settings import base_folder
 
 PAPER = load_profile("paper").evaluation
 VISION = {"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}
@@ -46,6 +46,6 @@ def test_gpus_hold_as_many_copies_as_there_is_room_for(tmp_path):
 
 
 def test_on_a_cpu_prompts_are_not_read_in_chunks(tmp_path):
-    words = vllm_flags(MINI, load_profile("smoke").evaluation, num_gpus=0)
+    words = vllm_flags(base_folder("mini"), load_profile("smoke").evaluation, num_gpus=0)
     assert {"--no-enable-chunked-prefill", "--enforce-eager", "--kv-cache-memory-bytes"} <= {*words}
     assert words[words.index("--max-model-len") + 1] == "2048"

@@ -9,6 +9,7 @@ import pytest
 from atrl_bench.report.scores import Scores, scores_of
 from atrl_bench.report.shared_problems import named, shared_groups
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import average_of
 
 LONG = "In the figure how large is the angle at point number {} of the drawing"
@@ -23,7 +24,7 @@ def column(task: str, scores: list[int], *, first: int = 0, question: str = LONG
         )
         verdict = Verdict("correct" if score else "wrong", "1", "fast", "")
         samples.append(Sample(problem, Response(problem.problem_id, 0, "h", "1", 1, 0.1, False), verdict))
-    return scores_of({task: {0: samples}}, "acc@1")
+    return scores_of({task: {0: ScoreArray.of(samples)}}, "acc@1")
 
 
 def average(columns: dict[str, Scores]):

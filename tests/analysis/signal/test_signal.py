@@ -154,13 +154,6 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     assert fewer.tried == 0
 
 
-def test_a_rule_that_needs_entropies_and_an_unknown_one_are_refused(tmp_path):
-    for rule, said in (("high_entropy", "entropies"), ("atlr", "atrl")):
-        result = CliRunner().invoke(app, ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", rule])
-        assert result.exit_code != 0
-        assert said in result.output + str(result.exception)
-
-
 def test_the_base_of_a_world_is_measured_on_its_own_problems_whose_tokens_are_known(tmp_path):
     arguments = ["signal", "mini-reasoning", "--profile", "smoke", "--out", str(tmp_path), "--prompts", "9"]
     rules = ["--rules", "raw_attention,oracle_perception,oracle_reasoning", "--held-out", "0", "--json"]
