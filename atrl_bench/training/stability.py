@@ -9,7 +9,6 @@ does not say whether it was looked at.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from itertools import islice
 from statistics import fmean
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from transformers import TrainerCallback
 
 from atrl_bench.credit.anchors import tokens_of_parts
@@ -42,8 +42,10 @@ class StabilityChecks(TrainerCallback):
         self._rows = list(islice(further_problems(num_problems, trained_rows, trainer.run_seed, 0), NUM_PROBLEMS))
         model = trainer.accelerator.unwrap_model(trainer.model)
         is_small = sum(weight.numel() for weight in model.parameters()) <= MAX_PARAMETERS
-        # Before any step, and before a resumed run reads its weights: this is the base.
-        self._base = copy.deepcopy(model).requires_grad_(False) if is_small else None
+        # Before any step, and before a resumed run reads its weights: this is the base. Its weights alone, since a copy
+        # of the model would still have the forward pass of the original, which accelerate has bound to it.
+        named = model.named_parameters() if is_small else ()
+        self._base_weights = {name: weight.detach().clone() for name, weight in named}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Look at the policy where another part of the run is done."""
@@ -72,7 +74,7 @@ class StabilityChecks(TrainerCallback):
                 pad_id=trainer._tokenizer.pad_token_id,
                 eos_ids=trainer.eos_token_ids,
             )
-            drifts = [] if self._base is None else self._drifts(model, self._base, prompts, responses)
+            drifts = self._drifts(model, prompts, responses) if self._base_weights else []
         model.train(was_training)
         texts = trainer.processing_class.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]
@@ -82,13 +84,14 @@ class StabilityChecks(TrainerCallback):
         if drifts:
             trainer.note("check/drift", fmean(drifts))
 
-    def _drifts(self, model: Any, base: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
+    def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
         """Return the mean divergence over the unrewarded tokens of each response that has any."""
         drifts = []
         for number, response in enumerate(responses):
             inputs = _whole(prompts, number, response, model.device)
+            outputs = model(**inputs), functional_call(model, self._base_weights, kwargs=inputs)
             policy_TV, base_TV = (
-                which(**inputs).logits[0, -len(response) - 1 : -1].float().log_softmax(-1) for which in (model, base)
+                output.logits[0, -len(response) - 1 : -1].float().log_softmax(-1) for output in outputs
             )
             divergence_T = (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
             texts = [self._trainer._tokenizer.decode([token]) for token in response]
