@@ -85,7 +85,8 @@ class ScaledRows:
         num_tokens, num_columns = raw_TS.shape
         scale_S = footprint_columns(attention, config).float() / bias_S
         square_S = scale_S.square()
-        probes_SN = (raw_TS[sampled_tokens(num_tokens)] * square_S).T
+        sampled = sampled_tokens(num_tokens)
+        probes_SN = (raw_TS[sampled] * square_S).T
         if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
             # The same projection for every response: credit must not depend on what was computed before it.
             generator = torch.Generator().manual_seed(0)
@@ -100,16 +101,15 @@ class ScaledRows:
             squared_BS = torch.mul(block_BS, block_BS, out=squares[: block_BS.numel()].view(block_BS.shape))
             norms.append(squared_BS @ square_S[:width])
             products.append(block_BS @ probes_SN[:width])
-        products_TN = torch.cat(products)
-        num_sampled = len(sampled_tokens(num_tokens))
+        sampled_TN, sketch_TD = torch.cat(products).tensor_split([len(sampled)], dim=1)
         return cls(
             raw_TS,
             scale_S,
             # A row of zeros has cosine zero with everything, whatever it is divided by.
             norm_T=torch.cat(norms).sqrt().clamp_min(torch.finfo(torch.float32).tiny),
             num_columns_T=np.repeat([block.shape[1] for block in blocks], [len(block) for block in blocks]),
-            sketch_TD=torch.nn.functional.normalize(products_TN[:, num_sampled:], dim=1),
-            sampled_TN=products_TN[:, :num_sampled],
+            sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
+            sampled_TN=sampled_TN,
         )
 
     def cosine_matrix(self) -> Tensor:
@@ -159,8 +159,10 @@ class ScaledRows:
         """
         square_S = self.scale_S.square()
         product_T, norm_T = torch.empty(2, len(cluster_T))
-        clusters = cluster_T.numpy()
-        for tokens, rows_GS in self._grouped(_packed(clusters, min(_MANY, _CACHED // self.raw_TS.shape[1]))):
+        clusters, most = cluster_T.numpy(), min(_MANY, _CACHED // self.raw_TS.shape[1])
+        is_short = len(clusters) <= most  # then all rows are one group as they stand
+        all_rows = [(np.arange(len(clusters)), self.raw_TS)]
+        for tokens, rows_GS in all_rows if is_short else self._grouped(_packed(clusters, most)):
             at = torch.from_numpy(tokens)
             # A group holds clusters of consecutive numbers.
             cluster_G = torch.from_numpy(clusters[tokens] - clusters[tokens].min())

@@ -14,8 +14,9 @@ Shapes: T response tokens, S columns, K clusters, P partitions.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -132,13 +133,14 @@ def atrl(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     if not weights_PT:  # every token was an outlier, and outliers count nothing
         return _without_attention(attention, atrl, config.replace(outlier_scale=1.0), seed)
     diagnostics = {
-        name: float(np.mean([grouped.diagnostics[name] for grouped in grouped_P])) for name in grouped_P[0].diagnostics
+        name: math.fsum(grouped.diagnostics[name] for grouped in grouped_P) / len(grouped_P)
+        for name in grouped_P[0].diagnostics
     }
     credit = credit_of_weights(
-        np.mean(weights_PT, axis=0),
+        _mean(weights_PT),
         connectivity_T,
         config,
-        importance_T=np.mean([grouped.importance_T for grouped in grouped_P], axis=0),
+        importance_T=_mean([grouped.importance_T for grouped in grouped_P]),
         cluster_T=grouped_P[0].cluster_T,
         edge_density=edge_density(rows, config),
         dropped_columns=float((rows.scale_S == 0).sum()),
@@ -185,8 +187,14 @@ def _grouped(
     return _Grouped(weight_K[cluster_T], importance_T, cluster_T, diagnostics)
 
 
+def _mean(values_PT: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return values_PT[0] if len(values_PT) == 1 else np.mean(values_PT, axis=0)
+
+
 def partition_seeds(seed: int, count: int) -> list[int]:
     """Returns the seeds of this many partitions: the seed itself, then draws that no near seed shares."""
+    if count == 1:
+        return [seed]
     return [seed, *np.random.default_rng(seed).integers(2**31, size=count - 1).tolist()]
 
 
