@@ -7,6 +7,7 @@ these tables again would read every answer of the folder, for a page that is wri
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 from atrl_bench.report.table_model import Table
@@ -31,6 +32,6 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
 
 def table_from_json(text: str) -> Table:
     """Return the table that `render_json` wrote."""
-    table = typed(Table, json.loads(text))
+    table = typed(Table, json.loads(text, parse_float=Decimal))
     assert isinstance(table, Table)
     return table

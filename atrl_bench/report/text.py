@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment
@@ -102,9 +103,21 @@ def _number(value: float | None, scale: int = 100) -> float | None:
 
 
 def render_json(table: Table) -> str:
-    """Return everything the report knows, samples included; scores are shares, published ones percent."""
+    """Return everything the report knows, samples included; scores are shares, published ones percent.
+
+    A published number has the digits that were printed, 63.80, so that `table_from_json` gives the same table again.
+    """
     document = asdict(table) | {"against_paper": [asdict(verdict) for verdict in against_paper(table)]}
-    return json.dumps(plain(document), indent=1, sort_keys=True, allow_nan=False, default=float) + "\n"
+    text = json.dumps(plain(document), indent=1, sort_keys=True, allow_nan=False, default=_as_printed)
+    return _PRINTED.sub(r"\1", text) + "\n"
+
+
+# A Decimal on its way through `json`, which knows floats alone; no text of a table has the character.
+_PRINTED = re.compile(r'"\\u0000(-?[0-9.]+)"')
+
+
+def _as_printed(value: Any) -> str | float:
+    return f"\0{value:f}" if isinstance(value, Decimal) else float(value)
 
 
 def print_table(table: Table) -> None:

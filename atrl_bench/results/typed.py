@@ -10,7 +10,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 
 def typed(kind: Any, value: Any) -> Any:
-    """Return the value of this type, made of tuples, lists and dataclasses, that JSON holds."""
+    """Return the value of this type, made of tuples, lists and dataclasses, that JSON holds.
+
+    Numbers that were printed keep their digits where JSON was read with `parse_float=Decimal`.
+    """
     choices = [choice for choice in get_args(kind) if choice is not NoneType]
     if value is None:
         return math.nan if kind is float else None  # JSON has no word for "not a number"
@@ -25,4 +28,6 @@ def typed(kind: Any, value: Any) -> Any:
         hints = get_type_hints(kind)
         names = [field.name for field in fields(kind) if field.name in value]
         return kind(**{name: typed(hints[name], value[name]) for name in names})  # type: ignore[operator]
-    return Decimal(str(value)) if kind is Decimal else value
+    if kind is Decimal:
+        return Decimal(str(value))
+    return float(value) if isinstance(value, Decimal) else value
