@@ -13,15 +13,17 @@ import resource
 import tempfile
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from atrl_bench.analysis.random_model import Shape, processor_for, random_model
-from atrl_bench.analysis.signal.gradients import GradientMeter, measured_profile, measured_recipe
+from atrl_bench.analysis.random_model import SHAPES, Shape, processor_for, random_model
+from atrl_bench.analysis.signal.gradients import GradientMeter, measured_profile
 from atrl_bench.analysis.signal.measure import Signal, measure
+from atrl_bench.analysis.signal.order import measured_recipe
 from atrl_bench.credit import CreditConfig
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -47,23 +49,9 @@ class CoinPool:
 
 def shape_of(hidden: int, layers: int) -> Shape:
     """Return a Qwen2.5-VL of this width and depth, its other sizes in the proportions of the 3B one."""
-    return Shape(
-        hidden=hidden,
-        layers=layers,
-        heads=hidden // 64,
-        kv_heads=2,
-        intermediate=round(hidden * 11008 / 2048 / 64) * 64,
-        vocabulary=640,
-        vision_hidden=64,
-        vision_depth=2,
-        vision_heads=4,
-        vision_intermediate=128,
-        response_tokens=24,
-        visual_tokens=16,
-        num_problems=1,
-        dtype="float32",
-        tied=True,
-    )
+    intermediate = round(hidden * 11008 / 2048 / 64) * 64
+    sizes = {"hidden": hidden, "layers": layers, "heads": hidden // 64, "intermediate": intermediate}
+    return replace(SHAPES["tiny"], **sizes, response_tokens=24, num_problems=1)
 
 
 def signal_of(shape: Shape, folder: Path, rules: list[str], prompts: int, group_size: int) -> Signal:

@@ -68,7 +68,8 @@ def mini_world(tmp_path_factory):
     """The folder of all generated datasets, those of the other worlds too."""
     from atrl_bench.mini import write_world
     from atrl_bench.profiles import load_profile
-    from atrl_bench.worlds import DATASETS, write_code_words
+    from atrl_bench.worlds import DATASETS
+    from atrl_bench.worlds.datasets import write_code_words
 
     smoke, folder = load_profile("smoke"), tmp_path_factory.mktemp("world")
     world = write_world(folder, smoke)

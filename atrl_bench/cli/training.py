@@ -159,10 +159,11 @@ def signal(
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
     with itself. Read the first two together.
     """
+    from atrl_bench.analysis.signal.order import signal_order
     from atrl_bench.analysis.signal.price import signal_price
 
     run_dir = options.run_dir()
-    price = signal_price(
+    order = signal_order(
         run_dir,
         model,
         recipe=recipe,
@@ -170,24 +171,15 @@ def signal(
         rules=names_of(rules),
         prompts=prompts,
         held_out=held_out,
+        seed=options.seed,
         parameters=parameters,
     )
+    price = signal_price(order, run_dir)
     if options.dry_run:
         show(price, options.as_json)
         return
     require_consent(price, options, is_generated=run_dir.profile.generated_data)
-    from atrl_bench.analysis.signal import command
+    from atrl_bench.analysis.signal.command import measured_signal
 
-    record = command.signal(
-        run_dir,
-        model,
-        recipe=recipe,
-        data=data,
-        rules=names_of(rules),
-        prompts=prompts,
-        held_out=held_out,
-        parameters=parameters,
-        seed=options.seed,
-        quiet=options.as_json,
-    )
+    record = measured_signal(order, run_dir, quiet=options.as_json)
     show(record, options.as_json)

@@ -83,7 +83,8 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        table, keys = read_table(plan, store), cell_keys(plan.at(best_rates(plan, store)), store)
+        record, keys = _record(plan, store), cell_keys(plan.at(best_rates(plan, store)), store)
+        table = _read(plan, store, record)
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
@@ -97,7 +98,7 @@ def render(
             has_known_anchors=plan.profile.generated_data,
         )
         files = write_report(table, run_dir.reports, answers)
-        _record(plan, store).keep(run_dir.reports, [{"name": f"{table.id}.json"}])
+        record.keep(run_dir.reports, [{"name": f"{table.id}.json"}])
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -139,7 +140,11 @@ def read_table(plan: Plan, store: Store) -> Table:
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
-    if _record(plan, store).unchanged(plan.run_dir.reports) is not None:
+    return _read(plan, store, _record(plan, store))
+
+
+def _read(plan: Plan, store: Store, record: PageRecord) -> Table:
+    if record.unchanged(plan.run_dir.reports) is not None:
         return table_from_json((plan.run_dir.reports / f"{plan.definition.id}.json").read_text(encoding="utf-8"))
     rates = best_rates(plan, store)
     if not rates:

@@ -1,7 +1,7 @@
 """The problems of these worlds on disk: a training set and a held-out benchmark, over different scans.
 
 Both worlds pose the same problems; what their bases get wrong is all that differs. The training set says what each
-picture shows and where the parts of a response stand (`atrl_bench.credit.anchors.Truth`); no trainer learns from it.
+picture shows and where the parts of a response stand (`atrl_bench.credit.truth.TokenTruth`); no trainer learns from it.
 """
 
 from __future__ import annotations

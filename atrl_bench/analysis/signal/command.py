@@ -4,55 +4,24 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from atrl_bench.analysis.signal.gradients import gradient_meter
 from atrl_bench.analysis.signal.measure import measure
-from atrl_bench.analysis.signal.order import SignalOrder, training_set
+from atrl_bench.analysis.signal.order import SignalOrder
 from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.rule_choice import UNIFORM, USUAL_RULES, RuleChoice
+from atrl_bench.analysis.signal.rule_choice import USUAL_RULES
 from atrl_bench.analysis.signal.stored import stored_signal
-from atrl_bench.credit.rules import ORACLES, rule_names
-from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.sets import GENERATED_SETS, folder_of
+from atrl_bench.training.sets import folder_of
 from atrl_bench.training.weights.credit import require_truth
 
 
-def signal(
-    run_dir: RunDir,
-    model: str | None,
-    *,
-    recipe: str,
-    data: str | None = None,
-    rules: Sequence[str] | None,
-    prompts: int,
-    held_out: int,
-    parameters: str = "all",
-    seed: int,
-    quiet: bool,
-) -> Signal:
-    """Return what these rules, or the usual ones, do at a checkpoint; the oracle too where its truth is known.
-
-    What the run folder's store has is read; what is measured is kept there.
-    """
-    wanted = list(rules if rules is not None else USUAL_RULES)
-    for rule in (RuleChoice.of(label).rule for label in wanted):
-        if rule not in (names := rule_names()):
-            raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
-    model = model or run_dir.profile.model
-    data = data or training_set(model, recipe)
-    if rules is None and (data in GENERATED_SETS or run_dir.profile.generated_data):
-        wanted += list(ORACLES)[: None if data in GENERATED_SETS else 1]  # mini's sets do not say what is reasoned
-    wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
-    order = SignalOrder(model, recipe, data, tuple(wanted), prompts, held_out, seed, parameters)
-    return measured_signal(order, run_dir, quiet=quiet)
-
-
 def measured_signal(order: SignalOrder, run_dir: RunDir, *, quiet: bool) -> Signal:
-    """Return the signal that was ordered, from the store or measured now."""
+    """Return the signal that was ordered: from the run folder's store, or measured now and kept there."""
 
     def tell(done: int, count: int) -> None:
         if not quiet and sys.stderr.isatty():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from atrl_bench.analysis.signal.order import measured_recipe
 from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
@@ -30,7 +31,6 @@ from atrl_bench.credit.rules import credit_rule, token_credit
 from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, Rollouts
-from atrl_bench.training.recipe import RolloutRecipe, load_recipe
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs
 
@@ -197,18 +197,6 @@ def measured_profile(profile: Profile) -> Profile:
     # By the model itself: an engine beside it would not see the step that is tried.
     changes = {"training": profile.training.model_copy(update=one_prompt), "rollouts": Rollouts()}
     return profile.model_copy(update=changes)
-
-
-def measured_recipe(recipe: str, parameters: str = "all", data: str | None = None) -> RolloutRecipe:
-    """Return the recipe whose loss is measured, without its KL term and with one update a rollout."""
-    fields: dict[str, Any] = {"finetuning": "lora"} if parameters == "lora" else {}
-    fields |= {} if data is None else {"data": data}
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **fields)
-    if not isinstance(loaded, RolloutRecipe):
-        raise InvalidFileError(
-            f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
-        )
-    return loaded
 
 
 def measured_parameters(model: nn.Module, parameters: str) -> list[Tensor]:

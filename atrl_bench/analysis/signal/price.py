@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from atrl_bench.analysis.signal.order import training_set
-from atrl_bench.analysis.signal.rule_choice import UNIFORM, USUAL_RULES, RuleChoice
+from atrl_bench.analysis.signal.order import SignalOrder
+from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.analysis.signal.sizes import NUM_DIRECTIONS, STEP_SIZES
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import RULES
@@ -15,7 +15,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.training.cost_estimate import GB, TrainingNeeds, Work, needs_of_work
 from atrl_bench.training.model_shape import ModelShape, model_shape
-from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.recipe import Recipe
 
 KEPT = 3  # float32 vectors a rule: its scale, the block's sum, the gradient of the prompt that is measured
 HOURS_TO_ASK = 1.0
@@ -83,24 +83,11 @@ class SignalPrice(Record):
         return [("GPUs", device), ("GPU-hours", f"{self.gpu_hours:.1f}: {phases}")]
 
 
-def signal_price(
-    run_dir: RunDir,
-    model: str | None,
-    *,
-    recipe: str,
-    data: str | None = None,
-    rules: Sequence[str] | None,
-    prompts: int,
-    held_out: int,
-    parameters: str = "all",
-) -> SignalPrice:
-    """Return what a signal of these rules takes, or of the usual ones."""
-    data = data or training_set(model or run_dir.profile.model, recipe)
-    fields = {"finetuning": "lora"} if parameters == "lora" else {}
-    loaded = load_recipe(recipe, kl_coef=0.0, data=data, **fields)
-    profile = run_dir.profile if model is None else run_dir.profile.model_copy(update={"model": model})
-    profile = profile.sampled_by("local")  # an engine beside the model would not see the step that is tried
-    labels = [UNIFORM, *(rule for rule in dict.fromkeys(rules or USUAL_RULES) if rule != UNIFORM)]
+def signal_price(order: SignalOrder, run_dir: RunDir) -> SignalPrice:
+    """Return what the signal that was ordered takes."""
+    loaded, labels, prompts, held_out = order.measured_recipe, order.rules, order.prompts, order.held_out
+    # An engine beside the model would not see the step that is tried.
+    profile = run_dir.profile.model_copy(update={"model": order.model}).sampled_by("local")
     choices = [RuleChoice.of(label).rule for label in labels]
     looks_twice = any("blackened_logprob" in needs_of(RULES[rule]) for rule in choices if rule in RULES)
     group = profile.training.group_size
@@ -114,15 +101,15 @@ def signal_price(
         scoring_passes=(1 + looks_twice) / len(labels),
     )
     shape = model_shape(profile.model)
-    measured = None if shape is None else _measured(loaded, parameters, shape)
+    measured = None if shape is None else _measured(loaded, order.parameters, shape)
     vectors = len(labels) * (KEPT + (NUM_DIRECTIONS if held_out else 0))
     return SignalPrice(
         model=profile.model,
-        rules=labels,
+        rules=list(labels),
         responses=responses,
         tried=trials * held_out * group,
         passes=responses * len(labels),
-        parameters=parameters,
+        parameters=order.parameters,
         measured=measured,
         gradients_gb=None if measured is None else 4 * measured * vectors / GB,
         needs=needs_of_work(work, loaded, profile, run_dir.rates),

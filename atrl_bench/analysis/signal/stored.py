@@ -15,7 +15,6 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed
-from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.source import data_digest
@@ -28,7 +27,7 @@ Tell = Callable[[int, int], None]
 
 def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
     """Return everything that can change the numbers of a signal; the hash of it names it."""
-    recipe, ref = load_recipe(order.recipe, data=order.data, kl_coef=0.0, schedule="strict"), model_ref(order.model)
+    recipe, ref = order.measured_recipe, model_ref(order.model)
     return {
         "kind": KIND,
         "version": SIGNAL_VERSION,

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from atrl_bench.analysis.signal.gradients import gradient_meter
+from atrl_bench.analysis.signal.order import signal_order
 from atrl_bench.analysis.signal.price import signal_price
 from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.cli import app
@@ -140,7 +141,8 @@ def load_program(name):
 
 def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     paper = replace(run_dir, profile=load_profile("paper"))
-    price = signal_price(paper, None, recipe="grpo", rules=["atrl"], prompts=10, held_out=2, parameters="lora")
+    order = {"rules": ["atrl"], "prompts": 10, "parameters": "lora"}
+    price = signal_price(signal_order(paper, held_out=2, **order), paper)
     group = paper.profile.training.group_size
     assert price.responses == 10 * group
     assert price.passes == 2 * price.responses  # uniform credit and one rule
@@ -149,7 +151,7 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     assert price.measured == 16 * 28 * (2 * 7168 + 2 * (3584 + 512) + 3 * (3584 + 18944))
     assert price.gradients_gb == pytest.approx(4 * price.measured * 2 * (3 + 4) / 1e9)
     assert price.gpu_hours > 0
-    fewer = signal_price(paper, None, recipe="grpo", rules=["atrl"], prompts=10, held_out=0, parameters="lora")
+    fewer = signal_price(signal_order(paper, held_out=0, **order), paper)
     assert fewer.gpu_hours < price.gpu_hours
     assert fewer.tried == 0
 
