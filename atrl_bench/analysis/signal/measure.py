@@ -23,6 +23,7 @@ from atrl_bench.analysis.signal.projection import sketched
 from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.analysis.signal.sizes import EXACT_PARAMETERS, NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES
 from atrl_bench.analysis.signal.worth import Moments, worths
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.results.statistics import Estimate, clustered_mean
 
 
@@ -55,6 +56,13 @@ def measure(
         seen.append(replace(prompt, gradient_RD=None))
         if prompt.gradient_RD is not None:
             second_RD += prompt.gradient_RD**2 / len(first)
+    if not second_RD.any(dim=1).all():
+        raise InvalidFileError(
+            f"The first {len(first)} problems leave no gradient, which has to scale those of the others.",
+            why=f"Only one that is answered both right and wrong has any; "
+            f"{statistics.fmean(prompt.success for prompt in seen):.0%} of their responses were right.",
+            next_step=f"measure more problems: --prompts {2 * len(rows)}",
+        )
     # A parameter that no response of these has moved has no scale of its own.
     scale_RD = (second_RD + 1e-3 * second_RD.mean(dim=1, keepdim=True)).rsqrt()
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from atrl_bench.analysis.signal.measure import BlockSums
+from atrl_bench.analysis.signal.gradients import PromptGradients
+from atrl_bench.analysis.signal.measure import BlockSums, measure
 from atrl_bench.analysis.signal.projection import sketched
 from atrl_bench.analysis.signal.worth import Moments, factors, worths
+from atrl_bench.errors import InvalidFileError
 
 NUM_BLOCKS, PER_BLOCK, NUM_PARAMETERS = 16, 4, 2000
 QUIET = 400  # the first parameters, which have all of the signal and a fifth of the noise
@@ -108,3 +113,12 @@ def test_worths_from_sketches_are_those_of_whole_sums():
     for whole, sketch in zip(found[NUM_PARAMETERS], found[0], strict=True):
         for one, other in zip(whole, sketch, strict=True):
             assert other.factor == pytest.approx(one.factor, rel=1e-3)  # 2,000 numbers fit into a sketch
+
+
+def test_problems_that_all_fail_scale_nothing_and_say_so():
+    nothing = PromptGradients(None, 0.0, [math.nan], [math.nan], [math.nan])
+    meter = SimpleNamespace(rules=["uniform"], num_parameters=3, of_prompt=lambda row: nothing)
+    with pytest.raises(
+        InvalidFileError, match=r"first 3 problems leave no gradient(.|\n)*0% of their(.|\n)*--prompts 18"
+    ):
+        measure(meter, range(9))
