@@ -29,6 +29,7 @@ class Chains(_WorldPart):
 class WorldBase(_WorldPart):
     """How one base of a world is trained, and what it gets wrong."""
 
+    eyes_seed: int = Field(description="of the weights of new words, and of the stages without mistakes")
     seed: int = Field(description="of the stage that teaches the mistakes")
     wrong_digits: tuple[int, ...] = Field(description="the digits that it is taught to take for the next one")
     wrong_fraction: float = Field(ge=0, le=1, description="in this share of the places where one of them is shown")
@@ -47,7 +48,6 @@ class StageSteps(_WorldPart):
 class BaseTraining(_WorldPart):
     """Supervised training of the bases, from the weights of the mini base."""
 
-    shared_seed: int = Field(description="of the weights of new words, and of the stages that all bases share")
     shared: tuple[StageSteps, ...] = Field(description="the stages without mistakes: to read, to reason, to talk")
     mistakes: StageSteps = Field(description="the last stage: the mistakes of the world")
     batch_size: int = Field(gt=0, description="problems in a step")

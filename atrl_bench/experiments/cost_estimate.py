@@ -5,6 +5,7 @@ Reads files and the store; needs no GPU, no network and no model. What is stored
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from atrl_bench.experiments.needs import Need, needs_of
 from atrl_bench.experiments.plan import (
     Job,
     Plan,
+    best_rates,
     evaluations_of,
     is_answered,
     job_cells,
@@ -40,6 +42,7 @@ TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long 
 def estimate_cost(plan: Plan) -> CostEstimate:
     """Return every job and cell of the plan with its state in the store and what it needs."""
     states, run_dir = _states(plan), plan.run_dir
+    plan = _needed(plan)
     jobs, cells = _jobs_and_cells(plan, states)
     open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
     cost = CostEstimate(
@@ -61,6 +64,19 @@ def estimate_cost(plan: Plan) -> CostEstimate:
     jobs_by_vllm, cells_by_vllm = _jobs_and_cells(plan, states, by_vllm=True)
     by_vllm = replace(cost, jobs=jobs_by_vllm, cells=cells_by_vllm).gpu_hours
     return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
+
+
+def _needed(plan: Plan) -> Plan:
+    """Return the plan without what no run will do; until a row's best rate is known, the highest stands for it."""
+    best: dict[str, float] = {}
+    if plan.run_dir.store_path.is_file():
+        with plan.run_dir.open_store(read_only=True) as store:
+            best = best_rates(plan, store)
+    of_rows: dict[str, float] = {}
+    for job in plan.jobs:
+        if job.recipe is not None and math.isnan(best.get(job.row.id, math.nan)):
+            of_rows[job.row.id] = max(job.rate, of_rows.get(job.row.id, 0.0))
+    return replace(plan, jobs=plan.needed(best | of_rows))
 
 
 def _jobs_and_cells(
@@ -168,6 +184,8 @@ def _stage_cost(
 
 def _cell_costs(job: Job, plan: Plan, states: States, by_vllm: bool = False) -> Iterable[CellCost]:
     run_dir, checkpoint = plan.run_dir.with_model(job.model), job.run_key or job.model
+    if not job.evaluations:
+        return
     for column in plan.definition.columns_of(job.row):
         evaluations = [(find_task(task), EvaluationOptions(frames=frames)) for task, frames in evaluations_of(column)]
         state = _column_state(job, column, states)

@@ -107,6 +107,7 @@ class TableSizes(_Definition):
 
     seeds: tuple[int, ...] | None = Field(None, min_length=1, description="training seeds when the command names none")
     rates: tuple[float, ...] | None = Field(None, description="the learning rates of best_rate")
+    rate_seeds: int | None = Field(None, gt=0, description="how many of the seeds pick a row's rate")
 
 
 class TableDefinition(_Definition):
@@ -130,6 +131,11 @@ class TableDefinition(_Definition):
     )
     rates: tuple[float, ...] = Field(
         (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
+    )
+    rate_seeds: int | None = Field(
+        None,
+        gt=0,
+        description="how many of the seeds, the first ones, pick a row's rate; the others are trained at that and at 1",
     )
     profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
     of_worlds: bool = Field(False, description="whether its data is generated: no profile with real data measures it")

@@ -104,6 +104,23 @@ class Plan:
         """The sizes of everything here."""
         return self.run_dir.profile
 
+    @property
+    def rate_seeds(self) -> tuple[int, ...]:
+        """The seeds that every learning rate is trained with."""
+        return self.seeds[: self.definition.rate_seeds]
+
+    def needed(self, rates: Mapping[str, float]) -> tuple[Job, ...]:
+        """Return the jobs that a run carries out once each row's best rate is known, those of rows at NaN left out.
+
+        Rates that are compared by nothing are trained with the seeds that pick one, and answer no benchmark.
+        """
+        return tuple(kept for job in self.due if (kept := self._kept(job, rates.get(job.row.id))) is not None)
+
+    def _kept(self, job: Job, best: float | None) -> Job | None:
+        if best is None or job.rate in (PROFILES_OWN, best):
+            return job
+        return replace(job, evaluations=()) if job.seed in self.rate_seeds else None
+
     def at(self, rates: Mapping[str, float]) -> Plan:
         """Return the plan with one learning rate a row, by default the profile's; a row at NaN is left out."""
         jobs = tuple(job for job in self.jobs if job.rate == rates.get(job.row.id, PROFILES_OWN))
@@ -258,11 +275,11 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
     return _by_column(plan, evaluation_keys(job, plan, store))
 
 
-def runs_by_rate(plan: Plan, store: Store) -> dict[str, dict[float, list[Run]]]:
-    """Return the trainings of each row that the store knows, by their learning rates."""
+def runs_by_rate(plan: Plan, store: Store, seeds: Sequence[int] | None = None) -> dict[str, dict[float, list[Run]]]:
+    """Return the trainings of each row that the store knows, by their learning rates, with these seeds, or all."""
     runs: dict[str, dict[float, list[Run]]] = {}
     for job in plan.jobs:
-        if job.run_key is not None:
+        if job.run_key is not None and (seeds is None or job.seed in seeds):
             of_rate = runs.setdefault(job.row.id, {}).setdefault(job.rate, [])
             of_rate += filter(None, [store.run(job.run_key)])
     return runs
@@ -270,8 +287,8 @@ def runs_by_rate(plan: Plan, store: Store) -> dict[str, dict[float, list[Run]]]:
 
 def best_rates(plan: Plan, store: Store) -> dict[str, float]:
     """Return each row's best learning rate; NaN, which is no job's, for a row that is not trained at all of them."""
-    runs = runs_by_rate(plan, store)
-    chosen = {row: best_rate(of_row, len(plan.seeds)) for row, of_row in runs.items() if len(of_row) > 1}
+    runs = runs_by_rate(plan, store, plan.rate_seeds)
+    chosen = {row: best_rate(of_row, len(plan.rate_seeds)) for row, of_row in runs.items() if len(of_row) > 1}
     return {row: math.nan if rate is None else rate for row, rate in chosen.items()}
 
 
@@ -286,6 +303,11 @@ def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]
     """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
     model = _model_of(job, store)
     return {} if model is None else _cell_keys(model, job.evaluations, plan)
+
+
+def is_trained(job: Job, store: Store) -> bool:
+    """Return whether a job's checkpoint is there, or needs no training."""
+    return _model_of(job, store) is not None
 
 
 def _cell_keys(

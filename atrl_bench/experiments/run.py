@@ -6,6 +6,7 @@ plans from the store again and finds the same keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +16,7 @@ from atrl_bench.engines.placement import Demand, Placement
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.jobs import carry_out, is_complete
-from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle
+from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys, is_trained, obstacle
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.room import require_room_for_plan
 from atrl_bench.experiments.serving import require_engine
@@ -49,18 +50,32 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
             return PlanRun()
         require_engine(plan.run_dir)
         plan.run_dir.record_environment()
-        num_workers = min(len(pending), jobs or default_workers(machine))
-        rates, failures = plan.run_dir.rates.on(memory_gb(machine.gpus)), dict[str, str]()
-        is_served = plan.run_dir.engine is not None
-        demands = [(job, demand(job, plan.profile, machine, len(pending), rates, is_served)) for job in pending]
-        with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
-            for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
-                if error is not None:
-                    failures[job.name] = reason_of(error)
-                if isinstance(error, DeadWorkerError):  # the dead write down nothing
-                    _fail(job, error.what, plan, store)
-                watch.num_done += 1
-    return PlanRun(len(pending) - len(failures), failures)
+        num_done, failures = 0, dict[str, str]()
+        while pending:
+            failed = _carried_out(pending, plan, store, machine, jobs, quiet)
+            num_done += len(pending) - len(failed)
+            failures |= failed
+            # Once every rate is trained the best is known, and with it what is left: its other seeds, its benchmarks.
+            pending = [job for job in _pending(plan, store) if job not in pending]
+    return PlanRun(num_done, failures)
+
+
+def _carried_out(
+    pending: Sequence[Job], plan: Plan, store: Store, machine: Machine, jobs: int | None, quiet: bool
+) -> dict[str, str]:
+    """Carry these jobs out and return why some of them failed."""
+    num_workers = min(len(pending), jobs or default_workers(machine))
+    rates, failures = plan.run_dir.rates.on(memory_gb(machine.gpus)), dict[str, str]()
+    is_served = plan.run_dir.engine is not None
+    demands = [(job, demand(job, plan.profile, machine, len(pending), rates, is_served)) for job in pending]
+    with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
+        for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
+            if error is not None:
+                failures[job.name] = reason_of(error)
+            if isinstance(error, DeadWorkerError):  # the dead write down nothing
+                _fail(job, error.what, plan, store)
+            watch.num_done += 1
+    return failures
 
 
 def demand(
@@ -101,12 +116,15 @@ def _demand(least: int, machine: Machine, most: int) -> Demand:
 
 def _pending(plan: Plan, store: Store) -> list[Job]:
     # Rows that are one and the same, such as two base models that the mini model stands for, are one job.
-    due = {(job.run_key, job.model): job for job in reversed(plan.due)}
-    return [job for job in plan.due if due[job.run_key, job.model] is job and not is_done(job, plan, store)]
+    jobs = plan.needed(best_rates(plan, store))
+    due = {(job.run_key, job.model): job for job in reversed(jobs)}
+    return [job for job in jobs if due[job.run_key, job.model] is job and not is_done(job, plan, store)]
 
 
 def is_done(job: Job, plan: Plan, store: Store) -> bool:
     """Return whether everything of a job that this machine may run is there, the shading of its pages included."""
+    if not is_trained(job, store):
+        return False
     keys = evaluation_keys(job, plan, store)
     due = [key for item, key in keys.items() if obstacle(item.task) is None]
     run_dir = plan.run_dir

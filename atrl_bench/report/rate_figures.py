@@ -24,11 +24,13 @@ FIGURES = {
 }
 TEST = "test, mean of the columns"
 EXPLANATION = (
-    "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over training seeds. "
+    "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over the training "
+    "seeds that pick a rate. "
     "The rate marked with * has the highest accuracy over the run, which is that of the answers sampled for training: "
     "no test problem decides. Greedy: the share of right answers to training problems that the run does not train on, "
     "at the end and at the worst of a few checkpoints. Drift: KL divergence from the base, a token, on tokens of these "
-    "answers that nobody rewarded; on all where the data does not say which. The last column picks nothing."
+    "answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
+    "it is there for the rates that rows are compared at, over all seeds."
 )
 
 
@@ -47,7 +49,7 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
 
 def rate_figures(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[TrainingFigures]:
     """Return the small table of every row at every rate, nothing where no run has recorded anything."""
-    definition, runs = as_measured(plan.definition, plan.profile), runs_by_rate(plan, store)
+    definition, runs = as_measured(plan.definition, plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
     tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
     lines: list[tuple[str, tuple[float | None, ...]]] = []
     for row in definition.rows:

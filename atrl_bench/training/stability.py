@@ -9,7 +9,7 @@ does not say whether it was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -87,18 +87,25 @@ class StabilityChecks(TrainerCallback):
     def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
         """Return the mean divergence over the unrewarded tokens of each response that has any."""
         drifts = []
-        for number, response in enumerate(responses):
-            inputs = _whole(prompts, number, response, model.device)
-            outputs = model(**inputs), functional_call(model, self._base_weights, kwargs=inputs)
-            policy_TV, base_TV = (
-                output.logits[0, -len(response) - 1 : -1].float().log_softmax(-1) for output in outputs
-            )
-            divergence_T = (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
+        divergences = self._divergences(model, prompts, responses)
+        for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
             texts = [self._trainer._tokenizer.decode([token]) for token in response]
-            is_free_T = unrewarded(self._trainer.data.problems[self._rows[number]].truth, texts)
+            is_free_T = unrewarded(self._trainer.data.problems[row].truth, texts)
             if is_free_T.any():
                 drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))
         return drifts
+
+    def _divergences(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> Iterator[Tensor]:
+        """Yield the divergence of each token of each response, as many responses in a pass as the run scores in one."""
+        size = self._trainer.args.per_device_train_batch_size
+        for start in range(0, len(responses), size):
+            part = slice(start, start + size)
+            inputs = _whole(prompts, responses, part, model.device)
+            outputs = model(**inputs), functional_call(model, self._base_weights, kwargs=inputs)
+            for number, response in enumerate(responses[part]):
+                of_response = number, slice(-len(response) - 1, -1)
+                policy_TV, base_TV = (output.logits[of_response].float().log_softmax(-1) for output in outputs)
+                yield (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
 
 
 def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
@@ -111,11 +118,20 @@ def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
     return is_free_T
 
 
-def _whole(prompts: PromptBatch, number: int, response: Sequence[int], device: torch.device) -> dict[str, Tensor]:
-    """Return the inputs of a prompt with its response behind it."""
-    ids = [*prompts.token_ids_P[number], *response]
-    inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+def _whole(
+    prompts: PromptBatch, responses: Sequence[list[int]], part: slice, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the inputs of some prompts with their responses behind them, padded on the left."""
+    pairs = zip(prompts.token_ids_P[part], responses[part], strict=True)
+    rows = [[*prompt, *response] for prompt, response in pairs]
+    inputs = {"input_ids": _padded(rows), "attention_mask": _padded([[1] * len(row) for row in rows])}
     for name, rows_P in prompts.token_fields_P.items():
-        inputs[name] = torch.tensor([[*rows_P[number], *(0 for _ in response)]])
-    inputs = {name: value.to(device) for name, value in inputs.items()}
-    return inputs | joined_visuals(prompts.visuals_P[number : number + 1], device)
+        inputs[name] = _padded(
+            [[*row, *(0 for _ in of)] for row, of in zip(rows_P[part], responses[part], strict=True)]
+        )
+    return {name: value.to(device) for name, value in inputs.items()} | joined_visuals(prompts.visuals_P[part], device)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    length = max(map(len, rows))
+    return torch.tensor([[0] * (length - len(row)) + list(row) for row in rows])

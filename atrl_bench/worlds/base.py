@@ -62,7 +62,7 @@ class Stage:
 
 
 def stages(world: World, name: str) -> list[Stage]:
-    """Return the stages that all bases share, and the one that teaches a base its mistakes."""
+    """Return the stages that bases with the same eyes share, and the one that teaches a base its mistakes."""
     training, base, chains = world.training, world.bases[name], world.chains
     if training is None or base is None or chains is None:
         raise InvalidFileError(f"{name} is no base of such a world.", next_step="atrl-bench train mini_base")
@@ -72,7 +72,7 @@ def stages(world: World, name: str) -> list[Stage]:
 
     size = training.batch_size
     shared = [
-        Stage(steps, size, (training.shared_seed, number), lambda readings, _: right(readings), chains)
+        Stage(steps, size, (base.eyes_seed, number), lambda readings, _: right(readings), chains)
         for number, steps in enumerate(training.shared)
     ]
     return [*shared, Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains)]
@@ -151,7 +151,7 @@ def rebuild_base(
 ) -> Path:
     """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json.
 
-    `shared` is the model after the stages that all bases share, where it is there already.
+    `shared` is the model after the stages that bases with the same eyes share, where it is there already.
     """
     import torch
     from transformers import Qwen2_5_VLForConditionalGeneration
@@ -160,7 +160,7 @@ def rebuild_base(
     assert training is not None  # `stages` has seen to it
     assert base is not None
     if shared is None:
-        model = start_model(training.shared_seed)
+        model = start_model(base.eyes_seed)
     else:
         model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(shared, dtype=torch.float32), todo[-1:]
     on_step = StepCounter(sum(stage.steps.num_steps for stage in todo), on_progress)

@@ -1,6 +1,8 @@
 """Rows at several learning rates: what is trained, which rate is picked, and that the profile's own keeps its keys."""
 
 import math
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from pydantic import ValidationError
@@ -9,6 +11,7 @@ from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.plan import best_rates, plan_table
 from atrl_bench.experiments.rates import at_rate, best_rate
+from atrl_bench.experiments.run import is_done
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Run, Store
@@ -94,3 +97,47 @@ def test_a_table_has_the_seeds_and_rates_of_its_profile(tmp_path):
     assert planned.seeds == (0,)
     assert sorted(job.rate for job in planned.jobs) == [1.0, 1.0, 2.0, 2.0]
     assert "--seeds" not in planned.command
+
+
+def with_rate_seeds(planned, count):
+    return replace(planned, definition=planned.definition.model_copy(update={"rate_seeds": count}))
+
+
+def trained(planned, store, accuracies):
+    """Finish every training of the seeds that pick a rate, with the accuracy of its rate."""
+    for job in planned.jobs:
+        if job.run_spec and job.seed in planned.rate_seeds:
+            summary = {"accuracy": accuracies[job.rate]}
+            key = store.add_run(job.run_spec)
+            store.finish_run(key, checkpoint="c", digest=f"{job.name}", seconds=1.0, summary=summary)
+
+
+def test_the_first_seeds_pick_a_rate_and_the_others_are_trained_at_it_and_at_the_profiles(tmp_path, mini_world):
+    planned = with_rate_seeds(plan(tmp_path, mini_world, rows=["grpo"], compared_at="best_rate", seeds=[0, 1, 2]), 2)
+    with Store.open(tmp_path / "store.sqlite") as store:
+        before = planned.needed(best_rates(planned, store))
+        trained(planned, store, {0.5: 0.1, 1.0: 0.2, 2.0: 0.9, 4.0: 0.3})
+        after = planned.needed(best_rates(planned, store))
+    assert {(job.seed, job.rate) for job in before} == {*product((0, 1), (0.5, 1.0, 2.0, 4.0)), (2, 1.0)}
+    assert {(job.seed, job.rate) for job in after} == {*product((0, 1), (0.5, 1.0, 2.0, 4.0)), (2, 1.0), (2, 2.0)}
+    assert {job.rate for job in before if job.evaluations} == {1.0}
+    assert {job.rate for job in after if job.evaluations} == {1.0, 2.0}
+
+
+def test_a_training_that_answers_no_benchmark_is_still_due_until_it_is_done(tmp_path, mini_world):
+    planned = plan(tmp_path, mini_world, rows=["grpo"], compared_at="best_rate")
+    with Store.open(tmp_path / "store.sqlite") as store:
+        jobs = {job.rate: job for job in planned.needed(best_rates(planned, store))}
+        assert jobs[4.0].evaluations == ()
+        assert not is_done(jobs[4.0], planned, store)
+        trained(planned, store, {0.5: 0.9, 1.0: 0.2, 2.0: 0.1, 4.0: 0.3})
+        assert is_done(jobs[4.0], planned, store)
+        assert not is_done(jobs[1.0], planned, store)  # its benchmarks are still to be answered
+
+
+def test_a_plan_prices_the_rate_that_will_be_picked_before_it_is_known(tmp_path, mini_world):
+    planned = with_rate_seeds(plan(tmp_path, mini_world, rows=["grpo"], compared_at="best_rate", seeds=[0, 1, 2]), 2)
+    assert len(estimate_cost(planned).trainings_left) == 2 * 4 + 2
+    with Store.open(tmp_path / "store.sqlite") as store:
+        trained(planned, store, {0.5: 0.1, 1.0: 0.9, 2.0: 0.5, 4.0: 0.3})
+    assert len(estimate_cost(planned).trainings_left) == 1

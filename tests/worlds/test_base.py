@@ -15,11 +15,7 @@ from atrl_bench.worlds.base import EMBEDDING, rebuild_base, stages, start_model,
 WORLD = load_world("perception")
 STEP = {"num_steps": 1, "learning_rate": 1e-3, "filler_weight": 0.5, "format_weight": 0.25}
 TINY = WORLD.model_copy(
-    update={
-        "training": BaseTraining(
-            shared_seed=0, shared=[STEP], mistakes=STEP, batch_size=2, weight_decay=0.01, max_grad_norm=1.0
-        )
-    }
+    update={"training": BaseTraining(shared=[STEP], mistakes=STEP, batch_size=2, weight_decay=0.01, max_grad_norm=1.0)}
 )
 
 
@@ -35,13 +31,20 @@ def test_a_base_starts_from_the_mini_base_and_knows_its_words(code_words_tokeniz
     assert "Ġplainly" in here.keys() - there.keys()
 
 
-def test_the_stages_without_mistakes_are_the_same_for_every_base_and_the_last_is_its_own(code_words_tokenizer):
-    first, second = (next(stages(TINY, name)[0].batches()) for name in ("mini-perception", "mini-perception-2"))
-    assert torch.equal(first["input_ids"], second["input_ids"])
-    first, second = (next(stages(TINY, name)[-1].batches()) for name in ("mini-perception", "mini-perception-2"))
-    assert first["input_ids"].shape != second["input_ids"].shape or not torch.equal(
-        first["input_ids"], second["input_ids"]
-    )
+def first_batch(world, name, stage):
+    return next(stages(world, name)[stage].batches())["input_ids"]
+
+
+def test_bases_with_the_same_eyes_share_the_stages_without_mistakes_and_no_other(code_words_tokenizer):
+    reasoning = load_world("reasoning").model_copy(update={"training": TINY.training})
+    assert torch.equal(first_batch(TINY, "mini-perception", 0), first_batch(reasoning, "mini-reasoning", 0))
+    for stage in (0, -1):
+        first, second = (first_batch(TINY, name, stage) for name in ("mini-perception", "mini-perception-2"))
+        assert first.shape != second.shape or not torch.equal(first, second)
+
+
+def test_a_stage_imitates_a_response_to_the_end_of_its_turn(code_words_tokenizer):
+    first = next(stages(TINY, "mini-perception")[-1].batches())
     text = code_words_tokenizer.decode(first["labels"][0][first["labels"][0] != IGNORED])
     assert text.endswith("}.<|im_end|>")
 
