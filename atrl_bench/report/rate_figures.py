@@ -20,6 +20,7 @@ FIGURES = {
     "last accuracy": "accuracy at the end",
     "last greedy": "greedy at the end",
     "worst greedy": "greedy, worst checkpoint",
+    "worst readable": "with an answer, worst checkpoint",
     "last drift": "drift of unrewarded tokens",
 }
 TEST = "test, mean of the columns"
@@ -28,8 +29,9 @@ EXPLANATION = (
     "seeds that pick a rate. "
     "The rate marked with * has the highest accuracy over the run, which is that of the answers sampled for training: "
     "no test problem decides. Greedy: the share of right answers to training problems that the run does not train on, "
-    "at the end and at the worst of a few checkpoints. Drift: KL divergence from the base, a token, on tokens of these "
-    "answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
+    "at the end and at the worst of a few checkpoints. With an answer: "
+    "the share of these responses in which one can be read. Drift: KL divergence from the base, a token, on tokens of "
+    "these answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
     "it is there for the rates that rows are compared at, over all seeds."
 )
 

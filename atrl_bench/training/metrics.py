@@ -80,9 +80,11 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/"))}
     summary |= {name: _mean(lines, name) for name in sorted(names)}
     # The greedy path at its worst says what an average hides; drift adds up.
-    if greedy := [line["check/greedy"] for line in lines if isinstance(line.get("check/greedy"), int | float)]:
+    if greedy := _values(lines, "check/greedy"):
         summary |= {"worst greedy": min(greedy), "last greedy": greedy[-1]}
-    if drifts := [line["check/drift"] for line in lines if isinstance(line.get("check/drift"), int | float)]:
+    if readable := _values(lines, "check/readable"):
+        summary["worst readable"] = min(readable)
+    if drifts := _values(lines, "check/drift"):
         summary["last drift"] = drifts[-1]
     summary["skipped_updates"] = sum(line.get("skipped_updates", 0.0) for line in lines)
     phases = {name for line in lines for name in line if name.startswith("seconds/")}
@@ -91,8 +93,12 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
 
 
 def _mean(lines: Iterable[dict[str, Any]], name: str) -> float | None:
-    values = [line[name] for line in lines if isinstance(line.get(name), int | float)]
+    values = _values(lines, name)
     return sum(values) / len(values) if values else None
+
+
+def _values(lines: Iterable[dict[str, Any]], name: str) -> list[float]:
+    return [line[name] for line in lines if isinstance(line.get(name), int | float)]
 
 
 def _line(content: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
 from atrl_bench.resources import folder
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
-from atrl_bench.training.sets import GENERATED_SETS, PAIRS_SUFFIX, TRAINING_SETS
+from atrl_bench.training.sets import ALL_SETS, GENERATED_SETS, PAIRS_SUFFIX
 
 MAX_BASES = 8  # a chain longer than this is a circle
 
@@ -112,7 +112,7 @@ class Recipe(_Fields):
     @field_validator("data")
     @classmethod
     def _known_data(cls, value: str) -> str:
-        if value not in (known := TRAINING_SETS | GENERATED_SETS):
+        if value not in (known := ALL_SETS):
             raise ValueError(f"no training set {value!r}; known: {', '.join(known)}")
         return value
 

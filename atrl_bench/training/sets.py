@@ -76,16 +76,16 @@ TRAINING_SETS = {
 
 # Those that are nowhere but here: `recipes/worlds` says which bases are trained on them.
 GENERATED_SETS = {"code_words": TrainingSet("", 0, problem_id="id", response_tokens=112)}
+ALL_SETS = TRAINING_SETS | GENERATED_SETS
 
 
 def describe(name: str) -> TrainingSet:
     """Return where training set `name` is and what its columns are called."""
     if name.endswith(PAIRS_SUFFIX):
         return _describe_pairs(Path(name))
-    sets = TRAINING_SETS | GENERATED_SETS
-    if name not in sets:
-        raise UnknownNameError("training set", name, sets)
-    return sets[name]
+    if name not in ALL_SETS:
+        raise UnknownNameError("training set", name, ALL_SETS)
+    return ALL_SETS[name]
 
 
 def folder_of(name: str) -> str:

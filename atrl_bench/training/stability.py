@@ -1,7 +1,8 @@
 """What a run does to its policy on the way: greedy answers to problems it does not train on, and drift.
 
 A few times in a run the policy answers held-out training problems greedily. A run whose sampled accuracy is high may
-break on its greedy path, and a run that is good at its end may have been lost in between. Drift is the KL divergence
+break on its greedy path, and a run that is good at its end may have been lost in between. An answer that can be read
+says that the form of a response is still there, right or wrong. Drift is the KL divergence
 from the base per token of these answers that nobody rewarded: neither read from the image nor reasoned, where the data
 says which tokens those are, else all of them. Nothing here draws a random number or moves a weight, so that a run's key
 does not say whether it was looked at.
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 NUM_PROBLEMS = 24
 MAX_PARAMETERS = 100_000_000  # a copy of a larger base is too much to keep beside the policy
+UNREADABLE = "grading/unparseable"  # what the reward calls the share of responses without an answer
 REWARDED = ("perception", "reasoning")  # parts of a response that decide whether it is right
 
 
 class StabilityChecks(TrainerCallback):
-    """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy` and `check/drift`."""
+    """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy`, `readable`, `drift`."""
 
     def __init__(self, trainer: CreditTrainer, num_checks: int, trained_rows: Sequence[int]) -> None:
         self._trainer, self._num_checks = trainer, num_checks
@@ -79,8 +81,12 @@ class StabilityChecks(TrainerCallback):
         texts = trainer.processing_class.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
-        rewards = trainer.reward_funcs[0](prompts=messages, completions=completions, **columns)
+        shares: dict[str, float] = {}
+        grade = trainer.reward_funcs[0]
+        rewards = grade(prompts=messages, completions=completions, log_metric=shares.__setitem__, **columns)
         trainer.note("check/greedy", fmean(max(0.0, reward) for reward in rewards))
+        if UNREADABLE in shares:
+            trainer.note("check/readable", 1.0 - shares[UNREADABLE])
         if drifts:
             trainer.note("check/drift", fmean(drifts))
 

@@ -42,6 +42,8 @@ def test_greedy_answers_and_drift_are_noted_at_each_quarter_of_the_run(both):
     lines = [json.loads(line) for line in (looked_at.checkpoint / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "check/greedy" in line] == [2, 4, 6, 8]  # of 8 updates
     assert all(0 <= line["check/greedy"] <= 1 for line in lines if "check/greedy" in line)
+    assert all(0 <= line["check/readable"] <= 1 for line in lines if "check/readable" in line)
+    assert looked_at.summary["worst readable"] == min(line.get("check/readable", 1.0) for line in lines)
     drifts = [line["check/drift"] for line in lines if "check/drift" in line]
     assert len(drifts) == NUM_CHECKS
     assert 0 < drifts[0] < drifts[-1]

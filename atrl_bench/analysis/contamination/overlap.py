@@ -24,7 +24,7 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem
 from atrl_bench.training.data import stream_problems
 from atrl_bench.training.problem import TrainingProblem
-from atrl_bench.training.sets import TRAINING_SETS, folder_of
+from atrl_bench.training.sets import ALL_SETS, folder_of
 from atrl_bench.training.source import data_digest
 
 FILE = "overlap.json"
@@ -155,7 +155,7 @@ def overlap(
 
 
 def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    if train not in TRAINING_SETS:
+    if train not in ALL_SETS:
         return _task_items(find_task(train), run_dir)
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
@@ -236,11 +236,11 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
-    if train in TRAINING_SETS:
+    if train in ALL_SETS:
         return data_digest(train, run_dir.data_dir(folder_of(train)))
     known = {info.name: info for info in list_tasks()}
     if train not in known:
-        raise UnknownNameError("training set", train, [*TRAINING_SETS, *known])
+        raise UnknownNameError("training set", train, [*ALL_SETS, *known])
     return _task_digest(known[train], run_dir)
 
 
