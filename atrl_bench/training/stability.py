@@ -36,7 +36,7 @@ REWARDED = ("perception", "reasoning")  # parts of a response that decide whethe
 
 
 class StabilityChecks(TrainerCallback):
-    """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy`, `readable`, `drift`."""
+    """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy` and others."""
 
     def __init__(self, trainer: CreditTrainer, num_checks: int, trained_rows: Sequence[int]) -> None:
         self._trainer, self._num_checks = trainer, num_checks

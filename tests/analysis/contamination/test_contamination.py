@@ -175,6 +175,13 @@ def test_the_mini_world_has_shared_wordings_and_no_shared_picture(tmp_path):
     assert record.counts[OTHER_PICTURE] > 0
 
 
+def test_a_generated_training_set_of_a_world_is_searched_like_any_other(tmp_path):
+    run_dir = RunDir.at(tmp_path, PROFILE)
+    assert overlap_counts(run_dir, "code_words", "code_words_test") is None
+    overlap("code_words", ["code_words_test"], run_dir)
+    assert overlap_counts(run_dir, "code_words", "code_words_test")["num_overlapping"] == 0  # other scans
+
+
 def test_a_benchmark_is_in_itself(tmp_path):
     folder = write(tmp_path, [("Find x.", [])], [(LONG.format(i), encoded(picture(i))) for i in range(5)])
     record = overlap("geoqa_test", ["geoqa_test"], RunDir.at(tmp_path, PROFILE, folder)).tasks[0]
