@@ -17,7 +17,8 @@ from atrl_bench.results import numbers
 
 def with_headroom(table: Table, definition: TableDefinition) -> Table:
     """Return the table with a sentence on the headroom of each group that has an oracle, and ranks only where it is."""
-    groups = [group for group in definition.groups if group.oracle is not None]
+    chosen = {row.group for row in definition.rows}
+    groups = [group for group in definition.groups if group.oracle is not None and group.id in chosen]
     if not groups:
         return table
     best, equal = _by_row(table.comparisons), _by_row(table.equal_rate)

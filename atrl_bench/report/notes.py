@@ -11,6 +11,7 @@ from atrl_bench.report.differences import Tie
 from atrl_bench.report.labels import column_label, row_label
 from atrl_bench.report.table_model import SIGNIFICANCE, Footnote, TableCell
 from atrl_bench.report.templates import lines_of
+from atrl_bench.world_settings import list_bases
 
 
 class Footnotes:
@@ -44,7 +45,7 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         row_label=partial(row_label, definition),
         column_label=partial(column_label, definition),
         baselines=list(dict.fromkeys(source.baselines.values())),
-        models=list(dict.fromkeys(filter(None, map(definition.model_of, definition.rows)))),
+        models=_replaced_models(definition),
         lacking={
             column: reason
             for column, reason in source.lacking.items()
@@ -58,6 +59,12 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         tied=list(dict.fromkeys(column_label(definition, tie.column) for tie in ties)),
         all_tied={tie.column for tie in ties} == set(source.all_columns),
     )
+
+
+def _replaced_models(definition: TableDefinition) -> list[str]:
+    """Return the base models that the generated profile's own stands for: all that its rows name but shipped ones."""
+    named = dict.fromkeys(filter(None, map(definition.model_of, definition.rows)))
+    return [model for model in named if model not in list_bases()]
 
 
 def _engine(of_cell: Mapping[str, str]) -> str:
