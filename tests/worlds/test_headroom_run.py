@@ -1,0 +1,48 @@
+"""The table of the worlds, end to end on profile smoke: two rows of one world, each at two learning rates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROWS = "perception_uniform,perception_oracle_perception"
+COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "headroom", "--profile", "smoke", "--rows", ROWS]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("headroom")
+    result = subprocess.run([*COMMAND, "--out", folder], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(run_folder: Path) -> Any:
+    return json.loads((run_folder / "reports" / "headroom.json").read_text())
+
+
+def test_the_page_says_the_headroom_of_its_world_and_of_no_other(table: Any) -> None:
+    (said,) = table["headroom"]
+    assert said.startswith("Perception: it takes some digits for others, first base: headroom ")
+    assert said.endswith("rank rules.")
+
+
+def test_every_rate_is_trained_and_has_its_accuracy_and_what_it_costs(table: Any) -> None:
+    (figures,) = [item for item in table["figures"] if item["title"] == "Every learning rate"]
+    assert len(figures["rows"]) == 4
+    names = figures["names"]
+    assert {"accuracy over the run", "greedy, worst checkpoint", "with an answer, worst checkpoint"} <= set(names)
+    for _, values in figures["rows"]:
+        of_rate = dict(zip(names, values, strict=True))
+        assert all(of_rate[name] is not None for name in names if not name.startswith("test"))
+
+
+def test_the_base_is_the_one_that_the_row_names(run_folder: Path) -> None:
+    assert "stands here for" not in (run_folder / "reports" / "headroom.md").read_text()
