@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from atrl_bench.experiments.downloads import Download
-from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.training.cost_estimate import TrainingNeeds
 
 HOURS_WITHOUT_ASKING = 1.0
@@ -201,11 +201,12 @@ class CostEstimate(Record):
         if not trainings and not cells:
             yield "Nothing is left to do."
             return
-        parts = [_count(len(trainings), "training"), _count(len(cells), "cell")]
+        left = ((len(trainings), "training"), (len(cells), "cell"))
+        parts = [counted(number, noun) for number, noun in left if number]
         amount = _gpu_hours(self.gpu_hours)
         if not self.gpu_hours:
             amount = f"about {60 * self.hours:.0f} minutes of a core" if self.hours else "hours not known"
-        yield f"Left to do: {' and '.join(filter(None, parts))}: {amount}."
+        yield f"Left to do: {' and '.join(parts)}: {amount}."
         if self.gpu_hours_by_vllm is not None:
             yield f"If vLLM sampled all rollouts and gave all answers: {_gpu_hours(self.gpu_hours_by_vllm)}."
         if self.disk_gb >= 1:
@@ -224,7 +225,3 @@ class CostEstimate(Record):
 
 def _gpu_hours(hours: float) -> str:
     return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.1f} GPU-hours"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""

@@ -17,7 +17,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.hub.archives import archives_in
 from atrl_bench.hub.repository import Repository, is_downloaded, listing, may_read
 from atrl_bench.hub.source import forget_layout
-from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.sets import TRAINING_SETS
 
@@ -50,7 +50,7 @@ class StockItem:
     def row(self) -> tuple[str, str, str]:
         """Its line in a table."""
         gigabytes = sum(origin.bytes for origin in self.origins) / 1e9
-        words = [f"{one.repository} at {one.commit[:8]}, {_count(one.files, 'file')}" for one in self.origins]
+        words = [f"{one.repository} at {one.commit[:8]}, {counted(one.files, 'file')}" for one in self.origins]
         details = "; ".join(words) or self.folder
         return self.name, f"{gigabytes:,.2f}" if self.origins else "", f"{self.state}{': ' if details else ''}{details}"
 
@@ -201,7 +201,3 @@ def _next_command(stock: Stock, run_dir: RunDir) -> str:
     is_model = any(item.kind == "model" for item in stock.items)
     model, tasks = (stock.name, "geoqa_test") if is_model else (run_dir.profile.model, stock.name)
     return f"atrl-bench evaluate {model} --tasks {tasks} {run_dir.options}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -82,7 +82,7 @@ class TableCell:
     @property
     def is_significant(self) -> bool:
         """Whether the difference from the baseline survives the correction for the table's many comparisons."""
-        return self.q_value is not None and self.q_value < SIGNIFICANCE
+        return is_significant(self.q_value)
 
 
 @dataclass(frozen=True)
@@ -248,4 +248,9 @@ class Table:
         )
 
 
-SIGNIFICANCE = 0.05
+SIGNIFICANCE = 0.05  # false discovery rate of a page
+
+
+def is_significant(q_value: float | None) -> bool:
+    """Return whether a corrected p-value tells a difference from zero; one that was not tested does not."""
+    return q_value is not None and q_value < SIGNIFICANCE

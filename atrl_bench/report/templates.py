@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from atrl_bench.report.table_model import is_significant
 from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 
@@ -25,6 +26,7 @@ def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
         **options,
     )
     made.filters |= {name: getattr(numbers, name) for name in _FILTERS}
+    made.tests["significant"] = is_significant
     made.globals |= {"words": numbers.WORDS}
     return made
 

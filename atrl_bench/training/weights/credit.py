@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from atrl_bench.cores import usable_cores
 from atrl_bench.credit import CreditConfig
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.credit.trl import CreditWeights
@@ -43,8 +44,7 @@ def num_credit_workers(device: torch.device) -> int:
     """
     if device.type != "cuda":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(_MOST_WORKERS, max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+    return min(_MOST_WORKERS, max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
 def credit_config(choice: CreditChoice) -> CreditConfig:
