@@ -1,4 +1,4 @@
-"""Install verl into this interpreter's environment, with what its tests here need, and this package without its own needs.
+"""Install verl into this interpreter's environment, what its tests here need, and this package without its own needs.
 
 `tox -e verl` runs it. By hand, in a new environment: python tests/real_verl/environment.py
 

@@ -36,7 +36,7 @@ def test_verls_own_validation_accepts_it(tmp_path, size, name, credit):
     validate_config(config, use_reference_policy=has_reference, use_critic=need_critic(config))
     assert has_reference == bool(recipe.kl_coef)
     assert not need_critic(config)
-    for part in ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm", "reward"):
+    for part in ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm"):
         omega_conf_to_dataclass(OmegaConf.select(config, part))
     assert callable(get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode))
     refuse_what_cannot_be_credited(config)

@@ -5,7 +5,8 @@ round transformers' AttentionInterface. It hands queries and keys, with their po
 module; there the rows are computed, sequence by sequence, by what computes them everywhere else.
 
 Shapes: B sequences, H query heads, G key heads, R recorded rows of a sequence, L its positions, N those of all
-sequences together; T rows and S positions of the longest, as in a batch padded on the right. D head dimension.
+sequences together; S positions of a batch padded on the right, of which the last T hold all responses. D head
+dimension.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import transfer_queue
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
@@ -46,7 +47,7 @@ class TokenCreditTrainer(PPOTrainerSync):
             return batch
         of_batch = {"keys": batch.keys, "partition_id": batch.partition_id}
         data = transfer_queue.kv_batch_get(**of_batch, select_fields=["advantages", "response_mask", KEY])
-        if KEY not in data.keys():
+        if KEY not in set(data.keys()):
             raise RuntimeError(
                 "The pass for the old log-probabilities left no token credit: its engine is not atrl-bench's. "
                 "Install atrl-bench in every worker's environment, for verl's NVIDIA platform."
@@ -59,8 +60,6 @@ class TokenCreditTrainer(PPOTrainerSync):
 
 def credited(advantages: Any, credit: Any) -> Any:
     """Returns the advantages of packed responses times their credit."""
-    import torch
-
     products = [of_tokens * own for of_tokens, own in zip(advantages.unbind(), credit.unbind(), strict=True)]
     return torch.nested.as_nested_tensor(products, layout=torch.jagged)
 
