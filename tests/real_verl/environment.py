@@ -18,6 +18,8 @@ TORCH = ("torch===2.13.0", "torchvision==0.28.0")
 CREDIT = ("numpy>=2", "pymetis>=2025.2")
 # What a recipe and a profile are read with, to write verl's configuration from.
 RECIPES = ("pydantic>=2.9", "pyyaml>=6")
+# What the reward grades with.
+GRADER = ("math-verify>=0.9", "pebble>=5", "rapidfuzz>=3.9", "httpx>=0.27,<0.29")
 TESTS = ("trl>=1.16,<1.17", "pytest>=8.3", "scikit-learn>=1.5")
 PROJECT = Path(__file__).parents[2]
 
@@ -27,6 +29,6 @@ def _pip(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    _pip(VERL, *TORCH, *CREDIT, *RECIPES, *TESTS)
+    _pip(VERL, *TORCH, *CREDIT, *RECIPES, *GRADER, *TESTS)
     _pip("--no-deps", str(PROJECT))
     subprocess.run([sys.executable, "-c", "import verl; print('verl', verl.__version__)"], check=True)

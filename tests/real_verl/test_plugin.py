@@ -10,6 +10,7 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.import_utils import load_extern_object
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl_step import batch_of, scored
@@ -18,6 +19,7 @@ from atrl_bench.engines.verl import plugin
 from atrl_bench.engines.verl.engine import TokenCreditEngine
 from atrl_bench.engines.verl.trainer import TokenCreditTrainer
 from atrl_bench.errors import InvalidFileError, PluginError
+from atrl_bench.training.verl_configuration import REWARD
 
 # What `import verl` alone does; the entry point is that of the installed package.
 AS_A_USER = "import verl, sys; print('atrl_bench.engines.verl.plugin' in sys.modules)"
@@ -44,6 +46,12 @@ def test_credit_is_computed_here_with_torch_numpy_and_pymetis_alone():
     assert result["mean"] == pytest.approx(1.0, abs=1e-6)
     assert result["std"] > 0
     assert result["loaded"] == []
+
+
+def test_verls_loader_finds_the_reward_and_it_grades():
+    compute_score = load_extern_object(REWARD, "compute_score")
+    assert compute_score("virl39k", r"so \boxed{\frac{1}{2}}", "0.5") == {"score": 1.0, "acc": 1.0}
+    assert compute_score("virl39k", "The answer is 7.", "8") == {"score": -1.0, "acc": -1.0}
 
 
 def test_verl_loads_the_plugin_by_its_entry_point_and_by_its_module():
