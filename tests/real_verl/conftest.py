@@ -12,12 +12,12 @@ import pytest
 HERE = Path(__file__).parent
 if find_spec("verl") is None:
     collect_ignore_glob = ["*.py"]
-
-# verl knows no CPUs; it reads these when it is imported, in every Ray worker too.
-os.environ["VERL_PLATFORM"] = "cpu"
-os.environ["VERL_USE_EXTERNAL_MODULES"] = "cpu_platform"
-os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-sys.path.insert(0, str(HERE))
+else:
+    # verl knows no CPUs; it reads these when it is imported, in other processes too.
+    os.environ["VERL_PLATFORM"] = "cpu"
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = "cpu_platform"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,7 +37,7 @@ class TokenCreditTrainer(PPOTrainerSync):
         batch.extra_info[REQUEST] = self._credit.document()
         scored = super()._compute_old_log_prob(batch, metrics)
         for meta in (batch, scored):  # no later pass is recorded
-            meta.extra_info.pop(REQUEST, None)
+            (meta.extra_info or {}).pop(REQUEST, None)
         return scored
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
