@@ -97,7 +97,9 @@ class Rollouts(_Settings):
             return cls(engine="vllm", server=option)
         if option not in ("local", "vllm", "verl"):
             raise UnknownNameError(
-                *("engine", option, ["local", "vllm", "verl"]),
+                "engine",
+                option,
+                ["local", "vllm", "verl"],
                 next_step="--rollouts local, vllm, verl, or the URL of a vLLM server",
             )
         return cls(engine=option)

@@ -72,7 +72,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
         if self._weights is None:
             self._refuse()
             rule = credit_rule(credit.rule)
-            if missing := needs_of(rule) - _OF_TOKENS.keys():
+            if missing := [need for need in needs_of(rule) if need not in _OF_TOKENS]:
                 raise InvalidFileError(
                     f"verl's engine cannot compute the credit {credit.rule!r}.",
                     why=f"It reads {', '.join(sorted(missing))}, from a second pass over changed images.",
