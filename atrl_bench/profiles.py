@@ -92,7 +92,7 @@ class Rollouts(_Settings):
 
     @classmethod
     def by(cls, option: str) -> Rollouts:
-        """Return what `--rollouts` names: local, vllm, or the URL of a vLLM server."""
+        """Return what `--rollouts` names: local, vllm, verl, or the URL of a vLLM server."""
         if option.startswith(("http://", "https://")):
             return cls(engine="vllm", server=option)
         if option not in ("local", "vllm", "verl"):

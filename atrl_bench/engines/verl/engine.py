@@ -141,7 +141,7 @@ class _Sequences:
             values_BT[b, self._rows_of(b)] = value[self.prompt_lengths[b] - 1 : -1].float()
         return values_BT
 
-    def as_output(self, values_BT: Tensor, *, like: Tensor) -> Tensor:
+    def as_output(self, values_BT: Tensor, *, like: Any) -> Tensor:
         """Returns the values as one of verl's outputs, one at every prompt token but the last."""
         values_N = torch.ones(sum(self.lengths), device=self.ids_BS.device)
         end = 0
