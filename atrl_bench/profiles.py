@@ -79,7 +79,9 @@ class EvaluationSizes(_Settings):
 class Rollouts(_Settings):
     """What samples the responses that a training learns from."""
 
-    engine: Literal["local", "vllm"] = Field("local", description="local: the trained model; vllm: a copy of it")
+    engine: Literal["local", "vllm", "verl"] = Field(
+        "local", description="local: the trained model; vllm: a copy of it; verl: verl samples, and trains too"
+    )
     server: str | None = Field(None, description="vllm: the URL of a server; null: in the training's own processes")
     gpu_memory_fraction: float = Field(
         0.35, gt=0, lt=1, description="vllm: share of a GPU's memory for weights, keys and values beside the training"
@@ -90,12 +92,15 @@ class Rollouts(_Settings):
 
     @classmethod
     def by(cls, option: str) -> Rollouts:
-        """Return what `--rollouts` names: local, vllm, or the URL of a vLLM server."""
+        """Return what `--rollouts` names: local, vllm, verl, or the URL of a vLLM server."""
         if option.startswith(("http://", "https://")):
             return cls(engine="vllm", server=option)
-        if option not in ("local", "vllm"):
+        if option not in ("local", "vllm", "verl"):
             raise UnknownNameError(
-                "engine", option, ["local", "vllm"], next_step="--rollouts local, vllm, or the URL of a vLLM server"
+                "engine",
+                option,
+                ["local", "vllm", "verl"],
+                next_step="--rollouts local, vllm, verl, or the URL of a vLLM server",
             )
         return cls(engine=option)
 

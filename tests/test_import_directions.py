@@ -37,7 +37,7 @@ ROOMS = {
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
     "worlds": {"mini", "models"},
-    "engines": set(),
+    "engines": {"credit"},
     "evaluation": {"engines", "grading", "models", "hub", "sandbox", "results"},
     "training": {"engines", "credit", "grading", "models", "hub", "results"},
     "experiments": {

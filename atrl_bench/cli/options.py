@@ -50,7 +50,7 @@ class Options:
     rollouts: Annotated[
         str | None,
         typer.Option(
-            "--rollouts", help="what samples in training: local, vllm, its URL; default: as here before, or local"
+            "--rollouts", help="what samples in training: local, vllm, its URL, verl; default: as here before, or local"
         ),
     ] = None
     columns: Annotated[str | None, typer.Option("--columns", help="only these columns, separated by commas")] = None

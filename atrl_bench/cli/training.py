@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,9 @@ def train(
     model: Annotated[
         str | None, typer.Option("--model", help="a shipped base, a folder or a hub id; default: the profile's")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="verl: it samples and trains, as --rollouts verl; docs/verl.md")
+    ] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.
 
@@ -50,6 +54,7 @@ def train(
     from atrl_bench.training.run import resolved_arguments
 
     overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
+    options = by_engine(options, engine)
 
     def cost(run_dir: RunDir) -> CostEstimate:
         return estimate_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
@@ -63,7 +68,12 @@ def train(
         return
     run_dir = options.run_dir(model=model, paper_hours=paper_hours)
     if options.dry_run:
-        arguments = resolved_arguments(load_recipe(recipe, **overrides), run_dir.profile, run_dir.rates)
+        loaded = load_recipe(recipe, **overrides)
+        if run_dir.profile.rollouts.engine == "verl":
+            preview = train_command.verl_preview(loaded, run_dir, options.seed)
+            show_text(preview, yaml_text(preview), options.as_json)
+            return
+        arguments = resolved_arguments(loaded, run_dir.profile, run_dir.rates)
         arguments["left"] = cost(run_dir).left()
         show_text(arguments, yaml_text(arguments), options.as_json)
     else:
@@ -73,6 +83,15 @@ def train(
         result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
         if result is not None:
             show(result, options.as_json)
+
+
+def by_engine(options: Options, engine: str | None) -> Options:
+    """Return the options with the engine that trains: verl samples for itself, so that it is a choice of rollouts."""
+    if engine in (None, "trl"):
+        return options
+    if engine != "verl" or options.rollouts not in (None, "verl"):
+        raise typer.BadParameter(f"{engine!r} with --rollouts {options.rollouts}.\nWrite trl, or verl alone.")
+    return replace(options, rollouts="verl")
 
 
 @shared(*TRAINING)

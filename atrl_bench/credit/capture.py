@@ -136,7 +136,7 @@ def install_row_capture(model: nn.Module, num_layers: int = 4) -> RowCapture:
 
     if num_layers < 1:
         raise ValueError(f"num_layers is {num_layers}; it should be at least 1.")
-    layers = _attention_layers(model)[-num_layers:]
+    layers = attention_layers(model)[-num_layers:]
     if not layers:
         raise ValueError(f"{type(model).__name__} has no text decoder with causal self-attention layers.")
     original = str(layers[0].config._attn_implementation).removesuffix(_SUFFIX)
@@ -174,7 +174,7 @@ def unrecorded() -> Iterator[None]:
         _recording.reset(token)
 
 
-def _attention_layers(model: Any) -> list[Any]:
+def attention_layers(model: Any) -> list[Any]:
     """Returns the decoder's self-attention modules in the order of their layers."""
     while not hasattr(model, "get_decoder") or hasattr(model, "get_base_model"):
         inner = model.get_base_model() if hasattr(model, "get_base_model") else getattr(model, "module", None)

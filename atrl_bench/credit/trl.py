@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import visual_columns
 from atrl_bench.credit.blackening import Blackening
-from atrl_bench.credit.capture import Recording, install_row_capture
+from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.rule import Credit, CreditRule, TokenInput, needs_of
 from atrl_bench.credit.rules import credit_rule
@@ -239,6 +239,7 @@ class CreditWeights:
         processor: Any,
         run_seed: int,
         num_workers: int = 0,
+        capture: RowCapture | None = None,
     ) -> None:
         self.rule, self.config, self.model = credit_rule(rule), config, model
         self.inputs = TokenInputs(needs_of(self.rule), config, processor, run_seed)
@@ -247,7 +248,7 @@ class CreditWeights:
         tokenizer = getattr(processor, "tokenizer", processor)
         self.num_non_finite = 0  # responses whose rows overflowed, since diagnostics were last taken
         self.graph_seconds = 0.0  # of all token graphs so far that this process computed
-        self.capture = install_row_capture(model, config.num_layers)
+        self.capture = capture or install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
         self._text = cache(lambda token: tokenizer.decode([token]))
         self._run_seed = run_seed

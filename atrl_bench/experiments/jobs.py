@@ -27,6 +27,7 @@ from atrl_bench.experiments.serving import endpoint_of, require_engine, serving
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import Recipe, first_stage
+from atrl_bench.training.rollout_engine import uses_verl
 from atrl_bench.training.run import train
 from atrl_bench.training.sets import folder_of
 
@@ -79,7 +80,8 @@ def train_into(
         base_model = train_into(
             store, first, first_spec, run_dir=run_dir, seed=seed, devices=devices, name=name or recipe.name
         )
-    if devices.are_here or store is None:
+    # verl starts what it needs itself, on one machine or over a cluster.
+    if devices.are_here or store is None or uses_verl(recipe, run_dir.profile):
         return train_here(store, recipe, spec, base_model, run_dir, seed)
     key = store.add_run(spec)
     if (checkpoint := run_dir.checkpoint_of(store, key)) is None:

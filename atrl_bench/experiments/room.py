@@ -12,7 +12,9 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.fits import require_fit, this_machine
 from atrl_bench.training.recipe import Recipe, stages_of
-from atrl_bench.training.rollout_engine import require_sampler
+from atrl_bench.training.rollout_engine import require_sampler, uses_verl
+from atrl_bench.training.verl_configuration import require_verl_form
+from atrl_bench.training.verl_run import verl_python
 
 
 def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
@@ -21,6 +23,10 @@ def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, s
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) != "done":
+            if uses_verl(stage, run_dir.profile):  # on machines that verl knows of, and this one need not
+                require_verl_form(stage, run_dir.profile)
+                verl_python()
+                continue
             require_sampler(stage, run_dir.profile)
             stored_gb = _size_gb(run_dir.checkpoints / key)
             require_fit(stage, run_dir.profile, capacity, run_dir.rates, stored_gb=stored_gb)

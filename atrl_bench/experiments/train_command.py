@@ -23,10 +23,13 @@ from atrl_bench.mini import base as mini_base
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
+from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
-from atrl_bench.training.recipe import Recipe, load_recipe
+from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
+from atrl_bench.training.rollout_engine import uses_verl
 from atrl_bench.training.run import gpus_of
 from atrl_bench.training.sets import describe, folder_of
+from atrl_bench.training.verl_configuration import differences_from_trl, require_verl_form, verl_configuration
 from atrl_bench.world_settings import list_bases, world_of_base
 from atrl_bench.worlds import base as world_base
 
@@ -125,9 +128,18 @@ def train_sweep(
     return TrainedSweep(points)
 
 
+def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
+    """Return the configuration that verl would be started with, and where it trains otherwise than TRL."""
+    require_verl_form(recipe, run_dir.profile)
+    assert isinstance(recipe, RolloutRecipe)
+    folder, rollouts = run_dir.checkpoints / "RUN" / "verl", num_rollouts(recipe, run_dir.profile)
+    configuration = verl_configuration(recipe, run_dir.profile, num_rollouts=rollouts, seed=seed, folder=folder)
+    return {"verl": configuration, "differs_from_trl": differences_from_trl(recipe)}
+
+
 def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, seed: int) -> TrainedRecipe:
     spec, devices = training_spec(recipe, run_dir, seed), Devices()
-    if launched().count == 1:
+    if launched().count == 1 and not uses_verl(recipe, run_dir.profile):
         devices = devices_for(gpus_of(recipe, run_dir.profile), machine)
         os.environ.update(environment(devices))
     checkpoint = train_into(store, recipe, spec, run_dir=run_dir, seed=seed, devices=devices)

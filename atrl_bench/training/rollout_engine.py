@@ -15,6 +15,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
 OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.31"  # that TRL 1.16 supports, as in pyproject.toml
+VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
 SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
 # The correction for what the engine rounds otherwise, as TRL makes it by default.
@@ -38,12 +39,19 @@ def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "vllm"
 
 
+def uses_verl(recipe: Recipe, profile: Profile) -> bool:
+    """Return whether verl samples and trains this recipe; what has no rollouts is trained here in any case."""
+    return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "verl"
+
+
 def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:
     """Return what a training's key says of the engine: nothing where transformers samples.
 
     `recorded_version` is the one that made the run folder's numbers; it counts where vLLM is not installed, so that a
     report can be written on another machine.
     """
+    if uses_verl(recipe, profile):
+        return {"engine": {"name": "verl", "version": VERL_VERSION}}
     if not uses_vllm(recipe, profile):
         return {}
     return {

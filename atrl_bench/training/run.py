@@ -28,7 +28,8 @@ from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
-from atrl_bench.training.recipe import PreferenceRecipe, Recipe
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
+from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
 from atrl_bench.training.run_spec import model_digest, run_spec
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sets import GENERATED_SETS, TRAINING_SETS, describe
@@ -36,6 +37,8 @@ from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.verl_configuration import require_verl_form
+from atrl_bench.training.verl_run import trained_by_verl, verl_python
 
 if TYPE_CHECKING:
     from atrl_bench.training.resumable import Resumable
@@ -121,11 +124,33 @@ def train(
                 base_model = processes.copy_of(base_model)
             if profile.generated_data and data_dir is not None:
                 data_dir = processes.copy_of(data_dir)
+            if isinstance(recipe, RolloutRecipe) and uses_verl(recipe, profile):
+                return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, started)
             with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
                 checkpoint = _shared_checkpoint(folder / "resume", trainer)
                 name = run_name(recipe, seed, folder.name)
                 with reporting(trainer, trackers, name, first_step=_step_of(checkpoint)):
                     return _trained(trainer, folder, checkpoint, started, on_progress)
+
+
+def _trained_by_verl(
+    folder: Path,
+    recipe: RolloutRecipe,
+    profile: Profile,
+    base_model: str,
+    data_dir: Path | None,
+    seed: int,
+    started: float,
+) -> TrainingResult:
+    """Return the result of a run that verl does; its metrics are verl's own."""
+    require_verl_form(recipe, profile)
+    verl_python()  # before anything is read
+    base, data = find_model(base_model, download=True).folder, load_training_data(recipe.data, data_dir)
+    trained_by_verl(folder, recipe, profile, base, data, seed)
+    result = TrainingResult(folder, find_model(folder).digest, time.monotonic() - started, {})
+    of_data = {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out}
+    _write_done(folder, result, {"data": of_data, "engine": f"verl {VERL_VERSION}"})
+    return result
 
 
 def _trained(
@@ -160,7 +185,7 @@ def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResu
 
     summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
     result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
-    _write_done(folder, result, trainer)
+    _write_done(folder, result, _facts(trainer))
     shutil.rmtree(folder / "resume", ignore_errors=True)
     return result
 
@@ -225,19 +250,21 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
         yield trainer
 
 
-def _write_done(folder: Path, result: TrainingResult, trainer: Resumable) -> None:
+def _facts(trainer: Resumable) -> dict[str, Any]:
+    """Return what a finished run says of its data and of how it was trained."""
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if trainer.credit is not None:
         attention["credit_layers"] = trainer.credit.capture.layer_indices
-    content = {
-        "digest": result.digest,
-        "seconds": result.seconds,
-        "summary": result.summary,
+    return {
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
         "attention": attention,
         **({"passes": dict(trainer.pass_record)} if trainer.pass_record else {}),
         **trainer.sampled_by,
     }
+
+
+def _write_done(folder: Path, result: TrainingResult, facts: dict[str, Any]) -> None:
+    content = {"digest": result.digest, "seconds": result.seconds, "summary": result.summary, **facts}
     temporary = folder / "done.json.tmp"
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")
     os.replace(temporary, folder / "done.json")

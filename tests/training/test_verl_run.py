@@ -1,0 +1,95 @@
+"""A training by verl, up to the process boundary: what verl is handed, what becomes of the model that it leaves.
+
+In place of verl stands a program that reads the configuration it is started with and leaves the base model.
+"""
+
+from __future__ import annotations
+
+import stat
+import sys
+
+import pytest
+import yaml
+from pyarrow import parquet
+
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.train_command import train_recipe
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run_spec import run_spec
+from atrl_bench.training.verl_configuration import require_verl_form
+from atrl_bench.training.verl_run import PYTHON
+
+STAND_IN = """#!{python}
+import pathlib, shutil, sys, yaml
+assert sys.argv[1:5] == ["-m", "verl.trainer.main_ppo", "--config-name", "verl"], sys.argv
+config = yaml.safe_load((pathlib.Path(sys.argv[6]) / "verl.yaml").read_text())
+print("reading", config["data"]["train_files"])
+if {fails}:
+    sys.exit("CUDA out of memory")
+trainer = config["trainer"]
+model = pathlib.Path(trainer["default_local_dir"]) / f"global_step_{{trainer['total_training_steps']}}"
+(model / "actor").mkdir(parents=True)
+shutil.copytree(config["actor_rollout_ref"]["model"]["path"], model / "actor" / "huggingface")
+"""
+
+
+@pytest.fixture
+def verl_stand_in(tmp_path, monkeypatch):
+    """A function that puts such a program in verl's place; it may fail."""
+
+    def put(*, fails=False):
+        program = tmp_path / "python"
+        program.write_text(STAND_IN.format(python=sys.executable, fails=fails), encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv(PYTHON, str(program))
+
+    return put
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    profile = load_profile("smoke").sampled_by("verl")
+    return RunDir.at(tmp_path / "run", profile)
+
+
+def test_verls_model_is_taken_and_found_by_its_key(run_dir, verl_stand_in):
+    verl_stand_in()
+    trained = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
+    again = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
+    assert trained.digest == again.digest
+    folder = run_dir.root / "checkpoints" / trained.checkpoint.rpartition("/")[2]
+    config = yaml.safe_load((folder / "verl" / "verl.yaml").read_text(encoding="utf-8"))
+    assert config["token_credit"] == {"rule": "atrl", "config": {}, "seed": 0}
+    sizes = load_recipe("sapo").sizes(run_dir.profile)
+    rows = parquet.read_table(folder / "verl" / "train.parquet").to_pylist()
+    assert len(rows) == sizes.prompts_per_rollout * config["trainer"]["total_training_steps"]
+    assert rows[0]["prompt"][0]["content"].count("<image>") == len(rows[0]["images"])
+    assert rows[0]["images"][0]["min_pixels"] == sizes.min_pixels
+
+
+def test_what_verl_said_last_is_shown_where_it_fails(run_dir, verl_stand_in):
+    verl_stand_in(fails=True)
+    with pytest.raises(AtrlBenchError, match="CUDA out of memory"):
+        train_recipe("sapo", {}, run_dir, quiet=True)
+
+
+def test_without_verls_python_the_next_step_names_it(run_dir, monkeypatch):
+    monkeypatch.delenv(PYTHON, raising=False)
+    with pytest.raises(MissingDataError) as refused:
+        train_recipe("sapo", {}, run_dir, quiet=True)
+    assert f"export {PYTHON}=" in refused.value.next_step
+
+
+def test_a_key_says_that_verl_trained_and_other_keys_are_what_they_were():
+    smoke = load_profile("smoke")
+    specs = [run_spec(load_recipe("sapo"), profile, "base", "data", 0) for profile in (smoke, smoke.sampled_by("verl"))]
+    assert specs[1] == specs[0] | {"engine": {"name": "verl", "version": "0.9.1"}}
+    assert "engine" not in specs[0]
+
+
+@pytest.mark.parametrize("name", ["vppo", "t_grpo", "actor_critic", "reinforce", "step_grpo", "sft_steps", "dpo"])
+def test_a_recipe_that_verl_has_no_form_of_is_refused(name):
+    with pytest.raises(InvalidFileError, match="cannot be trained by verl"):
+        require_verl_form(load_recipe(name), load_profile("paper"))
