@@ -59,7 +59,7 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
                     failures[job.name] = reason_of(error)
                 if isinstance(error, DeadWorkerError):  # the dead write down nothing
                     _fail(job, error.what, plan, store)
-                watch.num_done += 1
+                watch.row_done()
     return PlanRun(len(pending) - len(failures), failures)
 
 
