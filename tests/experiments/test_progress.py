@@ -110,7 +110,7 @@ def test_the_time_left_does_not_jump_while_short_trainings_begin_and_end(store, 
             if second == 25:
                 watch.row_done()
             watch.line()
-            if row:
+            if watch.num_done:
                 assert left[-1] == pytest.approx(1200.0 - now[0], abs=1)  # 8 rows of 25 s from second 1000
             elif second > 6:
                 # 16 steps of a second and 6 s before; nothing says yet that the row answers benchmarks.
