@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ Group = Literal["rules", "tasks", "recipes", "tables"]
 
 
 @cache  # the metadata of every installed package is read: once for all groups
-def _all_entry_points() -> EntryPoints:
+def _all_entry_points() -> Any:  # Python 3.11 has its own class for this
     return entry_points()
 
 
@@ -32,7 +32,7 @@ def _all_entry_points() -> EntryPoints:
 def plugins(group: Group) -> dict[str, EntryPoint]:
     """Return the entry points that other packages have in a group, by name."""
     entries: dict[str, EntryPoint] = {}
-    of_group = _all_entry_points().select(group=f"atrl_bench.{group}")
+    of_group: Iterable[EntryPoint] = _all_entry_points().select(group=f"atrl_bench.{group}")
     for entry in sorted(of_group, key=lambda entry: (entry.name, package_of(entry))):
         if (other := entries.setdefault(entry.name, entry)).value != entry.value:
             raise PluginError(
