@@ -39,7 +39,7 @@ def main(source: Path, target: Path) -> None:
     for axes, label in zip(panels, ("processor seconds", "peak MB"), strict=True):
         axes.set(xlabel="answers", ylabel=label)
         axes.grid(alpha=0.3)
-    panels[1].legend(fontsize=6)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right upper", fontsize=6)
     figure.savefig(target, metadata={"Date": None})
 
 
