@@ -129,7 +129,7 @@ def main() -> None:
         sizes = (times, num_tokens, options.responses, options.part)
         plain = statistics.median(step(None, *sizes) for _ in range(options.repeats))
         for num_workers in options.workers:
-            tokenizer = SimpleNamespace(decode=str)  # no response transcribes anything
+            tokenizer = SimpleNamespace()  # no response transcribes anything
             weights = Timed(recorded_rule, CreditConfig(), model, tokenizer, 0, num_workers)
             weights.capture.remove()
             weights.clock = time.thread_time
