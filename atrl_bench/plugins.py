@@ -23,11 +23,17 @@ from atrl_bench.fingerprint import code_fingerprint
 Group = Literal["rules", "tasks", "recipes", "tables"]
 
 
-@cache  # the metadata of every installed package is read
+@cache  # the metadata of every installed package is read: once for all groups
+def _all_entry_points() -> Any:  # Python 3.11 has its own class for this
+    return entry_points()
+
+
+@cache
 def plugins(group: Group) -> dict[str, EntryPoint]:
     """Return the entry points that other packages have in a group, by name."""
     entries: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=f"atrl_bench.{group}"), key=lambda entry: (entry.name, package_of(entry))):
+    of_group: Iterable[EntryPoint] = _all_entry_points().select(group=f"atrl_bench.{group}")
+    for entry in sorted(of_group, key=lambda entry: (entry.name, package_of(entry))):
         if (other := entries.setdefault(entry.name, entry)).value != entry.value:
             raise PluginError(
                 f"Packages {package_of(other)} and {package_of(entry)} both have {entry.name!r} in atrl_bench.{group}.",

@@ -5,8 +5,9 @@ Shapes: T response tokens, F footprint columns, E stored edges (each undirected 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +24,16 @@ _EXACT_TOKENS = 256
 _SKETCH_SIZE = 32
 # The best neighbours of a token are looked for among the best of so many tokens at a time.
 _PARTS = 16
-# So many tokens at most are compared pair by pair with one product.
-_GROUP = 32
-# So many numbers fit the inner cache of a core, with something beside them; so many the outer one.
-_CACHED, _ALL_CACHED = 2**18, 2**21
-# Rows of a product at a time: of long rows with few others a few are twice as fast as more, otherwise many.
-_FEW, _MANY = 8, 64
+# So many numbers fit the inner cache of a core, with something beside them.
+_CACHED = 2**18
+# Rows of similarities at a time, where more of them do not fit the cache.
+_ROWS_AT_ONCE = 64
 _SAMPLED_TOKENS = 8
+
+with warnings.catch_warnings():
+    # torch says of the first sparse matrix of a process that they are young.
+    warnings.simplefilter("ignore", UserWarning)
+    torch.sparse_csr_tensor([0], [], [], (0, 0), check_invariants=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +75,6 @@ class ScaledRows:
     raw_TS: Tensor
     scale_S: Tensor
     norm_T: Tensor
-    num_columns_T: NDArray[np.int64]
-    """How many columns of each row to read; behind them all are zero."""
     sketch_TD: Tensor
     """A random projection of each row to length one, of a response too long to compare all rows; else no columns."""
     sampled_TN: Tensor
@@ -88,10 +90,7 @@ class ScaledRows:
         sampled = sampled_tokens(num_tokens)
         probes_SN = (raw_TS[sampled] * square_S).T
         if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
-            # The same projection for every response: credit must not depend on what was computed before it.
-            generator = torch.Generator().manual_seed(0)
-            sign_SD = torch.randint(2, (num_columns, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
-            probes_SN = torch.cat([probes_SN, sign_SD.mul_(scale_S[:, None])], dim=1)
+            probes_SN = torch.cat([probes_SN, _signs(num_columns) * scale_S[:, None]], dim=1)
         blocks = attention.blocks
         # A buffer that is used again; a fresh one would cost more than the arithmetic.
         squares = torch.empty(max(map(len, blocks), default=0) * num_columns)
@@ -107,7 +106,6 @@ class ScaledRows:
             scale_S,
             # A row of zeros has cosine zero with everything, whatever it is divided by.
             norm_T=torch.cat(norms).sqrt().clamp_min(torch.finfo(torch.float32).tiny),
-            num_columns_T=np.repeat([block.shape[1] for block in blocks], [len(block) for block in blocks]),
             sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
             sampled_TN=sampled_TN,
         )
@@ -118,72 +116,71 @@ class ScaledRows:
         return unit_TS @ unit_TS.T
 
     def cosines(self, tail_E: Tensor, head_E: Tensor) -> Tensor:
-        """Returns the cosine of row tail_e with row head_e for each pair e."""
+        """Returns the cosine of row tail_e with row head_e for each pair e, given by ascending tails."""
+        num_tokens, num_columns = self.raw_TS.shape
         square_S = self.scale_S.square()
-        at_once = min(_MANY, max(1, _CACHED // self.raw_TS.shape[1]))
-        # Two buffers that fit the cache and are used again; fresh ones would cost more than the arithmetic.
-        left, right = torch.empty(2, min(at_once, len(tail_E)), self.raw_TS.shape[1])
+        at_once = max(1, 2 * _CACHED // num_columns)
+        # A buffer that fits the cache and is used again; a fresh one would cost more than the arithmetic.
+        buffer = torch.empty(min(at_once, num_tokens), num_columns)
+        starts = range(0, num_tokens, at_once)
+        ends = torch.searchsorted(tail_E, torch.tensor([start + at_once for start in starts])).tolist()
         products = [torch.empty(0)]
-        for tail, head in zip(tail_E.split(at_once), head_E.split(at_once), strict=True):
-            torch.index_select(self.raw_TS, 0, tail, out=left[: len(tail)])
-            torch.index_select(self.raw_TS, 0, head, out=right[: len(head)])
-            products.append(left[: len(tail)].mul_(right[: len(head)]) @ square_S)
+        for start, first, end in zip(starts, [0, *ends], ends, strict=False):
+            block_BS = self.raw_TS[start : start + at_once]
+            weighted_BS = torch.mul(block_BS, square_S, out=buffer[: len(block_BS)])
+            first_B = torch.searchsorted(tail_E[first:end], torch.arange(start, start + len(block_BS) + 1))
+            products.append(_products(weighted_BS, self.raw_TS, first_B, head_E[first:end]))
         return torch.cat(products) / (self.norm_T[tail_E] * self.norm_T[head_E])
-
-    def cosines_in_groups(self, tail_E: Tensor, head_E: Tensor, group_T: NDArray[np.int64]) -> Tensor:
-        """Returns the same as `cosines`, at the cost of one reading of the rows where most pairs share a group.
-
-        All pairs of a group are one small matrix product; what lies between two groups is computed pair by pair.
-        """
-        tail, head = tail_E.numpy(), head_E.numpy()
-        place_T, first_T = np.empty_like(group_T), np.empty_like(group_T)
-        products, num_products = [torch.empty(0)], 0
-        for tokens, rows_GS in self._grouped(group_T):
-            place_T[tokens], first_T[tokens] = np.arange(len(tokens)), num_products
-            num_products += len(tokens) ** 2
-            rows_GS.mul_(self.scale_S[: rows_GS.shape[1]])
-            products += [(few_GS @ rows_GS.T).flatten() for few_GS in rows_GS.split(_FEW)]
-        inside_E = group_T[tail] == group_T[head]
-        tails, heads = tail[inside_E], head[inside_E]
-        sizes_T = np.bincount(group_T)[group_T]
-        number_E = torch.from_numpy(first_T[tails] + place_T[tails] * sizes_T[tails] + place_T[heads])
-        cosine_E = torch.empty(len(tail))
-        cosine_E[inside_E] = torch.cat(products)[number_E] / (self.norm_T[tails] * self.norm_T[heads])
-        cosine_E[~inside_E] = self.cosines(tail_E[~inside_E], head_E[~inside_E])
-        return cosine_E
 
     def centroid_cosines(self, cluster_T: Tensor) -> Tensor:
         """Returns the cosine of every row with the mean of the rows of its cluster.
 
         A cosine does not see the division by the cluster's size, so the sum stands for the mean.
         """
+        num_tokens, num_columns = self.raw_TS.shape
         square_S = self.scale_S.square()
-        product_T, norm_T = torch.empty(2, len(cluster_T))
-        clusters, most = cluster_T.numpy(), min(_MANY, _CACHED // self.raw_TS.shape[1])
-        is_short = len(clusters) <= most  # then all rows are one group as they stand
-        all_rows = [(np.arange(len(clusters)), self.raw_TS)]
-        for tokens, rows_GS in all_rows if is_short else self._grouped(_packed(clusters, most)):
-            at = torch.from_numpy(tokens)
-            # A group holds clusters of consecutive numbers.
-            cluster_G = torch.from_numpy(clusters[tokens] - clusters[tokens].min())
-            is_of_GK = torch.nn.functional.one_hot(cluster_G).float()
-            centroid_KS = is_of_GK.T @ rows_GS
-            weighted_KS = centroid_KS * square_S[: rows_GS.shape[1]]
-            product_T[at] = ((rows_GS @ weighted_KS.T) * is_of_GK).sum(1)
-            norm_T[at] = (weighted_KS * centroid_KS).sum(1).sqrt()[cluster_G]
+        order = torch.argsort(cluster_T, stable=True)
+        num_clusters = int(cluster_T[order[-1]]) + 1
+        first_K = torch.searchsorted(cluster_T[order], torch.arange(num_clusters + 1))
+        product_T, norm_T = torch.empty(2, num_tokens)
+        at_once = max(1, _CACHED // num_columns)
+        for cluster in range(0, num_clusters, at_once):
+            bounds = first_K[cluster : cluster + at_once + 1]
+            members = order[bounds[0] : bounds[-1]]
+            bounds = bounds - bounds[0]
+            centroid_KS = torch.nn.functional.embedding_bag(
+                members, self.raw_TS, bounds, mode="sum", include_last_offset=True
+            )
+            weighted_KS = centroid_KS * square_S
+            product_T[members] = _products(weighted_KS, self.raw_TS, bounds, members)
+            norm_T[members] = centroid_KS.mul_(weighted_KS).sum(1).sqrt().repeat_interleave(bounds.diff())
         return product_T / (self.norm_T * norm_T).clamp_min(torch.finfo(torch.float32).tiny)
 
-    def _grouped(self, group_T: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield the tokens of each group and a copy of their rows, which the next one overwrites."""
-        order = np.argsort(group_T, kind="stable")
-        sizes = np.bincount(group_T)
-        # A buffer that fits the cache and is used again; fresh ones would cost more than the arithmetic.
-        buffer = torch.empty(int(sizes.max(initial=0)) * self.raw_TS.shape[1])
-        for tokens in np.split(order, np.cumsum(sizes[sizes > 0])[:-1]):
-            width = int(self.num_columns_T[tokens].max(initial=0))
-            rows_GS = buffer[: len(tokens) * width].view(len(tokens), width)
-            torch.index_select(self.raw_TS[:, :width], 0, torch.from_numpy(tokens), out=rows_GS)
-            yield tokens, rows_GS
+
+def _products(left_NS: Tensor, right_MS: Tensor, first_N: Tensor, right_E: Tensor) -> Tensor:
+    """Returns the products of each left row n with the right rows `right_E[first_N[n] : first_N[n + 1]]`.
+
+    The rows are read where they lie. To gather them first would cost more than to multiply them.
+    """
+    nothing = torch.zeros(len(right_E))
+    size = len(left_NS), len(right_MS)
+    pairs = torch.sparse_csr_tensor(first_N, right_E, nothing, size, check_invariants=False)
+    return torch.sparse.sampled_addmm(pairs, left_NS, right_MS.T, beta=0.0).values()
+
+
+def _signs(num_columns: int) -> Tensor:
+    """Returns the projection: for each column and each of `_SKETCH_SIZE` numbers 1 or -1.
+
+    It is the same for every response: credit must not depend on what was computed before it.
+    """
+    return _signs_of(math.ceil(num_columns / 4096))[:num_columns]
+
+
+@functools.lru_cache(maxsize=4)
+def _signs_of(num_thousands: int) -> Tensor:
+    # A longer draw from the same seed begins with the shorter one.
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(2, (4096 * num_thousands, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
 
 
 def sampled_tokens(num_tokens: int) -> Tensor:
@@ -212,19 +209,7 @@ def sink_columns(attention: AttentionRows, config: CreditConfig) -> BoolTensor:
     0.7, the graph complete and its METIS cut as large as a random partition's; below a tenth it does no harm.
     Visual columns are never sinks here, since a response may well look at one patch most of the time.
     """
-    share_S = _mean_row(attention)
-    return (share_S >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
-
-
-def _mean_row(attention: AttentionRows) -> Tensor:
-    num_tokens, num_columns = attention.rows_TS.shape
-    if num_tokens <= _EXACT_TOKENS:
-        return attention.rows_TS.mean(dim=0)
-    sum_S = torch.zeros(num_columns)
-    for block_BS in attention.blocks:
-        # A product with ones is a third of the time of a sum.
-        sum_S[: block_BS.shape[1]] += torch.ones(len(block_BS)) @ block_BS
-    return sum_S / num_tokens
+    return (attention.mean_row >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
 
 
 def footprint_columns(attention: AttentionRows, config: CreditConfig) -> Tensor:
@@ -249,12 +234,8 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
     """
     num_tokens, limit = len(rows.raw_TS), config.max_neighbours
     if limit is not None and num_tokens > _EXACT_TOKENS:
-        tail_E, head_E, estimate_E = _likely_neighbours(rows.sketch_TD, limit, config.min_edge_similarity)
-        if rows.raw_TS.numel() <= _ALL_CACHED:
-            weight_E = rows.cosines(tail_E, head_E)
-        else:
-            group_T = _groups_of_neighbours(num_tokens, tail_E.numpy(), head_E.numpy(), estimate_E.numpy())
-            weight_E = rows.cosines_in_groups(tail_E, head_E, group_T)
+        tail_E, head_E = _likely_neighbours(rows.sketch_TD, limit, config.min_edge_similarity)
+        weight_E = rows.cosines(tail_E, head_E)
         joined_E = weight_E > config.min_edge_similarity
         return _undirected(num_tokens, tail_E[joined_E], head_E[joined_E], weight_E[joined_E])
     cosine_TT = rows.cosine_matrix()
@@ -264,11 +245,8 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
     return graph if limit is None else _best_edges(graph, limit)
 
 
-def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough.
-
-    Third are their similarities as the projection has them.
-    """
+def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> tuple[Tensor, Tensor]:
+    """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough."""
     num_tokens, size = sketch_TD.shape
     # The estimate of a cosine c has a standard deviation of about (1 - c^2) / sqrt(D).
     slack = 2 * (1 - min_similarity**2) / size**0.5
@@ -276,11 +254,12 @@ def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> 
     part_size = math.ceil(num_tokens / num_parts)
     others_DT = sketch_TD.T.contiguous()
     # The columns behind the last token are never written again: they are no neighbours.
-    similarity_BT = torch.full((_MANY, num_parts * part_size), -1.0)
+    at_once = max(_ROWS_AT_ONCE, _CACHED // 2 // num_tokens)
+    similarity_BT = torch.full((at_once, num_parts * part_size), -1.0)
     first_P = torch.arange(num_parts) * part_size
-    tails, heads, estimates = [], [], []
-    for start in range(0, num_tokens, _MANY):
-        block_BD = sketch_TD[start : start + _MANY]
+    keys = []
+    for start in range(0, num_tokens, at_once):
+        block_BD = sketch_TD[start : start + at_once]
         block_BT = similarity_BT[: len(block_BD)]
         torch.mm(block_BD, others_DT, out=block_BT[:, :num_tokens])
         block_BT[:, start:].fill_diagonal_(-1.0)
@@ -290,57 +269,11 @@ def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> 
         column_BC = (place_BL[:, :, None] + first_P).flatten(1)
         best_BL = block_BT.gather(1, column_BC).topk(min(limit, num_tokens - 1), dim=1)
         tail_E, nth_E = (best_BL.values > min_similarity - slack).nonzero(as_tuple=True)
-        tails.append(tail_E + start)
-        heads.append(column_BC[tail_E, best_BL.indices[tail_E, nth_E]])
-        estimates.append(best_BL.values[tail_E, nth_E])
-    tail_E, head_E = torch.cat(tails), torch.cat(heads)
-    keys = (torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E)).numpy()
-    key_E, first_E = (torch.from_numpy(each) for each in np.unique(keys, return_index=True))
-    return key_E // num_tokens, key_E % num_tokens, torch.cat(estimates)[first_E]
-
-
-def _groups_of_neighbours(
-    num_tokens: int, tail_E: NDArray[np.int64], head_E: NDArray[np.int64], similarity_E: NDArray[np.float32]
-) -> NDArray[np.int64]:
-    """Returns the group of each token, of at most `_GROUP` ones, such that most of these pairs lie within a group.
-
-    Every token joins its most similar neighbour; what has come together so joins once more.
-    """
-    order = np.argsort(similarity_E, kind="stable")
-    # Both directions of an edge one after the other: of what is written to one place the last, hence the best, stays.
-    ends = np.stack([tail_E[order], head_E[order]], axis=1)
-    group_T = np.arange(num_tokens)
-    for _ in range(2):
-        between = group_T[ends]
-        between = between[between[:, 0] != between[:, 1]]
-        best = np.arange(num_tokens)
-        best[between.ravel()] = between[:, ::-1].ravel()
-        # Two that name each other: the first of them stays where it is.
-        itself = np.arange(num_tokens)
-        best = np.where((best[best] == itself) & (itself < best), itself, best)
-        for _ in range(num_tokens.bit_length()):
-            best = best[best]
-        group_T = best[group_T]
-    return _packed(group_T, _GROUP, cut=True)
-
-
-def _packed(group_T: NDArray[np.int64], most: int, *, cut: bool = False) -> NDArray[np.int64]:
-    """Returns groups of about `most` tokens at most: small ones taken together, and large ones cut if `cut` says so."""
-    order = np.argsort(group_T, kind="stable")
-    sizes = np.bincount(group_T)
-    packs, size, number = np.empty(len(sizes), dtype=np.int64), 0, 0
-    for group, of_group in enumerate(sizes.tolist()):
-        if size + of_group > most and size:
-            size, number = 0, number + 1
-        packs[group], size = number, size + of_group
-    packed_T = packs[group_T]
-    if not cut:
-        return packed_T
-    sorted_T = packed_T[order]
-    place = np.arange(len(order)) - np.searchsorted(sorted_T, sorted_T)
-    starts = place % most == 0
-    packed_T[order] = np.cumsum(starts) - 1
-    return packed_T
+        head_E = column_BC[tail_E, best_BL.indices[tail_E, nth_E]]
+        tail_E += start
+        keys.append(torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E))
+    key_E = torch.from_numpy(np.unique(torch.cat(keys).numpy()))
+    return key_E // num_tokens, key_E % num_tokens
 
 
 def _undirected(num_tokens: int, tail_E: Tensor, head_E: Tensor, weight_E: Tensor) -> TokenGraph:

@@ -96,12 +96,18 @@ def token_credit(
             f"Credit rule {_name(function)} reads AttentionRows.{' and '.join(missing)}, which nobody gave it here. "
             "docs/credit_rules.md says where each rule can be used."
         )
-    if connectivity_density(attention, config).sum() <= 0:
+    if not _looks_at_the_image(attention):
         return _without_attention(attention, function, config, seed)
     credit = function(attention, config, seed)
     if not is_own(function):
         _check(credit, len(attention.rows_TS), function)
     return credit
+
+
+def _looks_at_the_image(attention: AttentionRows) -> bool:
+    """Returns whether any token did; the first few usually tell."""
+    visual_S = attention.visual_S.float()
+    return any(bool((rows_TS @ visual_S > 0).any()) for rows_TS in attention.rows_TS.split(64))
 
 
 def uniform(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:

@@ -296,6 +296,8 @@ class CreditWeights:
 
     def _parts(self, arrays: Sequence[Tensor], b: int, truth: TokenTruth | None) -> Mapping[str, Tensor]:
         """Returns which tokens of a response belong to each part of it that is known."""
+        if truth is None:  # then no text is needed either
+            return {}
         row_BT, ids_BT = arrays[3:5]
         return tokens_of_parts(truth, [self._text(token) for token in ids_BT[b][row_BT[b]].tolist()])
 

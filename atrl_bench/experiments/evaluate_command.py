@@ -132,7 +132,7 @@ def evaluate_model(
             _answer_over(machine, store, model, tasks, options, run_dir)
         for task in tasks:  # what other processes have answered is found
             keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
-            watch.num_done += 1
+            watch.row_done()
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))

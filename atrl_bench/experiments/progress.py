@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
 SECONDS_BETWEEN_LINES = 5.0
+ENOUGH_ROWS = 3  # finished ones, that say how long the others take
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
@@ -153,10 +154,19 @@ class Watch:
         self, store: Store, num_jobs: int, num_workers: int = 1, *, noun: str = "rows", quiet: bool = False
     ) -> None:
         self.store, self.num_jobs, self.num_workers, self.noun, self.quiet = store, num_jobs, num_workers, noun, quiet
-        self.num_done = 0
+        self._ended: list[float] = []  # when each row that is done was
         self._labels: dict[tuple[str, str], str] = {}  # of what has run since
         self._started = time.time()
         self._display = ExitStack()
+
+    @property
+    def num_done(self) -> int:
+        """How many rows are done."""
+        return len(self._ended)
+
+    def row_done(self) -> None:
+        """Count a row that is done now."""
+        self._ended.append(time.time())
 
     def __enter__(self) -> Self:
         if not self.quiet:
@@ -211,11 +221,12 @@ class Watch:
         return grid
 
     def _beats(self) -> list[Progress]:
-        """Return how far everything is that has begun since this began, and is not finished."""
-        return [beat for beat in self.store.progress() if beat.updated > self._started and beat.done < beat.total]
+        """Return how far everything is that has begun since this began."""
+        return [beat for beat in self.store.progress() if beat.updated > self._started]
 
     def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
-        named = ((self._label(beat), beat) for beat in beats[: self.num_workers])
+        unfinished = [beat for beat in beats if beat.done < beat.total]
+        named = ((self._label(beat), beat) for beat in unfinished[: self.num_workers])
         return [(name, beat) for name, beat in named if name]
 
     def _label(self, beat: Progress) -> str:
@@ -231,24 +242,40 @@ class Watch:
     def _left(self, beats: Sequence[Progress]) -> str:
         """Return how long the rest takes, once something says how long a row does.
 
-        That is what finished rows took, but no less than a training by its own speed and what came before its first
-        step: the row that is done first may be one that trains nothing.
+        A worker begins a row when it has ended one, so rows are taken to end in the order in which they began.
         """
-        now, trainings = time.time(), [beat for beat in beats if beat.kind == "run" and beat.done]
-        done = self.num_done + sum(beat.done / beat.total for beat in trainings)
-        if not done:
+        now = time.time()
+        begun = [*([self._started] * self.num_workers), *self._ended][: self.num_jobs]
+        took = [end - start for start, end in zip(begun, self._ended, strict=False)]
+        last = max(self._ended, default=0.0)
+        trainings = [beat for beat in beats if beat.kind == "run" and (beat.done < beat.total or beat.updated > last)]
+        of_a_row = _row_seconds(took, [_training_seconds(beat, begun, now) for beat in trainings])
+        if of_a_row is None:
             return ""
-        seconds = [_training_seconds(beat, self._started, now) for beat in trainings]
-        by_rows = (now - self._started) * self.num_workers / done if self.num_done else 0.0
-        of_a_row = max(by_rows, fmean(seconds) if seconds else 0.0)
-        num_running = max(1, min(self.num_workers, self.num_jobs - self.num_done))
-        return _left((self.num_jobs - done) * of_a_row / num_running)
+        running = begun[self.num_done :]
+        rest = sum(max(0.0, of_a_row - (now - start)) for start in running)
+        rest += (self.num_jobs - len(begun)) * of_a_row
+        return _left(rest / max(1, len(running)))
 
 
-def _training_seconds(beat: Progress, started: float, now: float) -> float:
-    """Return how long a row takes whose training has come so far."""
-    steps = beat.done - beat.start_done
-    if not steps or beat.updated <= beat.started:  # one heartbeat: all that is known is when everything began
-        return (now - started) * beat.total / beat.done
-    begun = max(0.0, beat.started - started)
-    return begun + (beat.updated - beat.started) / steps * beat.total
+def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:
+    """Return how long a row takes: as long as the finished ones took.
+
+    While these are few they may be ones that train nothing; then no less than the trainings that run now will take.
+    """
+    expected = [seconds for seconds in trainings if seconds is not None]
+    if len(took) >= ENOUGH_ROWS or not expected:
+        return fmean(took) if took else None
+    return max(fmean(expected), fmean(took) if took else 0.0)
+
+
+def _training_seconds(beat: Progress, begun: Sequence[float], now: float) -> float | None:
+    """Return how long a training takes by its own speed, with what came before its first step.
+
+    Its row is the last one that had begun by then. `None` where its only heartbeat could be of any of several rows.
+    """
+    start = max((each for each in begun if each <= beat.started), default=begun[0])
+    if beat.done > beat.start_done and beat.updated > beat.started:
+        return beat.started - start + (beat.updated - beat.started) / (beat.done - beat.start_done) * beat.total
+    is_first = start == begun[0]
+    return (now - start) * beat.total / beat.done if is_first and beat.done else None

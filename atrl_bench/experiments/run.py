@@ -50,14 +50,13 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
             return PlanRun()
         require_engine(plan.run_dir)
         plan.run_dir.record_environment()
-        num_done, failures = 0, dict[str, str]()
+        tried, failures = list[Job](), dict[str, str]()
         while pending:
-            failed = _carried_out(pending, plan, store, machine, jobs, quiet)
-            num_done += len(pending) - len(failed)
-            failures |= failed
+            failures |= _carried_out(pending, plan, store, machine, jobs, quiet)
+            tried += pending
             # Once every rate is trained the best is known, and with it what is left: its other seeds, its benchmarks.
-            pending = [job for job in _pending(plan, store) if job not in pending]
-    return PlanRun(num_done, failures)
+            pending = [job for job in _pending(plan, store) if job not in tried]
+    return PlanRun(len(tried) - len(failures), failures)
 
 
 def _carried_out(
@@ -74,7 +73,7 @@ def _carried_out(
                 failures[job.name] = reason_of(error)
             if isinstance(error, DeadWorkerError):  # the dead write down nothing
                 _fail(job, error.what, plan, store)
-            watch.num_done += 1
+            watch.row_done()
     return failures
 
 

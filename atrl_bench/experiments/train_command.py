@@ -124,7 +124,7 @@ def train_sweep(
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
         for recipe in recipes:
             points[recipe.name] = _trained(store, recipe, run_dir, machine, seed)
-            watch.num_done += 1
+            watch.row_done()
     return TrainedSweep(points)
 
 

@@ -216,6 +216,7 @@ def _look_for_overlap(plan: Plan) -> None:
     """
     for train in _training_sets(plan):
         with suppress(MissingDataError):
-            tasks = [task for task in _tasks(plan) if overlap_counts(plan.run_dir, train, task) is None]
+            counts = overlap_counts(plan.run_dir, train, _tasks(plan))
+            tasks = [task for task, of_task in counts.items() if of_task is None]
             if tasks:
                 overlap(train, tasks, plan.run_dir)

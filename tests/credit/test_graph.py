@@ -209,23 +209,25 @@ def long_rows(num_tokens, num_columns):
     )
 
 
-@pytest.mark.parametrize("num_groups", [3, 40, 300])
-def test_cosines_by_groups_are_those_by_pairs_whatever_the_groups(num_groups):
+@pytest.mark.parametrize("cached", [2**18, 1000, 1])  # all rows at a time, four, one
+def test_cosines_of_pairs_are_those_of_the_matrix_however_many_rows_are_read_at_a_time(monkeypatch, cached):
+    monkeypatch.setattr(graph_module, "_CACHED", cached)
     rows, generator = long_rows(300, 500), np.random.default_rng(0)
-    tail_E, head_E = (torch.from_numpy(generator.integers(300, size=400)) for _ in range(2))
-    group_T = generator.permutation(np.arange(300) % num_groups)
-    expected = rows.cosine_matrix()[tail_E, head_E]
-    torch.testing.assert_close(rows.cosines(tail_E, head_E), expected)
-    torch.testing.assert_close(rows.cosines_in_groups(tail_E, head_E, group_T), expected)
+    # Not every row is in a pair, and some are in many.
+    tail_E = torch.from_numpy(np.sort(generator.integers(20, 280, size=400)))
+    head_E = torch.from_numpy(generator.integers(300, size=400))
+    torch.testing.assert_close(rows.cosines(tail_E, head_E), rows.cosine_matrix()[tail_E, head_E])
 
 
-def test_a_graph_from_groups_has_the_edges_of_one_from_pairs(monkeypatch):
-    rows = long_rows(600, 800)
-    by_pairs = edges(cosine_graph(rows, CreditConfig()))
-    monkeypatch.setattr(graph_module, "_ALL_CACHED", 0)
-    by_groups = edges(cosine_graph(rows, CreditConfig()))
-    assert by_groups.keys() == by_pairs.keys()
-    assert by_groups == pytest.approx(by_pairs, abs=2e-4)
+@pytest.mark.parametrize("cached", [2**18, 5000, 1])  # all clusters at a time, ten, one
+def test_cosines_with_centroids_are_those_of_the_means_however_many_clusters_are_read_at_a_time(monkeypatch, cached):
+    monkeypatch.setattr(graph_module, "_CACHED", cached)
+    rows = long_rows(300, 500)
+    cluster_T = torch.from_numpy(np.random.default_rng(0).choice([0, 1, *range(3, 40)], size=300))  # 2 is empty
+    scaled_TS = (rows.raw_TS * rows.scale_S).double()
+    mean_TS = torch.stack([scaled_TS[cluster_T == cluster].mean(0) for cluster in cluster_T])
+    expected = torch.nn.functional.cosine_similarity(scaled_TS, mean_TS).float()
+    torch.testing.assert_close(rows.centroid_cosines(cluster_T), expected)
 
 
 @pytest.mark.parametrize("num_tokens", [7, 64, 301, 513])
@@ -240,20 +242,9 @@ def test_neighbours_by_parts_are_the_best_of_all(num_tokens):
         for head, value in zip(best.indices[tail].tolist(), best.values[tail].tolist(), strict=True)
         if value > 0.7 - 0.51
     }
-    tail_E, head_E, value_E = graph_module._likely_neighbours(sketch_TD, 6, 0.7)
+    tail_E, head_E = graph_module._likely_neighbours(sketch_TD, 6, 0.7)
     assert set(zip(tail_E.tolist(), head_E.tolist(), strict=True)) == expected
-    torch.testing.assert_close(value_E, similarity_TT[tail_E, head_E])
-
-
-def test_groups_of_neighbours_are_joined_by_their_best_edges_and_bounded():
-    # Pairs 0-1, 2-3 and 4-5 are each other's best; the second round joins the first two of them by 1-2.
-    tail, head, similarity = np.array([0, 2, 4, 1, 3]), np.array([1, 3, 5, 2, 6]), np.array([0.9, 0.8, 0.9, 0.75, 0.72])
-    groups = graph_module._groups_of_neighbours(7, tail, head, similarity)
-    assert len(set(groups[:4])) == 1
-    chain = np.arange(99)
-    groups = graph_module._groups_of_neighbours(100, chain, chain + 1, np.linspace(0.7, 0.9, 99))
-    assert np.bincount(groups).max() <= 32
-    assert sorted(set(groups)) == list(range(groups.max() + 1))
+    assert tail_E.tolist() == sorted(tail_E.tolist())
 
 
 def test_a_long_response_needs_no_matrix_of_all_pairs():
@@ -272,6 +263,7 @@ def test_blocks_of_a_long_response_leave_out_only_zeros():
     assert sum(block.numel() for block in causal.blocks) < 0.85 * raw_TS.numel()
     padded = [torch.nn.functional.pad(block, (0, 800 - block.shape[1])) for block in causal.blocks]
     assert torch.equal(torch.cat(padded), raw_TS)
+    torch.testing.assert_close(causal.mean_row, raw_TS.mean(dim=0))
     raw_TS = raw_TS.clone()
     raw_TS[3, 799] = 0.1  # a look ahead
     assert AttentionRows(raw_TS, visual_S).blocks[0].shape[1] == 800

@@ -84,13 +84,54 @@ def test_the_time_left_is_told_by_the_speed_of_training_and_then_by_finished_row
     store.heartbeat("run", run, 1, 16)
     now[0] += 30.0
     store.heartbeat("run", run, 4, 16)
-    # Three rollouts in 30 s: 160 s of training and 20 s before; 5.75 rows are left, two at a time.
-    assert watch.line().startswith("0/6 rows, about 8 min 38 s left")
+    # Three rollouts in 30 s: 160 s, and 20 s before. Two rows have 130 s left, four take 180 s, two by two.
+    assert watch.line().startswith("0/6 rows, about 8 min 10 s left")
     now[0] += 150.0
     store.heartbeat("run", run, 16, 16)
-    watch.num_done = 2
+    watch.row_done()
+    watch.row_done()
     # Two rows in 200 s, so two more every 200 s.
     assert watch.line().startswith("2/6 rows, about 6 min 40 s left")
+
+
+def test_the_time_left_does_not_jump_while_short_trainings_begin_and_end(store, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    left = []
+    monkeypatch.setattr(progress, "_left", lambda seconds: left.append(seconds) or "")
+    watch = Watch(store, num_jobs=8, quiet=True)
+    # A row: 6 s until the first of 16 steps of a second, then 4 s of answering benchmarks; 25 s, eight times.
+    for row in range(8):
+        run = store.add_run({**RUN, "seed": row})
+        for second in range(1, 26):
+            now[0] += 1
+            if 6 <= second <= 21:
+                store.heartbeat("run", run, second - 5, 16)
+            if second == 25:
+                watch.row_done()
+            watch.line()
+            if watch.num_done:
+                assert left[-1] == pytest.approx(1200.0 - now[0], abs=1)  # 8 rows of 25 s from second 1000
+            elif second > 6:
+                # 16 steps of a second and 6 s before; nothing says yet that the row answers benchmarks.
+                assert left[-1] == pytest.approx(7 * 22 + max(0, 22 - second), abs=1)
+
+
+def test_the_time_left_does_not_count_on_rows_that_train_nothing(store, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    watch = Watch(store, num_jobs=5, quiet=True)
+    now[0] += 10.0
+    watch.row_done()  # the base model's
+    run = store.add_run(RUN)
+    now[0] += 20.0
+    store.heartbeat("run", run, 1, 16)
+    # One heartbeat says nothing of a second row: the first took 10 s, and so would each of three more.
+    assert watch.line().startswith("1/5 rows, about 30 s left")
+    now[0] += 20.0
+    store.heartbeat("run", run, 3, 16)
+    # Two steps in 20 s: 160 s and the 20 s before; 140 s are left of it, and 540 s of three more.
+    assert watch.line().startswith("1/5 rows, about 11 min 20 s left")
 
 
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(tmp_path):
@@ -104,8 +145,8 @@ def test_a_progress_line_names_the_running_work_and_the_time_left(store):
     assert watch.line() == "0/4 rows | starting"
     watch._started -= 60
     store.heartbeat("run", run, 8, 16)
-    # Half a row took one minute; three and a half are left, two at a time.
-    assert watch.line() == "0/4 rows, about 3 min 30 s left | dapo 8/16"
+    # Half a row took one minute; so do the halves of the two that run, and two more rows take two minutes.
+    assert watch.line() == "0/4 rows, about 3 min left | dapo 8/16"
 
 
 def test_bars_say_the_same_on_a_terminal(store):
@@ -117,7 +158,7 @@ def test_bars_say_the_same_on_a_terminal(store):
     console.print(watch.bars())
     all_rows, one_run = console.file.getvalue().splitlines()
     assert all_rows.split()[0] == "rows"
-    assert all_rows.rstrip().endswith("0/4, about 3 min 30 s left")
+    assert all_rows.rstrip().endswith("0/4, about 3 min left")
     assert one_run.split()[0] == "dapo"
     assert one_run.rstrip().endswith("8/16")
 

@@ -203,16 +203,19 @@ def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Itera
 # What a table reads ---------------------------------------------------------------------------------------------------
 
 
-def overlap_counts(run_dir: RunDir, train: str, task: str) -> dict[str, Any] | None:
-    """Return what was found of `task` in `train`, as their data is now, or None if nobody has looked."""
-    key = f"{_train_digest(train, run_dir)}/{_task_digest(find_task(task), run_dir)}"
-    counts = recalled(run_dir.root / FILE).get(key)
-    return counts if isinstance(counts, dict) and counts.get("version") == likeness.VERSION else None
+def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    """Return what was found of each task in `train`, as their data is now, or None if nobody has looked."""
+    train_digest, remembered = _train_digest(train, run_dir), recalled(run_dir.root / FILE)
+    counts = {task: remembered.get(f"{train_digest}/{_task_digest(find_task(task), run_dir)}") for task in tasks}
+    return {
+        task: of_task if isinstance(of_task, dict) and of_task.get("version") == likeness.VERSION else None
+        for task, of_task in counts.items()
+    }
 
 
 def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     """Return the sentence a table says about its training set and its benchmarks."""
-    of_task = {task: overlap_counts(run_dir, train, task) for task in tasks}
+    of_task = overlap_counts(run_dir, train, tasks)
     shares = [
         f"{c['num_overlapping']} of {c['num_problems']} problems of {task}"
         for task, c in of_task.items()

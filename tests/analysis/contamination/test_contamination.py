@@ -129,7 +129,7 @@ def test_the_text_report_fits_eighty_columns_and_says_what_was_found(planted):
 def test_a_table_reads_the_counts_until_the_data_change(planted):
     record, folder = planted
     run_dir = RunDir.at(folder / "run", PROFILE, folder)
-    counts = overlap_counts(run_dir, "virl39k", "geoqa_test")
+    counts = overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"]
     assert counts is not None
     assert counts["num_overlapping"] == record.num_overlapping
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]) == (
@@ -140,12 +140,12 @@ def test_a_table_reads_the_counts_until_the_data_change(planted):
 def test_data_nobody_has_searched_name_the_command(tmp_path):
     folder = write(tmp_path, [("Find x.", [encoded(picture(0))])], [("Find y.", encoded(picture(1)))])
     run_dir = RunDir.at(tmp_path / "run", PROFILE, folder)
-    assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
+    assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"] is None
     command = f"atrl-bench overlap virl39k geoqa_test --profile {PROFILE.name}"
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]).endswith(command)
     overlap("virl39k", ["geoqa_test"], run_dir)
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
-    assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
+    assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"] is None
 
 
 @pytest.mark.parametrize("content", ["", '{"a": {"vers', "[3]", "damaged"])
@@ -159,9 +159,9 @@ def test_a_damaged_memory_is_as_good_as_none_and_is_written_anew(tmp_path, conte
     [record] = search()
     path = run_dir.root / "overlap.json"
     path.write_text(content if content != "damaged" else json.dumps({record.data: "damaged"}))
-    assert overlap_counts(run_dir, "virl39k", "geoqa_test") is None
+    assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"] is None
     assert search() == [record]
-    assert overlap_counts(run_dir, "virl39k", "geoqa_test")["num_overlapping"] == 1
+    assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"]["num_overlapping"] == 1
 
 
 def test_an_unknown_training_set_names_the_known_ones(tmp_path):
