@@ -60,6 +60,7 @@ def judge(
     "data_dir",
     "gpus",
     "processes",
+    "on",
     "serve",
     "dry_run",
     "yes",

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -79,6 +79,10 @@ class Options:
         int | None,
         typer.Option("--processes", min=1, help="CPU processes that a training or evaluation is spread over"),
     ] = None
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="a cluster that does the work: ray, or ray://HOST:PORT; default: this machine"),
+    ] = None
     serve: Annotated[
         bool | None,
         typer.Option("--serve/--no-serve", help="have vLLM answer, started and stopped here; default: as before here"),
@@ -127,12 +131,22 @@ class Options:
         """Return the same options under profile paper, in its usual folder and with the hub's data."""
         return replace(self, profile="paper", out=None, data_dir=None)
 
-    @property
+    @cached_property
     def machine(self) -> Machine:
         """What the work may run on."""
         from atrl_bench.engines.devices import machine
 
-        return machine(self.gpus, self.processes)
+        if self.on is None:
+            return machine(self.gpus, self.processes)
+        if self.jobs or self.gpus or self.processes:
+            raise typer.BadParameter(
+                "a cluster's own scheduler says how much runs at a time, and on which GPUs.\n"
+                "With --on, leave out --jobs, --gpus and --processes.",
+                param_hint="--on",
+            )
+        from atrl_bench.engines.clusters import cluster_machine
+
+        return cluster_machine(self.on)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""

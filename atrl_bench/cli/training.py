@@ -75,7 +75,7 @@ def train(
             show(result, options.as_json)
 
 
-@shared(*TRAINING)
+@shared(*TRAINING, "on")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
