@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -81,7 +82,10 @@ class Options:
     ] = None
     on: Annotated[
         str | None,
-        typer.Option("--on", help="a cluster that does the work: ray, or ray://HOST:PORT; default: this machine"),
+        typer.Option(
+            "--on",
+            help="what does the work: ray[://HOST:PORT], slurm[:PARTITION], or print its script; default: this machine",
+        ),
     ] = None
     serve: Annotated[
         bool | None,
@@ -209,7 +213,11 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
 
         @wraps(verb)
         def command(**arguments: Any) -> None:
-            verb(options=Options(**{name: arguments.pop(name) for name in names}), **arguments)
+            options = Options(**{name: arguments.pop(name) for name in names})
+            if options.on == "print":
+                _write_script(options)
+            else:
+                verb(options=options, **arguments)
 
         parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *added]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -217,6 +225,21 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
         return command
 
     return decorate
+
+
+def _write_script(options: Options) -> None:
+    """Write a script that gives this command on several nodes of a Slurm cluster, and say where it is."""
+    from atrl_bench.cli.printing import show_text
+    from atrl_bench.engines.slurm import write_script
+
+    arguments = list(sys.argv[1:])
+    if "--on=print" in arguments:
+        arguments.remove("--on=print")
+    else:
+        at = arguments.index("--on")
+        del arguments[at : at + 2]
+    script = write_script([each for each in arguments if each not in ("--yes", "--json")])
+    show_text(str(script), f"Wrote {script}. Submit it in this folder: sbatch {script}", options.as_json)
 
 
 def _annotation(name: str, helps: dict[str, str]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from atrl_bench.errors import MissingDataError
 
 ItemT = TypeVar("ItemT")
 CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
+NOWHERE = "192.0.2.1"  # an address that is nobody's, by RFC 5737
 SENT_PREFIXES = ("ATRL_BENCH_", "HF_")  # of the variables that a command passes on
 
 
@@ -112,6 +114,18 @@ def over_cluster(
                 yield piece, error
     finally:
         cluster.cancel(running)
+
+
+def address_towards(other: str | None) -> str:
+    """Return the address of this machine on its way to another one, or to any; `ATRL_BENCH_HOST` names a better one."""
+    if named := os.environ.get("ATRL_BENCH_HOST"):
+        return named
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing: it only chooses a way there
+        try:
+            probe.connect((other or NOWHERE, 1))
+        except OSError:  # a machine without a network has itself
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def _enter(folder: str, place: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
-from atrl_bench.engines.cluster import Errand
+from atrl_bench.engines.cluster import Errand, address_towards
 from atrl_bench.engines.local import NUM_ATTEMPTS, DeadWorkerError
 from atrl_bench.errors import EndpointError, MissingDataError, reason_of
 
@@ -19,7 +19,7 @@ SECONDS_BETWEEN_LOOKS = 5.0
 class RayCluster:
     """The cluster at an address: `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
 
-    def __init__(self, address: str = HERE) -> None:
+    def __init__(self, address: str = HERE, *, new_processes: bool = True) -> None:
         self._ray = ray = _connected(address)
         self.host = _host(address)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -27,7 +27,9 @@ class RayCluster:
         self._cpus_per_node = int(max(node.get("CPU", 1) for node in nodes))
         self._bytes_per_node = int(max(node.get("memory", 0) for node in nodes))
         self.memory_gb = self._bytes_per_node / 1e9
-        self._task = ray.remote(_do)
+        self._task = self._gpu_task = ray.remote(_do)
+        if new_processes:
+            self._gpu_task = ray.remote(max_calls=1)(_do)  # GPUs are free when the process that used them is gone
 
     def submit(self, errand: Errand) -> Any:
         """Return the reference to a task."""
@@ -40,7 +42,8 @@ class RayCluster:
         }
         if resources.memory_gb:
             options["memory"] = min(int(resources.memory_gb * 1e9), self._bytes_per_node)
-        return self._task.options(**options).remote(errand)
+        task = self._gpu_task if resources.gpus else self._task
+        return task.options(**options).remote(errand)
 
     def ended(self, sent: Collection[Any]) -> list[tuple[Any, BaseException | None]]:
         """Return the tasks of these that have ended, with their errors."""
@@ -101,7 +104,4 @@ def _host(address: str) -> str:
         import ray.util
 
         return str(ray.util.get_node_ip_address())
-    parts = urlsplit(address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing: it only chooses a way there
-        probe.connect((parts.hostname or "localhost", parts.port or 1))
-        return str(probe.getsockname()[0])
+    return address_towards(urlsplit(address).hostname)

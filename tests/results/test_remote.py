@@ -13,7 +13,10 @@ from atrl_bench.results.working import is_worked_on
 
 PROBLEMS = [Problem("a", "a", "1 + 1?", Gold("2")), Problem("b", "b", "ζ \ud800?", Gold("3", ["3", "4"]))]
 RESPONSES = [Response("a", 0, "hash", "2", 1, 0.1 + 0.2, False), Response("b", 0, "hash", "lone \ud800", 4, 1.0, True)]
-VERDICTS = {("a", 0): Verdict("correct", "2", "rules", "equal"), ("b", 0): Verdict("judge failed", None, "judge", "silent")}
+VERDICTS = {
+    ("a", 0): Verdict("correct", "2", "rules", "equal"),
+    ("b", 0): Verdict("judge failed", None, "judge", "silent"),
+}
 
 
 @pytest.fixture
