@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -155,20 +155,19 @@ def cluster_of(num_nodes: int) -> Iterator[Callable[[], None]]:
     folder = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, folder + "/..", os.environ.get("PYTHONPATH", "")])
     os.environ |= {"RAY_prestart_worker_first_driver": "0"}  # what sleeps needs no worker for each core
-    cluster = Cluster()
-    options = {
-        "num_cpus": 2 * GPUS_PER_NODE,
-        "num_gpus": GPUS_PER_NODE,
-        "memory": 2 * 10**12,
-        "object_store_memory": 80 * 2**20,
-    }
-    nodes = [cluster.add_node(**options) for _ in range(num_nodes)]
+    cluster, nodes = Cluster(), []
+    options = {"num_cpus": 2 * GPUS_PER_NODE, "num_gpus": GPUS_PER_NODE, "memory": 2 * 10**12}
+    options |= {"object_store_memory": 80 * 2**20}
+    for _ in range(num_nodes):
+        with suppress(Exception):  # Ray waits 30 seconds for a node; on a busy machine it comes later
+            nodes.append(cluster.add_node(**options))
     os.environ["RAY_ADDRESS"] = cluster.address
+    ray = RayCluster()._ray
+    while sum(node["Alive"] for node in ray.nodes()) < num_nodes:
+        time.sleep(1)
     try:
         yield lambda: cluster.remove_node(nodes[-1], allow_graceful=False)
     finally:
-        import ray
-
         ray.shutdown()
         cluster.shutdown()
         del os.environ["RAY_ADDRESS"]
