@@ -5,8 +5,9 @@
 Needs no GPU: a cluster of nodes with eight GPUs each is started on this machine. Every training and every row's answers
 of the tables under profile paper, each once, goes out as `run-table --on ray` would send it, asks for what its
 estimate says, and sleeps as long as that says, scaled so that the work of all GPUs takes `--seconds`. What a training
-has done is kept after each of its rollouts, as its snapshots keep it. `--failure` kills one node for good after a third
-of the ideal time. What Ray itself takes to place a job is part of the times, and enlarged with them.
+has done is kept after each of its rollouts, as its snapshots keep it. All of them go out at once, as when each table's command is given at the
+same time; `run-table all` takes one table after another. `--failure` does it once more, and kills one node for good
+after a third of the ideal time. What Ray itself takes to place a job is part of the times, and enlarged with them.
 """
 
 from __future__ import annotations
@@ -122,20 +123,17 @@ def sleeping(piece: WorkPiece[Job], table: str, hours: tuple[float, float], fold
 
 
 def simulate(
-    pieces: Sequence[WorkPiece[Sleep]], num_nodes: int, seconds: float, *, failure: bool = False
+    pieces: Sequence[WorkPiece[Sleep]], num_gpus: int, seconds: float, failure: Callable[[], None] | None
 ) -> tuple[list[Interval], float]:
-    """Return when each attempt ran, and the GPU-hours of all of it; with `failure` one node dies for good."""
+    """Return when each attempt ran, and the GPU-hours of all of it; `failure` comes after a third of the seconds."""
     work = sum(each.item.gpus * each.item.hours for piece in pieces for each in (piece, *piece.then))
-    ideal = work / (num_nodes * GPUS_PER_NODE)
-    with cluster_of(num_nodes) as kill_a_node:
-        if failure:
-            threading.Timer(seconds / 3, kill_a_node).start()
-        started, rate = time.time(), seconds / ideal
-        for piece, error in over_cluster(
-            RayCluster(new_processes=False), partial(do, seconds_per_hour=rate), pieces, {}
-        ):
-            if error is not None:
-                raise RuntimeError(f"{piece.name}: {error}")
+    if failure is not None:
+        threading.Timer(seconds / 3, failure).start()
+    started, rate = time.time(), seconds * num_gpus / work
+    cluster = RayCluster(new_processes=False)
+    for piece, error in over_cluster(cluster, partial(do, seconds_per_hour=rate), pieces, {}):
+        if error is not None:
+            raise RuntimeError(f"{piece.name}: {error}")
     intervals = []
     for piece in [part for whole in pieces for part in (whole, *whole.then)]:
         ends: dict[float, float] = {}
@@ -173,12 +171,30 @@ def cluster_of(num_nodes: int) -> Iterator[Callable[[], None]]:
         del os.environ["RAY_ADDRESS"]
 
 
-def schedule(tables: Sequence[str], num_nodes: int, seconds: float, sampler: str, *, failure: bool = False) -> Schedule:
-    """Return the schedule of these tables on so many nodes."""
+def schedule(
+    tables: Sequence[str], num_nodes: int, seconds: float, sampler: str, failure: Callable[[], None] | None = None
+) -> Schedule:
+    """Return the schedule of these tables on the nodes of the cluster that is running."""
+    num_gpus = num_nodes * GPUS_PER_NODE
     with tempfile.TemporaryDirectory() as folder:
         pieces, left_out = jobs_of(tables, sampler, Path(folder))
-        intervals, work = simulate(pieces, num_nodes, seconds, failure=failure)
-    return Schedule(num_nodes * GPUS_PER_NODE, tuple(intervals), work, tuple(left_out))
+        intervals, work = simulate(pieces, num_gpus, seconds, failure)
+    return Schedule(num_gpus, tuple(intervals), work, tuple(left_out))
+
+
+def report(result: Schedule, title: str) -> None:
+    ideal = result.hours_of_work / result.num_gpus
+    longest = max(result.intervals, key=lambda each: each.end - each.start)
+    print(f"\n{title}")
+    print(f"{len(result.intervals)} pieces of work, {result.hours_of_work:,.0f} GPU-hours on {result.num_gpus} GPUs")
+    print(f"if no GPU were ever idle: {ideal:,.1f} h; on Ray's scheduler: {result.hours:,.1f} h")
+    print(f"idle: {result.idle(result.hours):.1%} of all GPU time; {result.idle(result.last_start):.1%} until the last")
+    print(f"  job begins, after {result.last_start:,.1f} h")
+    print(f"longest: {longest.name}, {longest.end - longest.start:,.1f} h on {longest.gpus} GPUs")
+    for each in sorted(result.intervals, key=lambda each: -each.end)[:3]:
+        print(f"ends late: {each.name}, from {each.start:,.1f} to {each.end:,.1f} h on {each.gpus} GPUs")
+    for name in result.left_out:
+        print(f"left out, for more GPUs than a node has: {name}", flush=True)
 
 
 def main() -> None:
@@ -190,19 +206,11 @@ def main() -> None:
     parser.add_argument("--failure", action="store_true")
     options = parser.parse_args()
     tables = options.tables.split(",") if options.tables else list_tables()
-    result = schedule(tables, options.nodes, options.seconds, options.sampler, failure=options.failure)
-    ideal = result.hours_of_work / result.num_gpus
-    longest = max(result.intervals, key=lambda each: each.end - each.start)
-    last = sorted(result.intervals, key=lambda each: -each.end)[:3]
-    print(f"{len(result.intervals)} pieces of work, {result.hours_of_work:,.0f} GPU-hours on {result.num_gpus} GPUs")
-    print(f"if no GPU were ever idle: {ideal:,.1f} h; on Ray's scheduler: {result.hours:,.1f} h")
-    print(f"idle: {result.idle(result.hours):.1%} of all GPU time; {result.idle(result.last_start):.1%} until the last")
-    print(f"  job begins, after {result.last_start:,.1f} h")
-    print(f"longest: {longest.name}, {longest.end - longest.start:,.1f} h on {longest.gpus} GPUs")
-    for each in last:
-        print(f"ends late: {each.name}, from {each.start:,.1f} to {each.end:,.1f} h on {each.gpus} GPUs")
-    for name in result.left_out:
-        print(f"left out, for more GPUs than a node has: {name}")
+    with cluster_of(options.nodes) as kill_a_node:
+        arguments = (tables, options.nodes, options.seconds, options.sampler)
+        report(schedule(*arguments), "All nodes live:")
+        if options.failure:
+            report(schedule(*arguments, kill_a_node), "One node dies for good after a third of the ideal time:")
 
 
 if __name__ == "__main__":
