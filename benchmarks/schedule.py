@@ -5,9 +5,10 @@
 Needs no GPU: a cluster of nodes with eight GPUs each is started on this machine. Every training and every row's answers
 of the tables under profile paper, each once, goes out as `run-table --on ray` would send it, asks for what its
 estimate says, and sleeps as long as that says, scaled so that the work of all GPUs takes `--seconds`. What a training
-has done is kept after each of its rollouts, as its snapshots keep it. All of them go out at once, as when each table's command is given at the
-same time; `run-table all` takes one table after another. `--failure` does it once more, and kills one node for good
-after a third of the ideal time. What Ray itself takes to place a job is part of the times, and enlarged with them.
+has done is kept after each of its rollouts, as its snapshots keep it. All of them go out at once, as when each table's
+command is given at the same time; `run-table all` takes one table after another. `--failure` does it once more, and
+kills one node for good after a third of the ideal time. What Ray itself takes to place a job is part of the times, and
+enlarged with them.
 """
 
 from __future__ import annotations
