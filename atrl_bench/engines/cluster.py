@@ -99,6 +99,7 @@ def over_cluster(
     Whoever stops waiting stops the work.
     """
     passed = {name: value for name, value in os.environ.items() if name.startswith(SENT_PREFIXES)} | variables
+    passed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as on one machine, whatever Ray would set
 
     def send(piece: WorkPiece[ItemT]) -> Any:
         payload = pickle.dumps((work, piece.item))
