@@ -98,8 +98,9 @@ def over_cluster(
 
     Whoever stops waiting stops the work.
     """
-    passed = {name: value for name, value in os.environ.items() if name.startswith(SENT_PREFIXES)} | variables
+    passed = {name: value for name, value in os.environ.items() if name.startswith(SENT_PREFIXES)}
     passed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as on one machine, whatever Ray would set
+    passed.update(variables)
 
     def send(piece: WorkPiece[ItemT]) -> Any:
         payload = pickle.dumps((work, piece.item))

@@ -12,7 +12,7 @@ from atrl_bench.engines.cluster import CPUS_PER_GPU, Cluster, Resources, WorkPie
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.jobs import answer_all, carry_out, is_complete, train_into
-from atrl_bench.experiments.plan import Job, Plan, evaluation_keys, obstacle, training_spec
+from atrl_bench.experiments.plan import Evaluation, Job, Plan, evaluation_keys, obstacle, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.remote import TOKEN, written_here
 from atrl_bench.results.store import Store
@@ -60,7 +60,9 @@ def pieces_of(job: Job, plan: Plan, store: Store) -> tuple[WorkPiece[Job], ...]:
     lacking = tuple(
         one for one in job.evaluations if obstacle(one.task) is None and not _is_there(store, keys.get(one), run_dir)
     )
-    groups = [lacking] if run_dir.engine is not None and lacking else [(one,) for one in lacking]
+    groups: list[tuple[Evaluation, ...]] = [(one,) for one in lacking]
+    if run_dir.engine is not None and lacking:
+        groups = [lacking]
     evaluations = tuple(_evaluation(replace(job, evaluations=group), run_dir) for group in groups)
     if job.recipe is None or (keys and lacking):
         return evaluations
@@ -105,7 +107,9 @@ def answer_on(
 ) -> None:
     """Have a model answer these tasks on the cluster, each by itself; raises the first error after all of them."""
     own = replace(run_dir, profile=run_dir.profile.model_copy(update={"model": model}))
-    groups = [evaluations] if run_dir.engine is not None else [[one] for one in evaluations]
+    groups: list[Sequence[tuple[str, EvaluationOptions]]] = [[one] for one in evaluations]
+    if run_dir.engine is not None:
+        groups = [evaluations]
     errors = []
     with sent_to(cluster, store, run_dir) as (theirs, variables):
         pieces = [
