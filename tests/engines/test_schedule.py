@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.large,
     pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="benchmarks are in the checkout alone"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
