@@ -38,7 +38,7 @@ RECIPES = (
     *("grpo", "dapo", "gspo", "sapo", "reinforce", "actor_critic", "ft_rl", "vppo", "step_grpo", "sft_steps"),
     *("sft_video", "t_grpo", "dpo"),
 )
-SIZES = (1, 8, 32)
+SIZES = (8, 32, 128)
 ASSUMPTIONS = {
     "SAMPLER_GB": "GB of a device for the keys and values of the responses sampled at once",
     "MARGIN": "of a device's memory stays free",

@@ -60,6 +60,7 @@ def judge(
     "data_dir",
     "gpus",
     "processes",
+    "on",
     "serve",
     "dry_run",
     "yes",
@@ -121,6 +122,8 @@ def evaluate(
     if base_url:
         if options.serve:
             raise typer.BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
+        if options.on:
+            raise typer.BadParameter("what a server answers needs no cluster: leave out --on")
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -79,6 +80,13 @@ class Options:
         int | None,
         typer.Option("--processes", min=1, help="CPU processes that a training or evaluation is spread over"),
     ] = None
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            help="what does the work: ray[://HOST:PORT], slurm[:PARTITION], or print its script; default: this machine",
+        ),
+    ] = None
     serve: Annotated[
         bool | None,
         typer.Option("--serve/--no-serve", help="have vLLM answer, started and stopped here; default: as before here"),
@@ -127,12 +135,22 @@ class Options:
         """Return the same options under profile paper, in its usual folder and with the hub's data."""
         return replace(self, profile="paper", out=None, data_dir=None)
 
-    @property
+    @cached_property
     def machine(self) -> Machine:
         """What the work may run on."""
         from atrl_bench.engines.devices import machine
 
-        return machine(self.gpus, self.processes)
+        if self.on is None:
+            return machine(self.gpus, self.processes)
+        if self.jobs or self.gpus or self.processes:
+            raise typer.BadParameter(
+                "a cluster's own scheduler says how much runs at a time, and on which GPUs.\n"
+                "With --on, leave out --jobs, --gpus and --processes.",
+                param_hint="--on",
+            )
+        from atrl_bench.engines.clusters import cluster_machine
+
+        return cluster_machine(self.on)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""
@@ -195,7 +213,11 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
 
         @wraps(verb)
         def command(**arguments: Any) -> None:
-            verb(options=Options(**{name: arguments.pop(name) for name in names}), **arguments)
+            options = Options(**{name: arguments.pop(name) for name in names})
+            if options.on == "print":
+                _write_script(options)
+            else:
+                verb(options=options, **arguments)
 
         parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *added]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -203,6 +225,21 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
         return command
 
     return decorate
+
+
+def _write_script(options: Options) -> None:
+    """Write a script that gives this command on several nodes of a Slurm cluster, and say where it is."""
+    from atrl_bench.cli.printing import show_text
+    from atrl_bench.engines.slurm import write_script
+
+    arguments = list(sys.argv[1:])
+    if "--on=print" in arguments:
+        arguments.remove("--on=print")
+    else:
+        at = arguments.index("--on")
+        del arguments[at : at + 2]
+    script = write_script([each for each in arguments if each not in ("--yes", "--json")])
+    show_text(str(script), f"Wrote {script}. Submit it in this folder: sbatch {script}", options.as_json)
 
 
 def _annotation(name: str, helps: dict[str, str]) -> Any:

@@ -94,7 +94,7 @@ def by_engine(options: Options, engine: str | None) -> Options:
     return replace(options, rollouts="verl")
 
 
-@shared(*TRAINING)
+@shared(*TRAINING, "on")
 def sweep(
     options: Options,
     name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],

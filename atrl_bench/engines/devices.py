@@ -13,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atrl_bench.errors import InvalidFileError
+
+if TYPE_CHECKING:
+    from atrl_bench.engines.cluster import Cluster
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -43,11 +47,15 @@ class Devices:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a command may use, and whether its user said so: GPUs named by nobody are for work that needs one."""
+    """What a command may use, and whether its user said so: GPUs named by nobody are for work that needs one.
+
+    With a `cluster` they are those of its largest node, and work goes there.
+    """
 
     gpus: tuple[str, ...] = ()
     processes: int = 1
     is_chosen: bool = False
+    cluster: Cluster | None = None
 
 
 ONE_PROCESS = Machine()

@@ -61,7 +61,7 @@ def side_by_side(
                     if worker.attempt < NUM_ATTEMPTS:
                         busy.append(worker.successor())
                         continue
-                    error = DeadWorkerError(worker.process.exitcode)
+                    error = DeadWorkerError(death(worker.process.exitcode))
                 placement.give_back(worker.devices)
                 yield worker.item, error
     finally:
@@ -75,11 +75,11 @@ def side_by_side(
 class DeadWorkerError(AtrlBenchError):
     """A process that ended in the middle of its work, again and again, without a word."""
 
-    def __init__(self, exit_code: int | None) -> None:
+    def __init__(self, how: str, remedy: str = "fewer at a time (--jobs) if memory ran out") -> None:
         super().__init__(
-            f"Its process {death(exit_code)}, {NUM_ATTEMPTS} times.",
+            f"Its process {how}, {NUM_ATTEMPTS} times.",
             why="It could not say why. What it had finished is stored.",
-            next_step="fewer at a time (--jobs) if memory ran out; the same command goes on from there",
+            next_step=f"{remedy}; the same command goes on from there",
         )
 
 
@@ -129,10 +129,10 @@ def _serve(connection: Connection[Any, Any], parent: int) -> None:
                 work(item, devices)
                 connection.send(None)
             except Exception as error:
-                connection.send(_portable(error))
+                connection.send(portable(error))
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """Return the error, or its words where it is of a kind that does not survive the way to another process."""
     try:
         pickle.loads(pickle.dumps(error))
@@ -143,12 +143,17 @@ def _portable(error: Exception) -> Exception:
 
 def start_worker(parent: int) -> None:
     """Make this process one thread wide, silent, and dead as soon as its parent is."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    be_worker()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def be_worker() -> None:
+    """Make this process one thread wide and silent."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Renamings inside the libraries are news for us, not for the person who watches a table grow.
     warnings.filterwarnings("ignore", category=FutureWarning, module="(transformers|trl|accelerate|peft)")

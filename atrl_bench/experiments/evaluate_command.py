@@ -13,6 +13,7 @@ from atrl_bench.engines.processes import launched
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
 from atrl_bench.experiments.jobs import answered_by_engine, evaluate_into, evaluated_over
+from atrl_bench.experiments.pieces import answer_on
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
@@ -141,10 +142,13 @@ def evaluate_model(
 def _answer_over(
     machine: Machine, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
 ) -> None:
-    """Have the tasks answered by the folder's engine, or by a process for each device.
+    """Have the tasks answered by a cluster, by the folder's engine, or by a process for each device.
 
     The first failure is raised after all of them.
     """
+    if machine.cluster is not None:
+        answer_on(machine.cluster, model, [(task.name, options) for task in tasks], run_dir, store)
+        return
     profile, name = run_dir.profile.model_copy(update={"model": model}), f"evaluate {model}"
     rest = [(task.name, options) for task in tasks]
     failures: list[Exception] = []

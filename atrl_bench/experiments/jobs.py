@@ -52,11 +52,7 @@ def carry_out(job: Job, devices: Devices, run_dir: RunDir) -> None:
             for task, frames in job.evaluations
             if not obstacle(task)
         ]
-        failures, rest = answered_by_engine(store, model, evaluations, run_dir, devices, job.name)
-        evaluate_all = _evaluated_here if devices.are_here else partial(evaluated_over, devices, job.name)
-        failures += evaluate_all(store, model, rest, run_dir)
-    if failures:
-        raise failures[0]
+        answer_all(store, model, evaluations, run_dir, devices, job.name)
 
 
 def train_into(
@@ -131,6 +127,22 @@ def train_here(
             summary=result.summary,
         )
     return result.checkpoint
+
+
+def answer_all(
+    store: Store,
+    model: str | Path,
+    evaluations: Sequence[tuple[str, EvaluationOptions]],
+    run_dir: RunDir,
+    devices: Devices,
+    name: str,
+) -> None:
+    """Have the folder's engine or these devices answer all of these; the first failure is raised after them."""
+    failures, rest = answered_by_engine(store, model, evaluations, run_dir, devices, name)
+    evaluate_all = _evaluated_here if devices.are_here else partial(evaluated_over, devices, name)
+    failures += evaluate_all(store, model, rest, run_dir)
+    if failures:
+        raise failures[0]
 
 
 def answered_by_engine(

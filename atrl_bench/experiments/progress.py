@@ -37,6 +37,7 @@ class ItemStatus:
     done: int | None
     total: int | None
     seconds_left: float | None
+    place: str = ""  # the machine of a cluster that it runs on, or ran on last
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class FolderStatus(Record):
         rows = []
         for item in self.items:
             if item.state in ("running", "silent", "stopped"):
-                rows.append((item.state, f"{item.name}: {item.done} of {item.total}{_left(item.seconds_left)}"))
+                where = f" on {item.place}" if item.place else ""
+                rows.append((item.state + where, f"{item.name}: {item.done} of {item.total}{_left(item.seconds_left)}"))
             elif item.state == "failed":
                 rows.append((item.state, f"{item.name}: {item.reason}"))
         yield Rows(rows)
@@ -93,7 +95,8 @@ def _item(
         state = ("running" if is_recent else "silent") if alive else "stopped"
     done, total = (beat.done, beat.total) if beat else (None, None)
     seconds_left = beat.seconds_left if beat and state == "running" else None
-    return ItemStatus(kind, key, label(kind, spec), state, reason, done, total, seconds_left)
+    place = beat.place if beat else ""
+    return ItemStatus(kind, key, label(kind, spec), state, reason, done, total, seconds_left, place)
 
 
 def label(kind: str, spec: dict[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from atrl_bench.engines.devices import Machine
@@ -20,6 +22,8 @@ from atrl_bench.training.verl_run import verl_python
 def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
     """Raise for the first of these trainings that is not done and cannot be: `MachineTooSmallError` if too big."""
     capacity = this_machine(run_dir.root, machine.gpus)
+    if machine.cluster is not None:
+        capacity = replace(capacity, host_gb=machine.cluster.memory_gb or math.inf)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) != "done":

@@ -1,4 +1,4 @@
-"""Run what a plan lacks: its jobs side by side, each in a process of its own.
+"""Run what a plan lacks: its jobs side by side, each in a process of its own, or in pieces on a cluster.
 
 Jobs do not depend on each other and write to the store as they go; this process only watches the store. The next run
 plans from the store again and finds the same keys.
@@ -16,6 +16,7 @@ from atrl_bench.engines.placement import Demand, Placement
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.jobs import carry_out, is_complete
+from atrl_bench.experiments.pieces import jobs_on
 from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys, is_trained, obstacle
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.room import require_room_for_plan
@@ -63,12 +64,16 @@ def _carried_out(
     pending: Sequence[Job], plan: Plan, store: Store, machine: Machine, jobs: int | None, quiet: bool
 ) -> dict[str, str]:
     """Carry these jobs out and return why some of them failed."""
-    num_workers = min(len(pending), jobs or default_workers(machine))
+    num_workers = len(pending) if machine.cluster else min(len(pending), jobs or default_workers(machine))
     rates, failures = plan.run_dir.rates.on(memory_gb(machine.gpus)), dict[str, str]()
     is_served = plan.run_dir.engine is not None
     demands = [(job, demand(job, plan.profile, machine, len(pending), rates, is_served)) for job in pending]
     with Watch(store, len(pending), num_workers, quiet=quiet) as watch:
-        for job, error in side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers):
+        if machine.cluster is not None:
+            ended = jobs_on(machine.cluster, pending, plan, store)
+        else:
+            ended = side_by_side(partial(carry_out, run_dir=plan.run_dir), demands, machine, num_workers)
+        for job, error in ended:
             if error is not None:
                 failures[job.name] = reason_of(error)
             if isinstance(error, DeadWorkerError):  # the dead write down nothing

@@ -14,6 +14,7 @@ from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environmen
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.jobs import train_into
+from atrl_bench.experiments.pieces import train_on
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
 from atrl_bench.experiments.run import devices_for
@@ -122,9 +123,15 @@ def train_sweep(
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     recipes, points = expand(load_sweep(sweep), **overrides), {}
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
+        here = machine
+        if machine.cluster is not None:
+            for _ in train_on(machine.cluster, recipes, run_dir, store, seed):
+                watch.row_done()
+            here = ONE_PROCESS  # where all of them are found
         for recipe in recipes:
-            points[recipe.name] = _trained(store, recipe, run_dir, machine, seed)
-            watch.row_done()
+            points[recipe.name] = _trained(store, recipe, run_dir, here, seed)
+            if machine.cluster is None:
+                watch.row_done()
     return TrainedSweep(points)
 
 

@@ -129,5 +129,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # What a page was last made from, and its files: a page of what has not changed is left alone.
         "CREATE TABLE pages (name TEXT PRIMARY KEY, key TEXT NOT NULL, files TEXT NOT NULL) WITHOUT ROWID",
     ),
+    # Which machine of a cluster works on something.
+    ("ALTER TABLE progress ADD COLUMN place TEXT NOT NULL DEFAULT ''",),
 )
 VERSION = len(MIGRATIONS)

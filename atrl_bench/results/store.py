@@ -95,6 +95,7 @@ class Progress:
     started: float
     start_done: int
     updated: float
+    place: str = ""  # the machine it runs on, "" for that of the store
 
     @property
     def seconds_left(self) -> float | None:
@@ -108,6 +109,7 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
+        self.place = ""  # the machine that work runs on, where it is not the writer's
         self._connection = connection
         self._lock = threading.RLock()
         self._working: finalize[[int], Store] | None = None
@@ -421,24 +423,31 @@ class Store:
         Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process
         took over, and the time in between was not spent working.
         """
-        now = time.time()
-        if self._working is None:
-            with suppress(OSError):  # a disk without locks: work goes on, and `status` knows less
-                self._working = finalize(self, os.close, hold(self.path))
+        self._say_working()
         self._write(
-            """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5) ON CONFLICT DO UPDATE SET
+            """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5, ?6) ON CONFLICT DO UPDATE SET
             started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
             start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
-            done = ?3, total = ?4, updated = ?5""",
-            [(kind, key, done, total, now)],
+            done = ?3, total = ?4, updated = ?5, place = ?6""",
+            [(kind, key, done, total, time.time(), self.place)],
             is_flushed=False,
         )
 
+    def _say_working(self) -> None:
+        if self._working is None:
+            with suppress(OSError):  # a disk without locks: work goes on, and `status` knows less
+                self._working = finalize(self, os.close, hold(self.path))
+
     def progress(self) -> list[Progress]:
         """Return the latest heartbeat of every cell and run, the most recent first."""
-        return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
+        rows = self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")  # an older store has no places
+        return [Progress(*row) for row in rows]
 
     # One place each for reading and for writing
+
+    def refuse_other_files(self) -> None:
+        """Let no query reach another file than this store's, whoever sends it."""
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 
     def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock, explained(self.path, "read"):

@@ -1,0 +1,138 @@
+"""Three Ray nodes on this machine: what fails is told, what dies is begun again, and a table fills as it does alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from worker_functions import call, die, die_once, name_nothing, write
+
+from atrl_bench.engines.cluster import Resources, WorkPiece, over_cluster
+from atrl_bench.engines.local import DeadWorkerError
+from atrl_bench.errors import UnknownNameError
+
+pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
+pytestmark = pytest.mark.slow
+TESTS = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke"]
+SELECTION = ["--rows", "zero_shot,grpo,grpo_atrl", "--columns", "geoqa_test"]
+NODES = ("node-a", "node-b", "node-c")
+LOGGED_BY_RAY = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A cluster of three nodes, one core each, by name; the one that `RAY_ADDRESS` names."""
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    cluster = Cluster()
+    nodes = {name: cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, node_name=name) for name in NODES}
+    os.environ["RAY_ADDRESS"] = cluster.address
+    yield cluster, nodes
+    import ray
+
+    ray.shutdown()
+    cluster.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.filterwarnings(*LOGGED_BY_RAY)
+def test_what_fails_is_told_what_dies_is_begun_three_times_and_others_go_on(nodes, tmp_path):
+    from atrl_bench.engines.ray_cluster import RayCluster
+
+    def piece(name, function, *then):
+        return WorkPiece((function, name), name, Resources(), then)
+
+    died, after = tmp_path / "died", tmp_path / "after"
+    pieces = [
+        piece("fails", partial(name_nothing, "atlr"), piece("never begins", partial(write, str(tmp_path / "never")))),
+        piece("dies", partial(die, str(died))),
+        piece("dies once", partial(die_once, str(tmp_path / "once")), piece("follows", partial(write, str(after)))),
+    ]
+    errors = {piece.name: error for piece, error in over_cluster(RayCluster(), call, pieces, {"ATRL_BENCH_SAID": "x"})}
+    assert errors.keys() == {"fails", "dies", "dies once", "follows"}
+    assert isinstance(errors["fails"], UnknownNameError)
+    assert "atrl" in errors["fails"].why
+    assert isinstance(errors["dies"], DeadWorkerError)
+    assert died.read_text() == "begun\n" * 3
+    assert errors["dies once"] is errors["follows"] is None
+    place, said = after.read_text().split()
+    assert place in NODES
+    assert said == "x"
+
+
+def test_a_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(nodes, tmp_path):
+    cluster, by_name = nodes
+    alone, folder = tmp_path / "alone", tmp_path / "run"
+    subprocess.run([*COMMAND, *SELECTION, "--out", folder], check=True, capture_output=True, timeout=300)
+    folder.rename(alone)  # pages may show the name
+    command = [*COMMAND, *SELECTION, "--on", "ray", "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    place = wait_for_rollout(folder)
+    status = [*COMMAND[:3], "status", "--profile", "smoke", "--out", folder]
+    said = subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"running on node-[abc] +train", said), said
+    cluster.remove_node(by_name[place], allow_graceful=False)
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    assert place not in {where for where, *_ in progress(folder)}, "what ran there ran again elsewhere"
+    ours, theirs = contents(folder), contents(alone)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+    assert sum(name.startswith("responses") for name in ours) > 50
+
+
+def wait_for_rollout(folder: Path) -> str:
+    """Return the node of a training as soon as it has come through a rollout."""
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline:
+        with contextlib.suppress(sqlite3.Error):
+            begun = [place for place, done, total in progress(folder) if 0 < done < total]
+            if begun:
+                return begun[0]
+        time.sleep(0.05)
+    raise AssertionError("no training has begun")
+
+
+def progress(folder: Path) -> list[tuple[str, int, int]]:
+    with contextlib.closing(sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True)) as store:
+        return store.execute("SELECT place, done, total FROM progress WHERE kind = 'run'").fetchall()
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Return pages, credit and records, without the time that each training took, which the front page says."""
+    pages = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for name in ("reports", "credit")
+        for path in sorted((folder / name).rglob("*"))
+        if path.is_file()
+    }
+    pages["reports/index.html"] = re.sub(rb"<td>[\d minsh]*</td>", b"", pages["reports/index.html"])
+    return pages | records(folder / "store.sqlite")
+
+
+def records(path: Path) -> dict[str, object]:
+    """Return what a store holds, but for times and the checksums that cover them."""
+    columns = {
+        "cells": "key, spec, state, reason, expected",
+        "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
+        "grades": "*",
+        "runs": "key, spec, state, reason, checkpoint, digest",
+    }
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        return {
+            f"{table} {row[:3]}": row
+            for table, names in columns.items()
+            for row in store.execute(f"SELECT {names} FROM {table}")
+        }
