@@ -9,7 +9,7 @@ import pytest
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.devices import Devices, Machine
-from atrl_bench.engines.local import DeadWorkerError
+from atrl_bench.engines.local import DeadWorkerError, death
 from atrl_bench.engines.placement import Demand
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
@@ -170,7 +170,7 @@ def test_a_row_whose_process_dies_is_reported_as_failed_with_the_reason_and_its_
         dies, goes_on = sorted((job for job, _ in demands), key=lambda job: job.recipe is None)
         with planned.run_dir.open_store() as store:  # as far as a worker gets before it dies
             store.add_run(dies.run_spec)
-        return [(dies, DeadWorkerError(-9)), (goes_on, None)]
+        return [(dies, DeadWorkerError(death(-9))), (goes_on, None)]
 
     monkeypatch.setattr(run, "side_by_side", die_and_go_on)
     planned = plan_table("main_7b", smoke(tmp_path), rows=["grpo", "zero_shot"], columns=["mathvision_testmini"])
