@@ -179,7 +179,9 @@ def test_a_generated_training_set_of_a_world_is_searched_like_any_other(tmp_path
     run_dir = RunDir.at(tmp_path, PROFILE)
     assert overlap_counts(run_dir, "code_words", ["code_words_test"])["code_words_test"] is None
     overlap("code_words", ["code_words_test"], run_dir)
-    assert overlap_counts(run_dir, "code_words", ["code_words_test"])["code_words_test"]["num_overlapping"] == 0  # other scans
+    assert (
+        overlap_counts(run_dir, "code_words", ["code_words_test"])["code_words_test"]["num_overlapping"] == 0
+    )  # other scans
 
 
 def test_a_benchmark_is_in_itself(tmp_path):
