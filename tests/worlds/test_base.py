@@ -38,8 +38,10 @@ def first_batch(world, name, stage):
 def test_bases_with_the_same_eyes_share_the_stages_without_mistakes_and_no_other(code_words_tokenizer):
     reasoning = load_world("reasoning").model_copy(update={"training": TINY.training})
     assert torch.equal(first_batch(TINY, "mini-perception", 0), first_batch(reasoning, "mini-reasoning", 0))
+    other = TINY.bases["mini-perception-2"].model_copy(update={"eyes_seed": 1})
+    others = TINY.model_copy(update={"bases": {**TINY.bases, "mini-perception-2": other}})
     for stage in (0, -1):
-        first, second = (first_batch(TINY, name, stage) for name in ("mini-perception", "mini-perception-2"))
+        first, second = (first_batch(others, name, stage) for name in ("mini-perception", "mini-perception-2"))
         assert first.shape != second.shape or not torch.equal(first, second)
 
 
