@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -29,6 +28,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.contrasts import contrasts
+from atrl_bench.report.table_model import Table
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.statistics import clustered_mean
@@ -77,7 +77,7 @@ def measured(num_tables: int, num_seeds: int) -> Shares:
 class MadeUp:
     """A table, and what the usual test says of it."""
 
-    table: Any
+    table: Table
     usual_p: float
 
 

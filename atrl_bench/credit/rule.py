@@ -109,6 +109,11 @@ def credit_of_weights(
     )
 
 
+def credit_of_rows(weight_T: NDArray[np.float64], attention: AttentionRows, config: CreditConfig) -> Credit:
+    """Returns the credit that these weights are for a response with these rows, whose connectivity reports show."""
+    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+
+
 def highest(score_T: NDArray[np.float64], fraction: float) -> NDArray[np.bool_]:
     """Returns which tokens are among the `fraction`, rounded up, with the highest score; early ones first."""
     is_high_T = np.zeros(len(score_T), dtype=bool)

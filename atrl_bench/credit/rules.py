@@ -36,6 +36,7 @@ from atrl_bench.credit.rule import (
     Credit,
     CreditRule,
     connectivity_density,
+    credit_of_rows,
     credit_of_weights,
     highest,
     needs_of,
@@ -311,7 +312,7 @@ def _oracle(part: str, attention: AttentionRows, config: CreditConfig) -> Credit
     weight_T = np.ones(len(is_part_T))
     if is_part_T.any():
         weight_T = config.soft_share + (1 - config.soft_share) * is_part_T / is_part_T.mean()
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 # What an oracle puts credit on is in no model: it takes data that was generated with its truth.

@@ -6,7 +6,7 @@ Reads files and the store; needs no GPU, no network and no model. What is stored
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from atrl_bench.errors import NotFetchedError
@@ -41,8 +41,8 @@ TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long 
 
 def estimate_cost(plan: Plan) -> CostEstimate:
     """Return every job and cell of the plan with its state in the store and what it needs."""
-    states, run_dir = _states(plan), plan.run_dir
-    plan = _needed(plan)
+    states, best = _stored(plan)
+    plan, run_dir = _needed(plan, best), plan.run_dir
     jobs, cells = _jobs_and_cells(plan, states)
     open_jobs = [job for job in plan.due if _is_open(job, jobs, cells)]
     cost = CostEstimate(
@@ -66,17 +66,13 @@ def estimate_cost(plan: Plan) -> CostEstimate:
     return replace(cost, gpu_hours_by_vllm=by_vllm if by_vllm < cost.gpu_hours else None)
 
 
-def _needed(plan: Plan) -> Plan:
+def _needed(plan: Plan, best: Mapping[str, float]) -> Plan:
     """Return the plan without what no run will do; until a row's best rate is known, the highest stands for it."""
-    best: dict[str, float] = {}
-    if plan.run_dir.store_path.is_file():
-        with plan.run_dir.open_store(read_only=True) as store:
-            best = best_rates(plan, store)
-    of_rows: dict[str, float] = {}
+    highest: dict[str, float] = {}
     for job in plan.jobs:
-        if job.recipe is not None and math.isnan(best.get(job.row.id, math.nan)):
-            of_rows[job.row.id] = max(job.rate, of_rows.get(job.row.id, 0.0))
-    return replace(plan, jobs=plan.needed(best | of_rows))
+        highest[job.row.id] = max(job.rate, highest.get(job.row.id, 0.0))
+    known = {row: rate for row, rate in best.items() if not math.isnan(rate)}
+    return replace(plan, jobs=plan.needed(highest | known))
 
 
 def _jobs_and_cells(
@@ -247,10 +243,11 @@ def _num_rows(task: Task, run_dir: RunDir) -> int:
     return sum(num_rows(path) for path in parquet_files(task, data_dir))
 
 
-def _states(plan: Plan) -> States:
+def _stored(plan: Plan) -> tuple[States, Mapping[str, float]]:
+    """Return the states that the store knows, and each row's best rate, NaN where it is open."""
     states: States = {}
     if not plan.run_dir.store_path.is_file():
-        return states
+        return states, {}
     with plan.run_dir.open_store(read_only=True) as store:
         for job in plan.jobs:
             run = store.run(job.run_key) if job.run_key else None
@@ -260,7 +257,7 @@ def _states(plan: Plan) -> States:
                 cells = [cell for key in keys if (cell := store.cell(key)) is not None]
                 if cells:
                     states[job.row_at_rate, column, job.seed] = _state(cells, len(keys))
-    return states
+        return states, best_rates(plan, store)
 
 
 def _state(cells: Sequence[Cell], num_expected: int) -> str:

@@ -255,11 +255,10 @@ class TableDefinition(_Definition):
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """Return the table with these rows and columns only, in its own order; None keeps all that the rows need."""
-        picked = self.model_copy(update={"rows": _pick("row", self.rows, rows)})
+        kept = _pick("row", self.rows, rows)
         if columns is None:
-            needed = {column.id for row in picked.rows for column in picked.columns_of(row)}
-            return picked.model_copy(update={"columns": tuple(c for c in self.columns if c.id in needed)})
-        return picked.model_copy(update={"columns": _pick("column", self.columns, columns)})
+            columns = [column.id for row in kept for column in self.columns_of(row)]
+        return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, columns)})
 
 
 ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)

@@ -170,9 +170,14 @@ def chat_messages(prompt: Prompt, url_of: Callable[[Image], str] | None = None) 
 
 def data_url(image: Image) -> str:
     """Return the image's very pixels as a PNG inside an address."""
+    return f"data:image/png;base64,{base64.b64encode(png(image)).decode()}"
+
+
+def png(image: Image) -> bytes:
+    """Return the image's very pixels as a PNG."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", compress_level=1)  # as lossless as 6, and several times faster
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return buffer.getvalue()
 
 
 def prompt_hash(messages: Sequence[dict[str, Any]]) -> str:

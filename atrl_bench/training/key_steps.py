@@ -10,8 +10,6 @@ on it finds them. A line is written the moment it exists: the same command goes 
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
 import re
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.ask import Reply, ask_all
 from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.served import data_url
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
@@ -145,10 +144,7 @@ def read_reply(text: str) -> tuple[KeyStep, ...]:
 
 
 def _image_part(picture: Image) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    picture.save(buffer, format="PNG")
-    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "image_url", "image_url": {"url": data_url(picture)}}
 
 
 def _drop_broken_lines(path: Path) -> None:

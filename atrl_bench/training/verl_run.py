@@ -6,10 +6,11 @@ names. What it says goes to `verl/log.txt` in the run's folder; killed, it goes 
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 
 from atrl_bench.engines.verl.settings import refuse_what_cannot_be_credited
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
+from atrl_bench.models.served import png
 from atrl_bench.models.templates import choose_template
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.arguments import num_rollouts
@@ -29,6 +31,7 @@ from atrl_bench.training.verl_configuration import verl_configuration
 PYTHON = "ATRL_BENCH_VERL_PYTHON"
 COMMAND = ("-m", "verl.trainer.main_ppo", "--config-name", "verl", "--config-dir")
 _LAST_LINES = 15  # of verl's log, that an error shows
+_ROWS_AT_ONCE = 256  # of its table, in memory
 
 
 def verl_python() -> str:
@@ -81,8 +84,13 @@ def write_table(path: Path, data: TrainingData, sizes: TrainingSizes, seed: int,
     from pyarrow import parquet
 
     order = problem_order(len(data.problems), sizes.prompts_per_rollout * rollouts, seed)
-    rows = [_row(data.name, data.problems[index], sizes, seed) for index in order]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    rows = (_row(data.name, data.problems[index], sizes, seed) for index in order)
+    with ExitStack() as open_file:
+        writer = None
+        while some := list(islice(rows, _ROWS_AT_ONCE)):  # tens of thousands of pictures do not fit into memory
+            table = pyarrow.Table.from_pylist(some)
+            writer = writer or open_file.enter_context(parquet.ParquetWriter(path, table.schema))
+            writer.write_table(table)
 
 
 def _row(name: str, problem: TrainingProblem, sizes: TrainingSizes, seed: int) -> dict[str, Any]:
@@ -93,16 +101,10 @@ def _row(name: str, problem: TrainingProblem, sizes: TrainingSizes, seed: int) -
     return {
         "data_source": name,
         "prompt": [{"role": "user", "content": text}],
-        "images": [{"bytes": _png(image), **pixels} for image in problem.decoded()],
+        "images": [{"bytes": png(image), **pixels} for image in problem.decoded()],
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
         "extra_info": {"problem": problem.problem_id},
     }
-
-
-def _png(image: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format="PNG")
-    return file.getvalue()
 
 
 def _failed(own: Path, code: int) -> AtrlBenchError:

@@ -16,6 +16,7 @@ from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.profiles import load_profile
+from atrl_bench.training import verl_run
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.verl_configuration import require_verl_form
@@ -54,8 +55,9 @@ def run_dir(tmp_path):
     return RunDir.at(tmp_path / "run", profile)
 
 
-def test_verls_model_is_taken_and_found_by_its_key(run_dir, verl_stand_in):
+def test_verls_model_is_taken_and_found_by_its_key(run_dir, verl_stand_in, monkeypatch):
     verl_stand_in()
+    monkeypatch.setattr(verl_run, "_ROWS_AT_ONCE", 3)  # so that the table is written in several pieces
     trained = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
     again = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
     assert trained.digest == again.digest

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, connectivity_density, credit_of_weights, highest
+from atrl_bench.credit.rule import Credit, credit_of_rows, highest
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -43,7 +43,7 @@ def future_attention(
     is_future_TT = (distance_TT >= nearest) & (distance_TT <= farthest)
     influence_T = (among_TT * is_future_TT).sum(0) / np.maximum(is_future_TT.sum(0), 1)
     weight_T = np.where(highest(influence_T, fraction), amplified, 1.0)
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 def preplan_attention(
@@ -66,7 +66,7 @@ def preplan_attention(
     averaged_T = (attention.rows_TS.double().numpy() * np.clip(distance_TS, 0, window)).sum(1)
     change_T = np.append(np.abs(np.diff(averaged_T)), 0.0)
     weight_T = np.where(highest(change_T, fraction), amplified, 1.0)
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 def answer_attention(
@@ -85,7 +85,7 @@ def answer_attention(
         paid_C = np.log(np.maximum(among_TT[chain:, :chain].mean(0), MIN_ATTENTION))
         z_C = (paid_C - paid_C.mean()) / (paid_C.std() or 1.0)
         weight_T[:chain] = floor + (1 - floor) / (1 + np.exp(-z_C))
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 def _among_tokens(attention: AttentionRows) -> NDArray[np.float64]:

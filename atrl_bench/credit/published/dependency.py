@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, connectivity_density, credit_of_weights, highest, reads
+from atrl_bench.credit.rule import Credit, credit_of_rows, highest, reads
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -26,7 +26,7 @@ def visual_dependency(attention: AttentionRows, config: CreditConfig, seed: int,
     without. Their scale of whole responses and their entropy penalty are no part of it; the recipe `vppo` has both.
     """
     weight_T = highest(_dependency(attention), fraction).astype(float)
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 @reads("logprob", "blackened_logprob")
@@ -41,11 +41,11 @@ def perception_grounded(
     information_T = np.log1p(_dependency(attention))
     spread = information_T.max() - information_T.min()
     if not spread:  # nothing tells the tokens apart
-        return credit_of_weights(np.ones(len(information_T)), connectivity_density(attention, config), config)
+        return credit_of_rows(np.ones(len(information_T)), attention, config)
     scaled_T = (information_T - information_T.min()) / spread
     above_T = 1 + boost * (scaled_T - threshold) / (1 - threshold)
     weight_T = np.where(scaled_T < threshold, scaled_T / threshold, above_T)
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 @reads("entropy", "logprob", "blackened_logprob")
@@ -68,7 +68,7 @@ def token_reweighting(
     is_reasoning_T = highest(attention.entropy_T.double().numpy(), fraction)
     is_perception_T = highest(np.abs(_difference(attention)), fraction)
     weight_T = np.where(is_reasoning_T, of_reasoning, np.where(is_perception_T, of_perception, 0.0))
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 def _difference(attention: AttentionRows) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, connectivity_density, credit_of_weights, highest, reads
+from atrl_bench.credit.rule import Credit, credit_of_rows, highest, reads
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -22,7 +22,7 @@ def high_entropy(attention: AttentionRows, config: CreditConfig, seed: int) -> C
     """
     assert attention.entropy_T is not None
     is_high_T = highest(attention.entropy_T.double().numpy(), config.entropy_fraction)
-    return credit_of_weights(is_high_T.astype(float), connectivity_density(attention, config), config)
+    return credit_of_rows(is_high_T.astype(float), attention, config)
 
 
 @reads("entropy")
@@ -37,4 +37,4 @@ def entropy_bonus(
     """
     assert attention.entropy_T is not None
     weight_T = 1 + np.minimum(bonus * attention.entropy_T.double().numpy(), max_share)
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, connectivity_density, credit_of_weights
+from atrl_bench.credit.rule import Credit, credit_of_rows
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -22,4 +22,4 @@ def position_ramp(
     line is ours: the formula of theirs we have not read. It is what any rule should beat that likes late tokens.
     """
     weight_T = np.linspace(first, last, len(attention.rows_TS))
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, connectivity_density, credit_of_weights, reads
+from atrl_bench.credit.rule import Credit, credit_of_rows, reads
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -26,7 +26,7 @@ def probability_weighting(
     """
     assert attention.logprob_T is not None
     weight_T = strength * np.exp(attention.logprob_T.double().numpy()) + 1 - strength
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
 
 
 @reads("entropy", "logprob")
@@ -44,4 +44,4 @@ def relative_surprisal(
     index_T = -attention.logprob_T.double().numpy() / entropy_T
     is_inside_T = (index_T >= lowest) & (index_T <= largest)
     weight_T = is_inside_T.astype(float) if is_inside_T.any() else np.ones(len(index_T))
-    return credit_of_weights(weight_T, connectivity_density(attention, config), config)
+    return credit_of_rows(weight_T, attention, config)
