@@ -116,7 +116,8 @@ def _chart(table: Table, index: int) -> Chart | None:
     ends = [100 * end for estimate in estimates.values() for end in _possible(estimate)]
     step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (max(ends) - min(ends)) / step <= 8)
     first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
-    left, right, top, pitch = 178.0, 700.0, 26.0, 26.0
+    longest = max(len(row.label) for row in rows)
+    left, right, top, pitch = max(178.0, 14 + 7.0 * longest), 700.0, 26.0, 26.0
 
     def x(share: float) -> float:
         return round(left + (100 * share / step - first) / max(last - first, 1) * (right - left), 2)

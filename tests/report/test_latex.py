@@ -96,6 +96,13 @@ def test_lists_and_paths_in_latex_notes_end_inside_the_page(tiny, tmp_path):
     assert "atrl-bench" not in document  # a command is for the page
 
 
+def test_labels_are_names_that_latex_can_read_again(tiny):
+    files = render_latex(replace(tiny, equal_rate=tiny.comparisons))
+    labels = re.findall(r"\\label\{([^}]*)\}", "".join(files.values()))
+    assert any(label.endswith(":equal-rate") for label in labels)
+    assert [label for label in labels if "\\" in label] == []
+
+
 def test_footnotes_in_latex_are_short():
     long = Footnote("a", "A first sentence. " + "And much more that only the page says. " * 9)
     assert list(latex_module._short([long, Footnote("b", "Short.")])) == [("a", "A first sentence."), ("b", "Short.")]

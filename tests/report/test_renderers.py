@@ -308,3 +308,10 @@ def test_numbers_by_hand():
     assert numbers.interval(Estimate(0.05, 0.05, 9, 10, 10)) == "0.0 to 16.3"  # t at 9 degrees: 2.262
     assert numbers.direction(-0.00004) == 0  # a sign before 0.0 would say more than the digits
     assert [numbers.p_value(p) for p in (0.0001, 0.0134, float("nan"))] == ["< 0.001", "= 0.013", "not defined"]
+
+
+def test_the_names_beside_a_chart_have_room(table):
+    long = replace(table, rows=tuple(replace(row, label=f"{row.label}, at a rate of its own") for row in table.rows))
+    for drawn in (table, long):
+        (chart,) = _charts(drawn)
+        assert chart.left >= 7 * max(len(bar.row.label) for bar in chart.bars)
