@@ -24,6 +24,7 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, Plan, best_rates, plan_definition
+from atrl_bench.experiments.rates import PICKED_BY
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
@@ -92,7 +93,7 @@ def made_up_table(run_dir: RunDir, seeds: Sequence[int], rng: np.random.Generato
         abilities = {job.name: RATE_EFFECT[job.rate] + rng.normal(0, SD_SEED) for job in plan.jobs}
         for job in plan.jobs:
             assert job.run_spec is not None
-            summary = {"accuracy": float(expit(abilities[job.name] + rng.normal(0, SD_SEED / 2)))}
+            summary = {PICKED_BY: float(expit(abilities[job.name] + rng.normal(0, SD_SEED / 2)))}
             key = store.add_run(job.run_spec)
             store.finish_run(key, checkpoint=key, digest=key, seconds=1.0, summary=summary)
         shares = {}

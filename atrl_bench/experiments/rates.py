@@ -1,9 +1,10 @@
 """Learning-rate control: each row of a table trained at several rates, and compared at the one that suits it.
 
 Weights on few tokens multiply their step, so that at one rate for all a rule may win as another learning rate would. A
-row's rate is picked by the accuracy of the answers sampled over the whole training, mean over seeds: it is the quantity
-that training raises, every run records it, and it has as many answers as a run samples. It is taken on training
-problems, before the update on them; no test problem decides anything. Of equal rates the smallest is kept.
+row's rate is picked by the accuracy of the answers sampled in the second half of the training, mean over seeds: it is
+the quantity that training raises, taken on training problems before the update on them, and no test problem decides
+anything. Over the whole training a rate wins that learns fast and ends worse; the last few rollouts are few answers. Of
+equal rates the smallest is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
-PICKED_BY = "accuracy"  # of a training run's summary
+PICKED_BY = "late accuracy"  # of a training run's summary
 PROFILES_OWN = 1.0
 NUM_CHECKS = 4  # in a run
 
@@ -42,7 +43,7 @@ def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
 
 
 def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
-    """Return the rate with the highest accuracy while training; None until every seed of every rate is trained."""
+    """Return the rate with the highest accuracy in the second half of training; None until every seed of every rate is trained."""
     accuracies = {rate: training_accuracy(of_rate, num_seeds) for rate, of_rate in sorted(runs.items())}
     if not accuracies or None in accuracies.values():
         return None
@@ -50,7 +51,7 @@ def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
 
 
 def training_accuracy(runs: Sequence[Run], num_seeds: int) -> float | None:
-    """Return the mean over seeds of the accuracy over the run; None until every seed is trained."""
+    """Return the mean over seeds of what picks a rate; None until every seed is trained."""
     values = [run.summary[PICKED_BY] for run in runs if run.state == "done" and PICKED_BY in run.summary]
     return sum(values) / len(values) if len(values) >= num_seeds else None
 

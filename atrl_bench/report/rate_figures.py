@@ -17,6 +17,7 @@ from atrl_bench.results.store import Run, Store
 # What a run records that says how well a rate suits, and how a page calls it.
 FIGURES = {
     "accuracy": "accuracy over the run",
+    "late accuracy": "accuracy over its second half",
     "last accuracy": "accuracy at the end",
     "last greedy": "greedy at the end",
     "worst greedy": "greedy, worst checkpoint",
@@ -27,8 +28,8 @@ TEST = "test, mean of the columns"
 EXPLANATION = (
     "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over the training "
     "seeds that pick a rate. "
-    "The rate marked with * has the highest accuracy over the run, which is that of the answers sampled for training: "
-    "no test problem decides. Greedy: the share of right answers to training problems that the run does not train on, "
+    "The rate marked with * has the highest accuracy over the second half of the run, which is that of the answers "
+    "sampled for training: no test problem decides. Greedy: the share of right answers to training problems that the run does not train on, "
     "at the end and at the worst of a few checkpoints. With an answer: "
     "the share of these responses in which one can be read. Drift: KL divergence from the base, a token, on tokens of "
     "these answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
@@ -41,7 +42,7 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
     tried = ", ".join(f"{rate:g}" for rate in sorted(definition.rates))
     note = (
         f"Each trained row stands here at its best learning rate of {tried} times the profile's, picked by its "
-        "accuracy while training; the same comparisons at one rate for all stand below."
+        "accuracy in the second half of training; the same comparisons at one rate for all stand below."
     )
     undecided = [row_label(definition, row) for row, rate in rates.items() if math.isnan(rate)]
     if undecided:

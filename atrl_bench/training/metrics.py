@@ -67,6 +67,7 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]
     summary: dict[str, Any] = {"num_rollouts": len(rollouts), "num_updates": len(lines)}
     summary["accuracy"] = _mean(rollouts, "accuracy")  # over the whole training: how fast it learned
+    summary["late accuracy"] = _mean(rollouts[len(rollouts) // 2 :], "accuracy")  # and how well, by many answers
     rewards = {name for line in rollouts for name in line if re.fullmatch("rewards/.+/mean", name)}
     others = sorted(rewards - {"rewards/accuracy/mean"})  # which `accuracy` says in plainer words
     for name in ("accuracy", *others, "completions/mean_length", "frac_reward_zero_std"):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.plan import best_rates, plan_table
-from atrl_bench.experiments.rates import at_rate, best_rate
+from atrl_bench.experiments.rates import PICKED_BY, at_rate, best_rate
 from atrl_bench.experiments.run import is_done
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -26,7 +26,7 @@ def plan(folder, world, **options):
 
 
 def run(accuracy, state="done"):
-    return Run("key", {}, state, "", "", "", None, {} if accuracy is None else {"accuracy": accuracy}, 0.0, 0.0)
+    return Run("key", {}, state, "", "", "", None, {} if accuracy is None else {PICKED_BY: accuracy}, 0.0, 0.0)
 
 
 def test_a_row_at_the_profiles_rate_is_the_training_it_was_without_the_control(tmp_path, mini_world):
@@ -77,7 +77,7 @@ def test_a_row_that_is_not_trained_at_all_rates_has_no_number_yet(tmp_path, mini
         for job in planned.jobs:
             if job.run_spec and (job.row.id, job.rate) != ("grpo_atrl", 4.0):
                 key = store.add_run(job.run_spec)
-                summary = {"accuracy": 0.4 + 0.1 * job.rate}
+                summary = {PICKED_BY: 0.4 + 0.1 * job.rate}
                 store.finish_run(key, checkpoint="c", digest="d", seconds=1.0, summary=summary)
         rates = best_rates(planned, store)
     assert rates["grpo"] == 4.0
@@ -107,7 +107,7 @@ def trained(planned, store, accuracies):
     """Finish every training of the seeds that pick a rate, with the accuracy of its rate."""
     for job in planned.jobs:
         if job.run_spec and job.seed in planned.rate_seeds:
-            summary = {"accuracy": accuracies[job.rate]}
+            summary = {PICKED_BY: accuracies[job.rate]}
             key = store.add_run(job.run_spec)
             store.finish_run(key, checkpoint="c", digest=f"{job.name}", seconds=1.0, summary=summary)
 

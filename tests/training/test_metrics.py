@@ -44,6 +44,23 @@ def test_a_summary_compares_the_first_rollouts_with_the_last(tmp_path):
     summary = summarise(path, 2)
     assert summary["first accuracy"] == pytest.approx(0.15)
     assert summary["last accuracy"] == pytest.approx(0.35)
+    assert summary["accuracy"] == pytest.approx(0.25)
+
+
+def test_a_summary_has_the_accuracy_of_the_second_half_with_the_rollout_in_the_middle(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, 1, first_step=0)
+    for step in range(1, 6):
+        log(file, step, loss=0.0, reward=1.0, accuracy=step / 10)
+    assert summarise(path, 1)["late accuracy"] == pytest.approx(0.4)  # of 0.3, 0.4 and 0.5
+
+
+def test_a_summary_adds_up_the_seconds_of_each_phase(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, 1, first_step=0)
+    for step in range(1, 5):
+        log(file, step, loss=0.0, reward=1.0, **{"accuracy": 0.5, "seconds/generation": 0.5})
+    summary = summarise(path, 2)
     assert summary["seconds/generation"] == 2.0
 
 
