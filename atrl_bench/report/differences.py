@@ -166,7 +166,7 @@ def comparisons(
             by_seed = _by_seed(source, measured, row, other)
             yield Comparison(
                 row=row_label(source.definition, row),
-                other=row_label(source.definition, other),
+                other=row_label(source.definition, other, beside=row),
                 differences=tuple(by_key.get(at) for at in keys),
                 q_values=tuple(q_values.get(at) for at in keys),
                 seeds=spread_of(by_seed),

@@ -35,6 +35,9 @@ def as_measured(
     return definition.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
 
 
+_RATE = re.compile(r", [^ ]+×$")  # as `_at_rate` writes it
+
+
 def _at_rate(row: RowDefinition, rates: Mapping[str, float]) -> str:
     return f"{row.label}, {rates[row.id]:g}×" if row.id in rates else row.label
 
@@ -55,13 +58,19 @@ def group_label(definition: TableDefinition, row: RowDefinition) -> str:
     return next((group.label for group in definition.groups if group.id == row.group), "")
 
 
-def row_label(definition: TableDefinition, row: str) -> str:
-    """Return the row's label, with its group where another row is called the same."""
-    named = next((item for item in definition.rows if item.id == row), None)
-    if named is None:
+def row_label(definition: TableDefinition, row: str, beside: str | None = None) -> str:
+    """Return the row's label, with its group where another row is called the same at any rate.
+
+    Named `beside` a row of the same group it needs no group. Of a group "Name: what it is" the name will do.
+    """
+    rows = {item.id: item for item in definition.rows}
+    if row not in rows:
         return row
-    namesakes = [item for item in definition.rows if item.label == named.label]
-    return named.label if len(namesakes) == 1 else f"{named.label}, {group_label(definition, named)}"
+    named = rows[row]
+    namesakes = [item for item in definition.rows if _RATE.sub("", item.label) == _RATE.sub("", named.label)]
+    if len(namesakes) == 1 or (beside in rows and rows[beside].group == named.group):
+        return named.label
+    return f"{named.label} ({group_label(definition, named).partition(': ')[0]})"
 
 
 def column_label(definition: TableDefinition, column: str) -> str:

@@ -30,7 +30,7 @@ def table(run_folder: Path) -> Any:
 
 def test_the_page_says_the_headroom_of_its_world_and_of_no_other(table: Any) -> None:
     (said,) = table["headroom"]
-    assert said.startswith("Perception: it takes some digits for others, first base: headroom ")
+    assert said.startswith("Perception, first base: it takes some digits for others: headroom ")
     assert said.endswith("rank rules.")
 
 
