@@ -45,7 +45,9 @@ def table_notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Se
         row_label=partial(row_label, definition),
         column_label=partial(column_label, definition),
         baselines=list(dict.fromkeys(source.baselines.values())),
-        baseline_labels=list(dict.fromkeys(row_label(definition, row, beside=row) for row in source.baselines.values())),
+        baseline_labels=list(
+            dict.fromkeys(row_label(definition, row, beside=row) for row in source.baselines.values())
+        ),
         models=_replaced_models(definition),
         lacking={
             column: reason
