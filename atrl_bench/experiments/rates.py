@@ -43,7 +43,7 @@ def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
 
 
 def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
-    """Return the rate with the highest accuracy in the second half of training; None until every seed of every rate is trained."""
+    """Return the rate with the highest accuracy late in training; None until every seed of every rate is trained."""
     accuracies = {rate: training_accuracy(of_rate, num_seeds) for rate, of_rate in sorted(runs.items())}
     if not accuracies or None in accuracies.values():
         return None
