@@ -54,7 +54,7 @@ def _sentence(group: GroupDefinition, contrast: Contrast, equal: Contrast | None
     low, high = (numbers.signed(end) for end in contrast.interval)
     said = f"{group.label}: headroom {numbers.signed(contrast.estimate.mean)} points, 95 % interval {low} to {high}"
     if equal is not None:
-        said += f" ({numbers.signed(equal.estimate.mean)} at one learning rate for all)"
+        said += f" ({numbers.signed(equal.estimate.mean)} at one learning rate for all{_while_training(equal)})"
     if contrast.outcome == "gain":
         return f"{said}. This world can rank rules."
     if contrast.outcome == "unfinished":
@@ -63,6 +63,13 @@ def _sentence(group: GroupDefinition, contrast: Contrast, equal: Contrast | None
         return f"{said}: the oracle loses. This world cannot rank rules."
     power = "" if contrast.detectable is None else f"; {numbers.percent(contrast.detectable)} would have been seen"
     return f"{said}{power}. This world cannot rank rules."
+
+
+def _while_training(equal: Contrast) -> str:
+    """Return what the oracle adds to the accuracy over the whole training, which who learns faster leads."""
+    if equal.training is None or (over_seeds := equal.training.half_width()) is None:
+        return ""
+    return f", {numbers.signed(equal.training.mean)} ±{numbers.percent(over_seeds)} while training"
 
 
 def _unranked(item: Comparison, rows: set[str]) -> Comparison:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.statistics import SeedSpread
 from atrl_bench.results.store import Store
 
 SEEDS = (0, 1, 2)
@@ -113,3 +116,11 @@ def test_page_and_markdown_say_it_before_any_number(measured):
 def test_an_oracle_without_a_comparison_and_an_unknown_column_are_refused(group, said):
     with pytest.raises(ValueError, match=said):
         definition(groups=[GROUPS[0] | group, GROUPS[1]])
+
+
+def test_the_headroom_at_one_rate_says_who_learned_faster_too(measured):
+    # Two seeds, +2 and +4 points: 3 ± 12.7, since the standard error is 1 and t with one degree of freedom 12.7.
+    training = SeedSpread(mean=0.03, sd=0.02 / 2**0.5, num_seeds=2)
+    at_one_rate = tuple(replace(item, training=training) for item in measured.comparisons)
+    rich, _ = with_headroom(replace(measured, equal_rate=at_one_rate), definition()).headroom
+    assert "(+30.0 at one learning rate for all, +3.0 ±12.7 while training)" in rich
