@@ -91,6 +91,13 @@ class Options:
         bool | None,
         typer.Option("--serve/--no-serve", help="have vLLM answer, started and stopped here; default: as before here"),
     ] = None
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoints",
+            help="keep finished checkpoints in s3://, hf:// or a folder, too, and look there; none; default: as before",
+        ),
+    ] = None
     report_to: Annotated[
         str | None, typer.Option("--report-to", help="also show metrics in: trackio, wandb, tensorboard, or several")
     ] = None
@@ -128,6 +135,10 @@ class Options:
             from atrl_bench.experiments.serving import installed_engine
 
             run_dir = replace(run_dir, engine=installed_engine() if self.serve else None)
+        if self.checkpoints is not None:
+            from atrl_bench.models.checkpoint_store import CheckpointStore
+
+            run_dir = replace(run_dir, checkpoint_store=CheckpointStore.by(self.checkpoints))
         keep_listings_in(run_dir.listings)
         return run_dir
 

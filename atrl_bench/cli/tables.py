@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from atrl_bench.report.table_run import TableRun
 
 TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
-RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "report_to", "allow_code", "dry_run", "yes")
+RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[
     str, typer.Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
 ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
-    *("report_to", "dry_run", "yes", "as_json"),
+    *("checkpoints", "report_to", "dry_run", "yes", "as_json"),
 )
 
 

@@ -24,7 +24,12 @@ A rule of your own is such a function; anything that takes a rule takes its name
     connectivity_density(attention, config) -> C_i of each token
     credit_of_weights(weight_T, connectivity_T, config, **diagnostics) -> Credit
 
-In a TRL trainer of your own: `atrl_bench.credit.trl.with_credit(GRPOTrainer, rule="atrl")`.
+In a TRL trainer of your own: `atrl_bench.credit.trl.with_credit(GRPOTrainer, rule="atrl")`. In any other, from a
+forward pass of its own:
+
+    weights = CreditWeights("atrl", CreditConfig(), model, tokenizer, run_seed)      # atrl_bench.credit.trl; once
+    credit_BT = weights.of_pass(run, input_ids_BS, attention_mask_BS, response_mask_BT)
+    advantages_BT = credited(advantages, credit_BT)
 
 Is it on the right tokens:
 

@@ -259,6 +259,40 @@ class CreditWeights:
         """Returns weights_BT of a batch as `begin` has it."""
         return self.begin(recording, **batch).result()
 
+    def of_pass(
+        self,
+        run: Callable[[], Any],
+        input_ids_BS: Tensor,
+        attention_mask_BS: Tensor,
+        response_mask_BT: Tensor,
+    ) -> Tensor:
+        """Returns credit_BT from the forward pass over a batch that `run` makes, for trainers that are not TRL's.
+
+        The T columns of the mask are the last T positions; what it leaves out, padding or a prompt, gets a credit of
+        one. `run` may go through the batch in parts, one after the other.
+        """
+        if self.inputs.needs:
+            raise ValueError(
+                f"This credit rule reads {', '.join(sorted(self.inputs.needs))} of each token beside attention rows, "
+                "which a pass of another trainer does not give. Choose one that reads attention alone, such as atrl."
+            )
+        num_tokens = response_mask_BT.shape[1]
+        with torch.no_grad(), self.capture.record(num_tokens, self.clock) as recording:
+            run()
+        recorded = recording.rows_on_device(self.config.reading).shape
+        if recorded != (*response_mask_BT.shape, input_ids_BS.shape[1]):
+            raise ValueError(
+                f"The pass was over {recorded[0]} rows of {recorded[2]} positions; the batch is {len(input_ids_BS)} "
+                f"rows of {input_ids_BS.shape[1]}. Switch padding-free, packed and sequence-parallel passes off."
+            )
+        return self.weights(
+            recording,
+            attention_mask_BS=attention_mask_BS,
+            visual_BS=visual_columns(self.model.config, input_ids_BS),
+            response_ids_BT=input_ids_BS[:, -num_tokens:],
+            response_mask_BT=response_mask_BT,
+        )
+
     def begin(
         self,
         recording: Recording,

@@ -245,8 +245,9 @@ def _cell(store: Store, key: str) -> Cell:
 def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
     """Return the model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
     spec = CellSpec.from_dict(cell.spec)
-    folders = {run.digest: run_dir.root / run.checkpoint for run in store.runs() if run.state == "done"}
-    ref = find_model(folders.get(spec.model_digest, spec.model_name))
+    trained = {run.digest: run for run in store.runs() if run.state == "done"}
+    run = trained.get(spec.model_digest)
+    ref = find_model(spec.model_name if run is None else run_dir.folder_of(run))
     if ref.digest != spec.model_digest:
         raise MissingDataError(
             f"The model {spec.model_name} that gave the answers of cell {cell.key} is not here.",

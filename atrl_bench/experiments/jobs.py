@@ -97,12 +97,15 @@ def train_here(
 ) -> Path:
     """Return the folder of the recipe's checkpoint, trained in this process, with those of its launch, and recorded."""
     key = store.add_run(spec) if store else ""
+    kept_in = run_dir.checkpoint_store
 
     def heartbeat(done: int, total: int) -> None:
         if store is not None:
             store.heartbeat("run", key, done, total)
 
     try:
+        if kept_in is not None and store is not None and (run := store.run(key)) is not None and run.digest:
+            kept_in.require_same(key, run.digest)
         result = train(
             recipe,
             profile=run_dir.profile,
@@ -113,7 +116,10 @@ def train_here(
             spec=spec,
             on_progress=heartbeat,
             trackers=run_dir.trackers,
+            kept_in=kept_in,
         )
+        if kept_in is not None and store is not None:  # the main process of its launch
+            kept_in.put(result.checkpoint, result.digest)
     except Exception as error:
         if store is not None:
             store.fail_run(key, reason_of(error))

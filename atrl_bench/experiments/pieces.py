@@ -47,6 +47,8 @@ def sent_to(cluster: Cluster, store: Store, run_dir: RunDir) -> Iterator[tuple[R
         variables = {TOKEN: writer.token}
         if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
             variables[run_dir.judge.api_key_variable] = key
+        if run_dir.checkpoint_store is not None:
+            variables |= run_dir.checkpoint_store.credentials()
         yield replace(run_dir, writer=writer.url), variables
 
 

@@ -46,6 +46,7 @@ def run_plan(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bo
     plan.run_dir.keep_rollouts()
     save_points(plan.definition, plan.run_dir)
     with plan.run_dir.open_store() as store:
+        plan.run_dir.keep_checkpoint_store(store)
         pending = _pending(plan, store)
         if not pending:
             return PlanRun()

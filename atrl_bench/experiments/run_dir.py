@@ -20,11 +20,12 @@ from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
-from atrl_bench.models.local import find_model
+from atrl_bench.models.checkpoint_store import CheckpointStore
+from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.remote import RemoteStore
-from atrl_bench.results.store import Store
+from atrl_bench.results.store import Run, Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
@@ -34,6 +35,7 @@ from atrl_bench.worlds import DATASETS
 JUDGE_FILE = "judge.json"
 ENGINE_FILE = "engine.json"
 ROLLOUTS_FILE = "rollouts.json"
+CHECKPOINTS_FILE = "checkpoints.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
@@ -43,7 +45,8 @@ class RunDir:
     """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules.
 
     `report_to` names the trackers that its trainings report to; `engine` answers in place of this process; `writer` is
-    the address of the process that writes its store, where that is on another machine.
+    the address of the process that writes its store, where that is on another machine; `checkpoint_store` keeps its
+    finished checkpoints beside the folder itself.
     """
 
     root: Path
@@ -53,6 +56,7 @@ class RunDir:
     report_to: tuple[str, ...] = ()
     engine: Engine | None = None
     writer: str | None = None
+    checkpoint_store: CheckpointStore | None = None
 
     @classmethod
     def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> RunDir:
@@ -60,7 +64,8 @@ class RunDir:
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
-        return cls(root, _sampled_as_before(root, profile), data_dir, read_judge(root), engine=read_engine(root))
+        profile, judge, kept_in = _sampled_as_before(root, profile), read_judge(root), read_checkpoint_store(root)
+        return cls(root, profile, data_dir, judge, engine=read_engine(root), checkpoint_store=kept_in)
 
     @property
     def options(self) -> str:
@@ -117,8 +122,19 @@ class RunDir:
     def checkpoint_of(self, store: Store, key: str) -> Path | None:
         """Return the checkpoint of a training that is done, None where there is none; one that changed is refused."""
         run = store.run(key)
-        folder = self.root / run.checkpoint if run is not None and run.state == "done" else None
-        return find_model(folder).folder if folder is not None and folder.is_dir() else None
+        folder = self.folder_of(run) if run is not None and run.state == "done" else None
+        return find_model(folder).folder if folder is not None and (folder / DONE).is_file() else None
+
+    def folder_of(self, run: Run) -> Path:
+        """Return the folder of a finished training's checkpoint, fetched now where only the checkpoints' store has it.
+
+        One that neither has is not there.
+        """
+        folder = self.root / run.checkpoint
+        if self.checkpoint_store is not None and not (folder / DONE).is_file():
+            self.checkpoint_store.require_same(folder.name, run.digest)
+            self.checkpoint_store.fetch(folder)
+        return folder
 
     def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
         """Call the remembered credit of cells by the keys that they got when their store was brought up to date."""
@@ -209,6 +225,19 @@ class RunDir:
         else:
             path.unlink(missing_ok=True)
 
+    def keep_checkpoint_store(self, store: Store) -> None:
+        """Write down where checkpoints are kept beside this folder, once those that it has are there, too."""
+        path = self.root / CHECKPOINTS_FILE
+        if self.checkpoint_store is None:
+            path.unlink(missing_ok=True)
+            return
+        self.checkpoint_store.require_open()
+        if read_checkpoint_store(self.root) != self.checkpoint_store:
+            for run in store.runs():
+                if run.state == "done" and (self.root / run.checkpoint / DONE).is_file():
+                    self.checkpoint_store.put(self.root / run.checkpoint, run.digest)
+            write_atomically(path, (json.dumps(asdict(self.checkpoint_store), indent=2) + "\n").encode())
+
     def keep_rollouts(self) -> None:
         """Write down what `--rollouts` named, so that this folder's tables are read with the trainings it made."""
         path = self.root / ROLLOUTS_FILE
@@ -267,6 +296,20 @@ def read_engine(root: Path) -> Engine | None:
         raise InvalidFileError(
             f"{path} does not name what answers here.",
             next_step=f"delete {path}, then give the command again with --serve or --no-serve",
+        ) from None
+
+
+def read_checkpoint_store(root: Path) -> CheckpointStore | None:
+    """Return what keeps the checkpoints of the run folder at `root` beside it, None for nothing."""
+    path = root / CHECKPOINTS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(CheckpointStore).validate_json(path.read_bytes())
+    except ValueError:
+        raise InvalidFileError(
+            f"{path} does not name what keeps the checkpoints.",
+            next_step=f"delete {path}, then give the command again with --checkpoints",
         ) from None
 
 

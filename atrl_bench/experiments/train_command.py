@@ -108,6 +108,7 @@ def train_recipe(
         train_into(None, loaded, {}, run_dir=run_dir, seed=seed)
         return None
     with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
+        run_dir.keep_checkpoint_store(store)
         return _trained(store, loaded, run_dir, machine, seed)
 
 
@@ -123,6 +124,7 @@ def train_sweep(
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     recipes, points = expand(load_sweep(sweep), **overrides), {}
     with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
+        run_dir.keep_checkpoint_store(store)
         here = machine
         if machine.cluster is not None:
             for _ in train_on(machine.cluster, recipes, run_dir, store, seed):

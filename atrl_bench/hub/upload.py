@@ -19,12 +19,7 @@ def upload_model(
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
-    paths = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.match(pattern) for part in _parts(path, folder) for pattern in NOT_SENT)
-    ]
-    contents: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths} | dict(written)
+    contents: dict[str, Path | bytes] = {name: folder / name for name in files_of(folder)} | dict(written)
     operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
     api = HfApi()
     try:
@@ -39,5 +34,11 @@ def upload_model(
     return str(url), tuple(contents)
 
 
-def _parts(path: Path, folder: Path) -> list[Path]:
-    return [Path(part) for part in path.relative_to(folder).parts]
+def files_of(folder: Path) -> list[str]:
+    """Return the names, below it, of the files of a checkpoint's folder that are sent."""
+    names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [
+        name.as_posix()
+        for name in names
+        if not any(Path(part).match(pattern) for part in name.parts for pattern in NOT_SENT)
+    ]

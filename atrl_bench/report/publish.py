@@ -35,7 +35,7 @@ def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> Pu
     """Send a training's checkpoint to a model repository; `name` is TABLE:ROW, TABLE:ROW:SEED or a training's key."""
     with run_dir.open_store(read_only=True) as store:
         run = _training(name, run_dir, store)
-        folder = find_model(run_dir.root / run.checkpoint).folder  # refuses files that have changed
+        folder = find_model(run_dir.folder_of(run)).folder  # refuses files that have changed
         written = {CARD: card_of(run, run_dir, store).encode()}
         of_model = eval_results(store, run_dir.judge, run_dir.engine).get(folder.name)
     if of_model:

@@ -21,6 +21,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, prefer_flash_attention
+from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
@@ -101,13 +102,15 @@ def train(
     spec: dict[str, Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     trackers: Trackers = NO_TRACKERS,
+    kept_in: CheckpointStore | None = None,
 ) -> TrainingResult:
     """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
     last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too. Of
-    several processes of one launch the main one alone touches `out`, and knows `spec`.
+    several processes of one launch the main one alone touches `out`, and knows `spec`. A checkpoint that `kept_in` has
+    is taken from there.
     """
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
@@ -116,6 +119,8 @@ def train(
         if (result := processes.agree(_finished(folder))) is not None:
             return result
         with _alone_in(folder, processes):
+            if processes.is_main and kept_in is not None and not (folder / DONE).is_file():
+                kept_in.fetch(folder)
             if (result := processes.agree(_finished(folder))) is not None:
                 return result
             started, data_dir = time.monotonic(), processes.agree(data_dir)

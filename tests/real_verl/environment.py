@@ -1,34 +1,39 @@
-"""Install verl into this interpreter's environment, what its tests here need, and this package without its own needs.
+"""Install verl into this interpreter's environment by the two commands of docs/verl.md, and what its tests here need.
 
 `tox -e verl` runs it. By hand, in a new environment: python tests/real_verl/environment.py
 
-verl wants a transformers below the one that this package is written for, so nothing that this package asks for may be
-installed with it. `atrl_bench.credit` needs torch, numpy and pymetis alone; TRL is there to be compared with.
+Two words of those commands are others here: verl without vLLM, which the tests have no GPU for, and this checkout in
+place of a release.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-VERL = "verl[verl-core]==0.9.1"
+PROJECT = Path(__file__).parents[2]
+PAGE = PROJECT / "docs" / "verl.md"
+WORDS = {"verl[vllm]==0.9.1": "verl[verl-core]==0.9.1", "atrl-bench": str(PROJECT)}
 # Three signs: two would be content with a build for CPUs, which torchvision from the index does not fit.
 TORCH = ("torch===2.13.0", "torchvision==0.28.0")
-CREDIT = ("numpy>=2", "pymetis>=2025.2")
-# What a recipe and a profile are read with, to write verl's configuration from.
-RECIPES = ("pydantic>=2.9", "pyyaml>=6")
-# What the reward grades with.
-GRADER = ("math-verify>=0.9", "pebble>=5", "rapidfuzz>=3.9", "httpx>=0.27,<0.29")
 TESTS = ("trl>=1.16,<1.17", "pytest>=8.3", "scikit-learn>=1.5")
-PROJECT = Path(__file__).parents[2]
 
 
-def _pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=True)
+def documented_commands() -> list[list[str]]:
+    """Return the words after `pip install` of the page's commands."""
+    lines = re.findall(r"^pip install (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    commands = [[WORDS.get(word, word) for word in shlex.split(line)] for line in lines]
+    changed = [word for command in commands for word in command if word in WORDS.values()]
+    if len(commands) != 2 or changed != list(WORDS.values()):
+        raise ValueError(f"{PAGE} has other commands than these two are for: {lines}")
+    return commands
 
 
 if __name__ == "__main__":
-    _pip(VERL, *TORCH, *CREDIT, *RECIPES, *GRADER, *TESTS)
-    _pip("--no-deps", str(PROJECT))
+    verl, ours = documented_commands()
+    for command in ([*verl, *TORCH], ours, TESTS):
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *command], check=True)
     subprocess.run([sys.executable, "-c", "import verl; print('verl', verl.__version__)"], check=True)

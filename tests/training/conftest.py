@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
+from atrl_bench.training.verl_run import PYTHON
 
 SIZES = {
     "num_rollouts": 2,
@@ -232,3 +234,30 @@ def has_lines():
         return reached
 
     return make
+
+
+STAND_IN = """#!{python}
+import pathlib, shutil, sys, yaml
+assert sys.argv[1:5] == ["-m", "verl.trainer.main_ppo", "--config-name", "verl"], sys.argv
+config = yaml.safe_load((pathlib.Path(sys.argv[6]) / "verl.yaml").read_text())
+print("reading", config["data"]["train_files"])
+if {fails}:
+    sys.exit("CUDA out of memory")
+trainer = config["trainer"]
+model = pathlib.Path(trainer["default_local_dir"]) / f"global_step_{{trainer['total_training_steps']}}"
+(model / "actor").mkdir(parents=True)
+shutil.copytree(config["actor_rollout_ref"]["model"]["path"], model / "actor" / "huggingface")
+"""
+
+
+@pytest.fixture
+def verl_stand_in(tmp_path, monkeypatch):
+    """A function that puts a program in verl's place; it may fail."""
+
+    def put(*, fails=False):
+        program = tmp_path / "python"
+        program.write_text(STAND_IN.format(python=sys.executable, fails=fails), encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv(PYTHON, str(program))
+
+    return put

@@ -1,12 +1,10 @@
 """A training by verl, up to the process boundary: what verl is handed, what becomes of the model that it leaves.
 
-In place of verl stands a program that reads the configuration it is started with and leaves the base model.
+In place of verl stands `verl_stand_in`: a program that reads the configuration it is started with and leaves the base
+model.
 """
 
 from __future__ import annotations
-
-import stat
-import sys
 
 import pytest
 import yaml
@@ -21,32 +19,6 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.verl_configuration import require_verl_form
 from atrl_bench.training.verl_run import PYTHON
-
-STAND_IN = """#!{python}
-import pathlib, shutil, sys, yaml
-assert sys.argv[1:5] == ["-m", "verl.trainer.main_ppo", "--config-name", "verl"], sys.argv
-config = yaml.safe_load((pathlib.Path(sys.argv[6]) / "verl.yaml").read_text())
-print("reading", config["data"]["train_files"])
-if {fails}:
-    sys.exit("CUDA out of memory")
-trainer = config["trainer"]
-model = pathlib.Path(trainer["default_local_dir"]) / f"global_step_{{trainer['total_training_steps']}}"
-(model / "actor").mkdir(parents=True)
-shutil.copytree(config["actor_rollout_ref"]["model"]["path"], model / "actor" / "huggingface")
-"""
-
-
-@pytest.fixture
-def verl_stand_in(tmp_path, monkeypatch):
-    """A function that puts such a program in verl's place; it may fail."""
-
-    def put(*, fails=False):
-        program = tmp_path / "python"
-        program.write_text(STAND_IN.format(python=sys.executable, fails=fails), encoding="utf-8")
-        program.chmod(program.stat().st_mode | stat.S_IEXEC)
-        monkeypatch.setenv(PYTHON, str(program))
-
-    return put
 
 
 @pytest.fixture
