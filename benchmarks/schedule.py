@@ -44,12 +44,21 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class Interval:
-    """When an attempt at a job ran, in hours since the beginning."""
+    """When an attempt at a job ran, in hours since the beginning, and on which node."""
 
     name: str
     gpus: int
+    node: str
     start: float
     end: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster, and what kills it."""
+
+    name: str
+    kill: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -124,31 +133,44 @@ def sleeping(piece: WorkPiece[Job], table: str, hours: tuple[float, float], fold
 
 
 def simulate(
-    pieces: Sequence[WorkPiece[Sleep]], num_gpus: int, seconds: float, failure: Callable[[], None] | None
+    pieces: Sequence[WorkPiece[Sleep]], num_gpus: int, seconds: float, lost: Node | None
 ) -> tuple[list[Interval], float]:
-    """Return when each attempt ran, and the GPU-hours of all of it; `failure` comes after a third of the seconds."""
-    work = sum(each.item.gpus * each.item.hours for piece in pieces for each in (piece, *piece.then))
-    if failure is not None:
-        threading.Timer(seconds / 3, failure).start()
+    """Return when each attempt ran, and the GPU-hours of all of it; `lost` dies after a third of the seconds."""
+    all_pieces = [part for whole in pieces for part in whole.all_pieces()]
+    work = sum(each.item.gpus * each.item.hours for each in all_pieces)
+    if lost is not None:
+        threading.Thread(target=kill_in_its_work, args=(lost, all_pieces, seconds / 3), daemon=True).start()
     started, rate = time.time(), seconds * num_gpus / work
     cluster = RayCluster(new_processes=False)
     for piece, error in over_cluster(cluster, partial(do, seconds_per_hour=rate), pieces, {}):
         if error is not None:
             raise RuntimeError(f"{piece.name}: {error}")
     intervals = []
-    for piece in [part for whole in pieces for part in (whole, *whole.then)]:
-        ends: dict[float, float] = {}
-        for begun, ended in (map(float, line.split()) for line in Path(piece.item.file).read_text().splitlines()):
-            ends[begun] = ended
-        for begun, ended in ends.items():
-            start, end = (begun - started) / rate, (ended - started) / rate
-            intervals.append(Interval(piece.name, piece.item.gpus, start, end))
+    for piece in all_pieces:
+        ends = {(begun, node): ended for begun, ended, node in lines_of(piece)}
+        for (begun, node), ended in ends.items():
+            start, end = (float(time) - started for time in (begun, ended))
+            intervals.append(Interval(piece.name, piece.item.gpus, node, start / rate, end / rate))
     return intervals, work
 
 
+def kill_in_its_work(node: Node, pieces: Sequence[WorkPiece[Sleep]], seconds: float) -> None:
+    """Kill a node after so many seconds, or once it has done something: workers take a while to start."""
+    time.sleep(seconds)
+    while not any(node.name == name for piece in pieces for *_, name in lines_of(piece)):
+        time.sleep(0.05)
+    node.kill()
+
+
+def lines_of(piece: WorkPiece[Sleep]) -> list[list[str]]:
+    """Return what a job has written down: when the attempt began, when a part of it was done, and on which node."""
+    path = Path(piece.item.file)
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
 @contextmanager
-def cluster_of(num_nodes: int) -> Iterator[Callable[[], None]]:
-    """Start a cluster of nodes with GPUs that are numbers, and yield what kills one of its nodes."""
+def cluster_of(num_nodes: int) -> Iterator[Node]:
+    """Start a cluster of nodes with GPUs that are numbers, and yield one of its nodes."""
     from ray.cluster_utils import Cluster
 
     folder = str(Path(__file__).parent)
@@ -156,30 +178,29 @@ def cluster_of(num_nodes: int) -> Iterator[Callable[[], None]]:
     os.environ |= {"RAY_prestart_worker_first_driver": "0"}  # what sleeps needs no worker for each core
     cluster, nodes = Cluster(), []
     options = {"num_cpus": 2 * GPUS_PER_NODE, "num_gpus": GPUS_PER_NODE, "memory": 2 * 10**12}
-    options |= {"object_store_memory": 80 * 2**20}
-    for _ in range(num_nodes):
+    options |= {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
+    for number in range(num_nodes):
         with suppress(Exception):  # Ray waits 30 seconds for a node; on a busy machine it comes later
-            nodes.append(cluster.add_node(**options))
+            nodes.append((f"node-{number}", cluster.add_node(**options, node_name=f"node-{number}")))
     os.environ["RAY_ADDRESS"] = cluster.address
     ray = RayCluster()._ray
     while sum(node["Alive"] for node in ray.nodes()) < num_nodes:
         time.sleep(1)
     try:
-        yield lambda: cluster.remove_node(nodes[-1], allow_graceful=False)
+        name, node = nodes[-1]
+        yield Node(name, partial(cluster.remove_node, node, allow_graceful=False))
     finally:
         ray.shutdown()
         cluster.shutdown()
         del os.environ["RAY_ADDRESS"]
 
 
-def schedule(
-    tables: Sequence[str], num_nodes: int, seconds: float, sampler: str, failure: Callable[[], None] | None = None
-) -> Schedule:
+def schedule(tables: Sequence[str], num_nodes: int, seconds: float, sampler: str, lost: Node | None = None) -> Schedule:
     """Return the schedule of these tables on the nodes of the cluster that is running."""
     num_gpus = num_nodes * GPUS_PER_NODE
     with tempfile.TemporaryDirectory() as folder:
         pieces, left_out = jobs_of(tables, sampler, Path(folder))
-        intervals, work = simulate(pieces, num_gpus, seconds, failure)
+        intervals, work = simulate(pieces, num_gpus, seconds, lost)
     return Schedule(num_gpus, tuple(intervals), work, tuple(left_out))
 
 
@@ -207,11 +228,11 @@ def main() -> None:
     parser.add_argument("--failure", action="store_true")
     options = parser.parse_args()
     tables = options.tables.split(",") if options.tables else list_tables()
-    with cluster_of(options.nodes) as kill_a_node:
+    with cluster_of(options.nodes) as node:
         arguments = (tables, options.nodes, options.seconds, options.sampler)
         report(schedule(*arguments), "All nodes live:")
         if options.failure:
-            report(schedule(*arguments, kill_a_node), "One node dies for good after a third of the ideal time:")
+            report(schedule(*arguments, node), "One node dies for good after a third of the ideal time:")
 
 
 if __name__ == "__main__":

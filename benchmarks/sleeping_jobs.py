@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.engines.devices import Devices
 
+PLACE = "ATRL_BENCH_PLACE"  # the variable with the name of this node
 NUM_SNAPSHOTS = 75  # of a training: the rollouts of GRPO under profile paper
 
 
@@ -30,4 +32,4 @@ def do(sleep: Sleep, devices: Devices, *, seconds_per_hour: float) -> None:
     for number in range(num_done, steps):
         time.sleep(max(0.0, begun + (number + 1 - num_done) * sleep.hours / steps * seconds_per_hour - time.time()))
         with path.open("a") as file:
-            file.write(f"{begun} {time.time()}\n")
+            file.write(f"{begun} {time.time()} {os.environ[PLACE]}\n")

@@ -144,7 +144,7 @@ def test_the_commands_under_paper_run_one_after_the_other_up_to_where_a_gpu_is_n
         else:
             code, text = typed(f"{line} --yes")
             assert code in (1, 2), (line, text)
-            assert re.search("does not fit this machine.*none .*here|: 0 GPUs can be used here", text), (line, text)
+            assert re.search("does not fit here.*none .*here|: 0 GPUs can be used here", text), (line, text)
 
     run_folder = machine.folder / "runs" / "paper"
     assert not (run_folder / "checkpoints").exists()

@@ -49,7 +49,7 @@ def test_a_command_of_the_page_runs_up_to_where_a_gpu_is_needed(command, capsys,
     output = capsys.readouterr()
     if command.rstrip().endswith("--yes"):
         assert code == 1
-        assert "does not fit this machine" in output.err
+        assert "does not fit here" in output.err
         assert "none can be used here" in output.err
     else:
         assert code == 0, output.err

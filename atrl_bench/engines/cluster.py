@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from atrl_bench.engines.devices import Devices
 from atrl_bench.engines.local import be_worker, portable
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MachineTooSmallError, MissingDataError
 
 ItemT = TypeVar("ItemT")
 CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
@@ -45,7 +45,13 @@ class WorkPiece(Generic[ItemT]):
     @property
     def num_pieces(self) -> int:
         """How many pieces of work there are from this one on."""
-        return 1 + sum(piece.num_pieces for piece in self.then)
+        return len(list(self.all_pieces()))
+
+    def all_pieces(self) -> Iterator[WorkPiece[ItemT]]:
+        """Yield this piece and all that come after it."""
+        yield self
+        for piece in self.then:
+            yield from piece.all_pieces()
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,11 @@ def over_cluster(
 ) -> Iterator[tuple[WorkPiece[ItemT], BaseException | None]]:
     """Yield each piece when it has ended, with its error; what would have come after one that failed never begins.
 
-    Whoever stops waiting stops the work.
+    Whoever stops waiting stops the work. A piece that no node has the GPUs for is refused before any is sent: it would
+    wait for ever.
     """
+    for piece in (part for whole in pieces for part in whole.all_pieces()):
+        _require_node(cluster, piece)
     passed = {name: value for name, value in os.environ.items() if name.startswith(SENT_PREFIXES)}
     passed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as on one machine, whatever Ray would set
     passed.update(variables)
@@ -128,6 +137,16 @@ def address_towards(other: str | None) -> str:
         except OSError:  # a machine without a network has itself
             return "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+def _require_node(cluster: Cluster, piece: WorkPiece[Any]) -> None:
+    needs, largest = piece.resources.gpus, cluster.gpus_per_node
+    if needs > largest:
+        raise MachineTooSmallError(
+            f"No node of the cluster has the GPUs for a job: {piece.name}.",
+            why=f"It needs {needs} on one node; the largest has {largest or 'none'}.",
+            next_step="the same command on a cluster with such a node, or without --on to use this machine",
+        )
 
 
 def _enter(folder: str, place: str) -> None:

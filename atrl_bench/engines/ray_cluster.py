@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +15,7 @@ from atrl_bench.errors import EndpointError, MissingDataError, reason_of
 
 HERE = "auto"  # the cluster that this machine belongs to, or RAY_ADDRESS names
 SECONDS_BETWEEN_LOOKS = 5.0
+SECONDS_TO_ANSWER = 10.0
 
 
 class RayCluster:
@@ -23,9 +25,11 @@ class RayCluster:
         self._ray = ray = _connected(address)
         self.host = _host(address)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self.gpus_per_node = int(max(node.get("GPU", 0) for node in nodes))
-        self._cpus_per_node = int(max(node.get("CPU", 1) for node in nodes))
-        self._bytes_per_node = int(max(node.get("memory", 0) for node in nodes))
+        # Of one and the same node: a job asks for no more than that has, or it would wait for ever.
+        largest = max(nodes, key=lambda node: [node.get(kind, 0) for kind in ("GPU", "CPU", "memory")])
+        self.gpus_per_node = int(largest.get("GPU", 0))
+        self._cpus_per_node = int(largest.get("CPU", 0))
+        self._bytes_per_node = int(largest.get("memory", 0))
         self.memory_gb = self._bytes_per_node / 1e9
         self._task = self._gpu_task = ray.remote(_do)
         if new_processes:
@@ -86,16 +90,25 @@ def _connected(address: str) -> Any:
             "--on ray needs Ray, which is not installed here.", next_step="pip install 'atrl-bench[ray]'"
         ) from None
     if not ray.is_initialized():
+        named = os.environ.get("RAY_ADDRESS", HERE) if address == HERE else address
         try:
+            _require_answer(named)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, each after Ray has asked for a while
-            where = "this machine is part of none" if address == HERE else f"none answers at {address}"
+            where = "this machine is part of none" if named == HERE else f"none answers at {named}"
             raise EndpointError(
                 f"There is no Ray cluster: {where}.",
                 why=reason_of(error),
                 next_step="ray start --head, on the others ray start --address=HEAD:6379, then the same command",
             ) from None
     return ray
+
+
+def _require_answer(address: str) -> None:
+    """Raise `OSError` at once where nothing listens at an address, which Ray would ask for minutes."""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname and parts.port:
+        socket.create_connection((parts.hostname, parts.port), SECONDS_TO_ANSWER).close()
 
 
 def _host(address: str) -> str:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -72,22 +72,17 @@ def read_status(run_dir: RunDir) -> FolderStatus:
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = is_worked_on(store.path)
-        items = [_item("run", run.key, run.spec, run.state, run.reason, beats, alive) for run in store.runs()]
-        items += [
-            _item("measurement", one.key, one.spec, one.state, one.reason, beats, alive) for one in store.measurements()
+        trained = {run.key: trained_label(run.spec) for run in store.runs()}
+        items = [
+            _item(kind, one.key, label(kind, one.spec, trained), one.state, one.reason, beats, alive)
+            for kind, stored in (("run", store.runs()), ("measurement", store.measurements()), ("cell", store.cells()))
+            for one in stored
         ]
-        items += [_item("cell", cell.key, cell.spec, cell.state, cell.reason, beats, alive) for cell in store.cells()]
     return FolderStatus(str(run_dir.root), tuple(items))
 
 
 def _item(
-    kind: str,
-    key: str,
-    spec: dict[str, Any],
-    state: str,
-    reason: str,
-    beats: dict[tuple[str, str], Progress],
-    alive: bool,
+    kind: str, key: str, name: str, state: str, reason: str, beats: dict[tuple[str, str], Progress], alive: bool
 ) -> ItemStatus:
     beat = beats.get((kind, key))
     if state == "pending" and beat is not None:
@@ -96,18 +91,25 @@ def _item(
     done, total = (beat.done, beat.total) if beat else (None, None)
     seconds_left = beat.seconds_left if beat and state == "running" else None
     place = beat.place if beat else ""
-    return ItemStatus(kind, key, label(kind, spec), state, reason, done, total, seconds_left, place)
+    return ItemStatus(kind, key, name, state, reason, done, total, seconds_left, place)
 
 
-def label(kind: str, spec: dict[str, Any]) -> str:
-    """Return the name of a run, a measurement or a cell, from its spec."""
+def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:
+    """Return the name of a run, a measurement or a cell, from its spec; `trained` names checkpoints by their runs."""
     if kind == "measurement":
         return f"{spec['kind']} of {spec['model_name']} on {spec['recipe']['data']}, seed {spec['seed']}"
     if kind == "run":
-        schedule = spec["recipe"].get("schedule")  # only training on rollouts has one
-        with_schedule = f", schedule {schedule}" if schedule else ""
-        return f"train {short_label(kind, spec)}{with_schedule}, seed {spec['seed']}"
-    return f"evaluate {spec['model_name']} on {spec['task']}"
+        return f"train {trained_label(spec)}"
+    return f"evaluate {trained.get(spec['model_name'], spec['model_name'])} on {spec['task']}"
+
+
+def trained_label(spec: dict[str, Any]) -> str:
+    """Return the name of what a run trains: its objective and credit, the settings that are its own, its seed."""
+    recipe = spec["recipe"]
+    settings = (recipe.get("credit") or {}).get("settings", {})  # only training on rollouts has credit and a schedule
+    words = " ".join([short_label("run", spec), *(f"{name}={value}" for name, value in settings.items())])
+    schedule = f", schedule {recipe['schedule']}" if recipe.get("schedule") else ""
+    return f"{words}{schedule}, seed {spec['seed']}"
 
 
 # The settings of a recipe that give it a name of its own; any other is called by its objective.

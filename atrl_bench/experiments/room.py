@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
+from atrl_bench.engines.cluster import Cluster
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.experiments.plan import Plan, planned_key, planned_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.training.cost_estimate import GB
-from atrl_bench.training.fits import require_fit, this_machine
+from atrl_bench.training.fits import Capacity, free_disk_gb, require_fit, this_machine
 from atrl_bench.training.recipe import Recipe, stages_of
 from atrl_bench.training.rollout_engine import require_sampler, uses_verl
 from atrl_bench.training.verl_configuration import require_verl_form
@@ -21,9 +21,7 @@ from atrl_bench.training.verl_run import verl_python
 
 def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
     """Raise for the first of these trainings that is not done and cannot be: `MachineTooSmallError` if too big."""
-    capacity = this_machine(run_dir.root, machine.gpus)
-    if machine.cluster is not None:
-        capacity = replace(capacity, host_gb=machine.cluster.memory_gb or math.inf)
+    capacity = _largest_node(machine.cluster, run_dir) if machine.cluster else this_machine(run_dir.root, machine.gpus)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) != "done":
@@ -51,6 +49,12 @@ def require_room_for_plan(plan: Plan, machine: Machine) -> None:
         first = next(iter(refused.values()))
         others = f"\nThe same is true of: {', '.join(list(refused)[1:])}." if len(refused) > 1 else ""
         raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
+
+
+def _largest_node(cluster: Cluster, run_dir: RunDir) -> Capacity:
+    """Return what a job on a cluster may fill; its GPUs are of the estimate's size, since no scheduler knows theirs."""
+    gpus_gb, host_gb = (run_dir.rates.device_gb,) * cluster.gpus_per_node, cluster.memory_gb or math.inf
+    return Capacity(gpus_gb, host_gb, free_disk_gb(run_dir.root), where="on the cluster's largest node")
 
 
 def _size_gb(folder: Path) -> float:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from atrl_bench.experiments.definition import AVERAGE, TableDefinition, list_tables, load_table
 from atrl_bench.experiments.judge_choice import of_one_judge
-from atrl_bench.experiments.progress import duration, label
+from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.flatten import flat_text
 from atrl_bench.report.contrasts import Answer, answer_of, contrasts
@@ -88,7 +88,7 @@ def render_index(run_dir: RunDir) -> str:
         diagnostics=[(table.title, figures) for table in tables.values() for figures in table.figures if figures.rows],
         figures=list(_figures(run_dir)),
         pages=list(_pages(run_dir.reports, tables)),
-        runs=[(label("run", run.spec).removeprefix("train "), run) for run in runs],
+        runs=[(trained_label(run.spec), run) for run in runs],
         duration=duration,
         cells=cells,
         num_answers=num_answers,
@@ -192,6 +192,6 @@ def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
         return [], {}, 0
     with run_dir.open_store(read_only=True) as store:
         cells = of_one_judge(store.cells(), run_dir.judge, run_dir.engine)
-        runs = sorted(store.runs(), key=lambda run: (label("run", run.spec), run.key))
+        runs = sorted(store.runs(), key=lambda run: (trained_label(run.spec), run.key))
     states = Counter(cell.state for cell in cells)
     return runs, dict(sorted(states.items())), sum(cell.num_responses for cell in cells)

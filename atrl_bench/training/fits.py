@@ -21,12 +21,16 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a training may fill: the memory of each GPU of a node, the node's own, and the disk of the run folder."""
+    """What a training may fill: the memory of each GPU of a node, the node's own, and the disk of the run folder.
+
+    `where` says in errors what has it.
+    """
 
     gpus_gb: tuple[float, ...]
     host_gb: float
     disk_gb: float
     nodes: int = 1
+    where: str = "here"
 
     @property
     def num_gpus(self) -> int:
@@ -45,7 +49,9 @@ def misfits(needs: TrainingNeeds, machine: Capacity) -> list[str]:
         )
     elif needs.gpus > machine.num_gpus:
         count = {0: "none", 1: "one"}.get(machine.num_gpus, str(machine.num_gpus))
-        reasons.append(f"It needs {needs.gpus} GPUs, {needs.gb_per_gpu:.0f} GB of each; {count} can be used here.")
+        reasons.append(
+            f"It needs {needs.gpus} GPUs, {needs.gb_per_gpu:.0f} GB of each; {count} can be used {machine.where}."
+        )
     if needs.host_gb_per_node > machine.host_gb:
         reasons.append(f"Loading takes {needs.host_gb_per_node:.0f} GB of memory; {machine.host_gb:.0f} are free.")
     if needs.disk_gb > machine.disk_gb:
@@ -68,7 +74,7 @@ def require_fit(
     room = replace(machine, disk_gb=machine.disk_gb + stored_gb)
     if reasons := misfits(needs, room):
         raise MachineTooSmallError(
-            f"Training {recipe.name} on {profile.model} does not fit this machine.",
+            f"Training {recipe.name} on {profile.model} does not fit {machine.where}.",
             why="\n".join([*reasons, *alternatives(recipe, profile, room, rates)]),
             next_step="choose what fits, or --profile mini",
         )
@@ -88,7 +94,7 @@ def alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: Mac
     lora = training_needs(recipe.model_copy(update={"finetuning": "lora"}), profile, rates.on(machine.gpus_gb))
     if recipe.finetuning == "full" and not misfits(lora, machine):
         gpus = f"on {lora.gpus} of {machine.num_gpus} GPUs"
-        fitting.append(f"Fits here: atrl-bench train {recipe.name} --set finetuning=lora, {gpus}.")
+        fitting.append(f"Fits {machine.where}: atrl-bench train {recipe.name} --set finetuning=lora, {gpus}.")
     return fitting
 
 

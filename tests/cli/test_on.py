@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import time
 
 import pytest
 
@@ -31,11 +33,27 @@ def test_an_unknown_cluster_has_its_near_names(monkeypatch, capsys):
     assert "Unknown cluster 'rya'. Did you mean ray?" in said
 
 
+@pytest.mark.parametrize("name", ["ray://", "ray://head", "ray:head:10001", "head:6379", "slurm:", "slurm:two words"])
+def test_an_address_or_a_partition_that_is_none_is_refused_with_the_forms_to_write(name, monkeypatch, capsys):
+    code, said = refused([*COMMAND, "--on", name], monkeypatch, capsys)
+    assert code == 2
+    assert f"Unknown cluster '{name}'." in said
+    forms = "--on ray on a machine of the cluster, --on ray://HOST:10001 from another one, or --on slurm:PARTITION"
+    assert f"Next: {forms}" in said
+
+
 def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, said = refused([*COMMAND, "--on", "ray"], monkeypatch, capsys)
     assert code == 1
     assert "Ray, which is not installed here. Next: pip install 'atrl-bench[ray]'" in said
+
+
+def test_submitit_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    code, said = refused([*COMMAND, "--on", "slurm:gpu"], monkeypatch, capsys)
+    assert code == 1
+    assert "submitit, which is not installed here. Next: pip install 'atrl-bench[slurm]'" in said
 
 
 @pytest.mark.parametrize("option", ["--jobs", "--gpus", "--processes"])
@@ -54,3 +72,18 @@ def test_a_cluster_that_is_not_there_is_named_with_the_command_that_starts_one(m
     assert code == 1
     assert "There is no Ray cluster: this machine is part of none." in said
     assert "ray start --head" in said
+
+
+@pytest.mark.parametrize("is_client", [True, False])
+def test_an_address_where_nothing_listens_is_named_at_once(is_client, monkeypatch, capsys):
+    pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    name = f"ray://{address}" if is_client else "ray"
+    begun = time.monotonic()
+    code, said = refused([*COMMAND, "--on", name], monkeypatch, capsys)
+    assert time.monotonic() - begun < 25, "Ray itself goes on asking for longer"
+    assert code == 1
+    assert f"There is no Ray cluster: none answers at {name if is_client else address}." in said
+    assert "refused" in said

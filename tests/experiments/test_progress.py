@@ -53,6 +53,18 @@ def test_status_counts_and_names_what_runs_and_what_failed(store, tmp_path):
     assert "evaluate mini on geoqa_test: no picture" in text
 
 
+def test_status_tells_the_points_of_an_ablation_and_their_evaluations_apart(store, tmp_path):
+    for similarity in (0.75, 0.8):
+        credit = {"rule": "atrl", "preset": "default", "settings": {"min_centroid_similarity": similarity}}
+        run = store.add_run({**RUN, "recipe": {**RECIPE, "credit": credit}})
+        store.heartbeat("cell", store.add_cell({**CELL, "model_name": run}), 8, 48)
+    names = [item.name for item in read_status(run_dir(tmp_path)).items]
+    points = [f"dapo+atrl min_centroid_similarity={similarity}, schedule strict, seed 0" for similarity in (0.75, 0.8)]
+    assert sorted(names) == sorted(
+        [f"train {point}" for point in points] + [f"evaluate {point} on geoqa_test" for point in points]
+    )
+
+
 def test_status_knows_that_no_process_is_left(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
         store.heartbeat("run", store.add_run(RUN), 3, 16)

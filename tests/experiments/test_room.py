@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MachineTooSmallError, NotFetchedError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments import plan, room, run
+from atrl_bench.experiments.pieces import answer_on
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -24,6 +28,7 @@ def four_gpus(monkeypatch):
         return Capacity((80.0,) * len(gpus), host_gb=1000, disk_gb=9000)
 
     monkeypatch.setattr(room, "this_machine", capacity)
+    monkeypatch.setattr(room, "free_disk_gb", lambda _: 9000.0)
     monkeypatch.setattr(run, "side_by_side", lambda *_: pytest.fail("it was started"))
     return Machine(tuple("0123"))
 
@@ -44,6 +49,28 @@ def test_the_gpus_that_the_command_leaves_count_and_not_all_of_the_machine(tmp_p
     with pytest.raises(MachineTooSmallError, match="It needs 4 GPUs, 67 GB of each; 2 can be used here") as caught:
         room.require_room([load_recipe("dapo")], run_dir, two, seed=0)
     assert "Fits here: atrl-bench train dapo --set finetuning=lora, on 1 of 2 GPUs." in str(caught.value)
+
+
+def test_a_training_that_no_node_of_a_cluster_holds_is_refused_with_what_the_largest_has(tmp_path, four_gpus):
+    cluster = Machine(tuple("0123"), cluster=SimpleNamespace(gpus_per_node=4, memory_gb=2000.0))
+    room.require_room([load_recipe("dapo")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
+    with pytest.raises(MachineTooSmallError) as caught:
+        room.require_room([load_recipe("grpo")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
+    assert "Training grpo on Qwen/Qwen2.5-VL-7B-Instruct does not fit on the cluster's largest node." in str(
+        caught.value
+    )
+    assert "It needs 8 GPUs, 55 GB of each; 4 can be used on the cluster's largest node." in str(caught.value)
+
+
+def test_answers_that_no_node_of_a_cluster_has_a_gpu_for_are_refused_before_anything_is_sent(tmp_path):
+    cluster = SimpleNamespace(gpus_per_node=0, submit=lambda _: pytest.fail("it was sent"), host="127.0.0.1")
+    run_dir = RunDir.at(tmp_path, PAPER)
+    with run_dir.open_store() as store, pytest.raises(MachineTooSmallError) as caught:
+        list(answer_on(cluster, PAPER.model, [("geoqa_test", EvaluationOptions())], run_dir, store))
+    text = str(caught.value)
+    assert "has the GPUs for a job: evaluate Qwen/Qwen2.5-VL-7B-Instruct on geoqa_test." in text
+    assert "It needs 1 on one node; the largest has none." in text
+    assert "without --on" in text
 
 
 def test_what_is_not_fetched_is_said_of_rows_that_fit(tmp_path, four_gpus):

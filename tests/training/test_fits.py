@@ -73,7 +73,7 @@ def test_the_refusal_says_what_would_fit():
     with pytest.raises(MachineTooSmallError) as caught:
         require_fit(load_recipe("sapo", credit="atrl"), PAPER, ONE)
     assert str(caught.value).splitlines() == [
-        "Training sapo on Qwen/Qwen2.5-VL-7B-Instruct does not fit this machine.",
+        "Training sapo on Qwen/Qwen2.5-VL-7B-Instruct does not fit here.",
         "It needs 4 GPUs, 67 GB of each; one can be used here.",
         "Would do: 4 GPUs of 80 GB.",
         "Fits here: atrl-bench train sapo --set finetuning=lora, on 1 of 1 GPUs.",
