@@ -27,6 +27,7 @@ from pathlib import Path
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.cluster import WorkPiece, over_cluster
+from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.cost_estimate import estimate_cost
@@ -38,8 +39,6 @@ from atrl_bench.profiles import load_profile
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sleeping_jobs import Sleep, do
-
-GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from atrl_bench.engines.cluster import Cluster
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPUS_PER_NODE = 8  # of a machine that nobody has described
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.engines.cluster import Errand, address_towards
-from atrl_bench.engines.devices import VISIBLE
+from atrl_bench.engines.devices import GPUS_PER_NODE, VISIBLE
 from atrl_bench.engines.local import NUM_ATTEMPTS, DeadWorkerError
 from atrl_bench.errors import MissingDataError
 
 FOLDER = Path("runs") / "slurm"  # of what is sent and of what jobs print, below the folder that all machines share
-GPUS_PER_NODE = 8  # sbatch refuses what its nodes have not got
 MINUTES = 24 * 60  # of a job; one that takes longer is begun again and goes on from its snapshot
 MAX_TIMEOUTS = 100
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -27,7 +26,7 @@ SECONDS_BETWEEN_LOOKS = 2.0
 class SlurmCluster:
     """The cluster whose `sbatch` is here; submitit's `local` and `debug` executors stand for one in tests."""
 
-    gpus_per_node, memory_gb = GPUS_PER_NODE, 0.0  # how much memory they have, sbatch knows
+    gpus_per_node, memory_gb = GPUS_PER_NODE, 0.0  # sbatch knows its nodes, and refuses what they have not got
 
     def __init__(self, partition: str | None = None, executor: str = "slurm") -> None:
         try:

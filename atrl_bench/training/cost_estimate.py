@@ -19,6 +19,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
 from atrl_bench.training.arguments import num_rollouts, recomputes
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates
@@ -30,7 +31,6 @@ from atrl_bench.training.sets import describe
 GB = 1e9
 SAMPLER_GB = 15.0  # 42 sequences of the 7B model, each as long as the paper's limits allow
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
-GPUS_PER_NODE = 8
 MAX_GPUS = 64
 CPU_MAX_PARAMETERS = 50e6
 RUNTIME_GB = 4.0  # of host memory for each process: torch, CUDA, transformers, a rollout's images

@@ -13,11 +13,12 @@ from typing import Any
 from atrl_bench.credit.config import PRESETS
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
+from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.engines.verl.settings import KEY, MODULE, VerlCredit
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import recomputes
-from atrl_bench.training.cost_estimate import GPUS_PER_NODE, training_needs
+from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 from atrl_bench.training.rewards.accuracy import overlong_cache
