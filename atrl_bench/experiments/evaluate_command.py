@@ -130,10 +130,15 @@ def evaluate_model(
     tasks, keys = expand(names), {}
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         if options.endpoint is None and launched().count == 1:
-            _answer_over(machine, store, model, tasks, options, run_dir)
+            if machine.cluster is not None:
+                for _ in answer_on(machine.cluster, model, [(task.name, options) for task in tasks], run_dir, store):
+                    watch.row_done()
+            else:
+                _answer_over(machine, store, model, tasks, options, run_dir)
         for task in tasks:  # what other processes have answered is found
             keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
-            watch.row_done()
+            if machine.cluster is None:
+                watch.row_done()
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))
@@ -142,13 +147,10 @@ def evaluate_model(
 def _answer_over(
     machine: Machine, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
 ) -> None:
-    """Have the tasks answered by a cluster, by the folder's engine, or by a process for each device.
+    """Have the tasks answered by the folder's engine, or by a process for each device.
 
     The first failure is raised after all of them.
     """
-    if machine.cluster is not None:
-        answer_on(machine.cluster, model, [(task.name, options) for task in tasks], run_dir, store)
-        return
     profile, name = run_dir.profile.model_copy(update={"model": model}), f"evaluate {model}"
     rest = [(task.name, options) for task in tasks]
     failures: list[Exception] = []

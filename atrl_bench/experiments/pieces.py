@@ -106,8 +106,8 @@ def _train(recipe: Recipe, devices: Devices, *, run_dir: RunDir, seed: int) -> N
 
 def answer_on(
     cluster: Cluster, model: str, evaluations: Sequence[tuple[str, EvaluationOptions]], run_dir: RunDir, store: Store
-) -> None:
-    """Have a model answer these tasks on the cluster, each by itself; raises the first error after all of them."""
+) -> Iterator[str]:
+    """Yield each of these tasks when a model has answered it on the cluster; raises the first error after all."""
     own = replace(run_dir, profile=run_dir.profile.model_copy(update={"model": model}))
     groups: list[Sequence[tuple[str, EvaluationOptions]]] = [[one] for one in evaluations]
     if run_dir.engine is not None:
@@ -118,8 +118,9 @@ def answer_on(
             WorkPiece(group, f"evaluate {model} on {', '.join(task for task, _ in group)}", answering_resources(own))
             for group in groups
         ]
-        for _, error in over_cluster(cluster, partial(_answer, run_dir=theirs, model=model), pieces, variables):
+        for piece, error in over_cluster(cluster, partial(_answer, run_dir=theirs, model=model), pieces, variables):
             errors += [error] if error is not None else []
+            yield from (task for task, _ in piece.item)
     if errors:
         raise errors[0]
 

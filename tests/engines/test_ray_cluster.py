@@ -9,8 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 from worker_functions import call, die, die_once, name_nothing, write
@@ -26,6 +28,7 @@ COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profil
 SELECTION = ["--rows", "zero_shot,grpo,grpo_atrl", "--columns", "geoqa_test"]
 NODES = ("node-a", "node-b", "node-c")
 LEADER = NODES[0]  # a cluster outlives any other of its nodes
+SECONDS = 3600  # that a whole table may take
 LOGGED_BY_RAY = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 
 
@@ -37,10 +40,8 @@ def nodes():
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     cluster = Cluster()
-    nodes = {
-        name: cluster.add_node(num_cpus=int(name != LEADER), object_store_memory=80 * 2**20, node_name=name)
-        for name in NODES
-    }
+    options = {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
+    nodes = {name: cluster.add_node(num_cpus=int(name != LEADER), node_name=name, **options) for name in NODES}
     os.environ["RAY_ADDRESS"] = cluster.address
     yield cluster, nodes
     import ray
@@ -76,22 +77,66 @@ def test_what_fails_is_told_what_dies_is_begun_three_times_and_others_go_on(node
     assert said == "x"
 
 
-def test_a_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(nodes, tmp_path):
+def test_a_sweep_and_an_evaluation_end_on_a_cluster_as_they_do_on_this_machine(nodes, alone, tmp_path):
+    (tmp_path / "mine.yaml").write_text("{name: mine, title: t, base: grpo, points: grid, vary: {kl_coef: [0.02]}}")
+    verbs = {
+        "sweep": ["sweep", tmp_path / "mine.yaml"],
+        "evaluate": ["evaluate", "mini", "--tasks", "geoqa_test"],
+    }
+    end = ["--profile", "smoke", "--on", "ray", "--out"]
+    commands = {name: [*COMMAND[:3], *verb, *end, tmp_path / name] for name, verb in verbs.items()}
+    with ExitStack() as stack:
+        begun = {
+            name: stack.enter_context(subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True))
+            for name, command in commands.items()
+        }
+        outputs = {name: process.communicate(timeout=SECONDS)[0] for name, process in begun.items()}
+    assert [process.returncode for process in begun.values()] == [0, 0], outputs
+    ours = {name: records(tmp_path / name / "store.sqlite") for name in verbs}
+    theirs = records(alone / "store.sqlite")
+    for name, table, count in [("sweep", "runs", 1), ("evaluate", "responses", 48), ("evaluate", "grades", 48)]:
+        of_table = {key: row for key, row in ours[name].items() if key.startswith(table)}
+        assert len(of_table) == count
+        assert of_table.items() <= theirs.items()
+    for name in verbs:
+        assert places(tmp_path / name) <= set(NODES), "this process did nothing itself"
+
+
+def test_a_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(nodes, alone):
+    fill_with_a_node_killed(nodes, alone, SELECTION)
+
+
+@pytest.mark.large
+def test_the_whole_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(nodes, tmp_path):
+    fill_with_a_node_killed(nodes, filled_alone(tmp_path, []), [])
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return filled_alone(tmp_path_factory.mktemp("table"), SELECTION)
+
+
+def filled_alone(parent: Path, selection: list[str]) -> Path:
+    """Return a run folder that was filled without a cluster."""
+    folder = parent / "run"
+    subprocess.run([*COMMAND, *selection, "--out", folder], check=True, capture_output=True, timeout=SECONDS)
+    return folder.rename(parent / "alone")  # pages may show the name
+
+
+def fill_with_a_node_killed(nodes, alone: Path, selection: list[str]) -> None:
     import ray
 
     cluster, by_name = nodes
-    alone, folder = tmp_path / "alone", tmp_path / "run"
-    subprocess.run([*COMMAND, *SELECTION, "--out", folder], check=True, capture_output=True, timeout=300)
-    folder.rename(alone)  # pages may show the name
-    command = [*COMMAND, *SELECTION, "--on", "ray", "--out", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    folder = alone.parent / "run"
+    command = [*COMMAND, *selection, "--on", "ray", "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True)
     place = wait_for_rollout(folder)
     status = [*COMMAND[:3], "status", "--profile", "smoke", "--out", folder]
     said = subprocess.run(status, check=True, capture_output=True, text=True).stdout
     assert re.search(r"running on node-[bc] +train", said), said
     ray.shutdown()  # of this process, which may be connected to that very node
     cluster.remove_node(by_name[place], allow_graceful=False)
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, output
     assert place not in {where for where, *_ in progress(folder)}, "what ran there ran again elsewhere"
     ours, theirs = contents(folder), contents(alone)
@@ -115,6 +160,11 @@ def wait_for_rollout(folder: Path) -> str:
 def progress(folder: Path) -> list[tuple[str, int, int]]:
     with contextlib.closing(sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True)) as store:
         return store.execute("SELECT place, done, total FROM progress WHERE kind = 'run'").fetchall()
+
+
+def places(folder: Path) -> set[str]:
+    with contextlib.closing(sqlite3.connect(folder / "store.sqlite")) as store:
+        return {place for (place,) in store.execute("SELECT place FROM progress")}
 
 
 def contents(folder: Path) -> dict[str, object]:
