@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from eager_credit import BASE, eager_credit
 from PIL import Image
 from swift.pipelines import rlhf_main
 from swift.rewards import orms
@@ -18,15 +18,9 @@ from swift.rlhf_trainers import GRPOTrainer
 from swift.template.templates.qwen import Qwen2VLTemplate
 from swift.trainers import TrainerFactory
 from torch import Tensor
-from transformers import AutoModelForImageTextToText
 
-import atrl_bench
-from atrl_bench.credit import AttentionRows, token_credit
-
-BASE = Path(atrl_bench.__file__).parent / "mini" / "base"
 PAGE = Path(__file__).parents[2] / "docs" / "swift.md"
 SEED = 42  # ms-swift's own
-LAST_LAYERS = 4
 ARGUMENTS = """--rlhf_type grpo --model_type qwen2_5_vl --template qwen2_5_vl --reward_funcs by_place --tuner_type full
     --torch_dtype float32 --bf16 false --fp16 false --attn_impl sdpa --gradient_checkpointing false --use_vllm false
     --num_generations 2 --per_device_train_batch_size 4 --max_completion_length 24 --max_steps 1 --learning_rate 0
@@ -117,28 +111,13 @@ def test_a_credit_of_one_is_plain_ms_swift(train):
 
 def credits_by_eager_attention(step: Step) -> list[Tensor]:
     """Return the credit of each response, of attention as transformers itself returns it for one sequence alone."""
-    model = AutoModelForImageTextToText.from_pretrained(BASE, dtype=torch.float32, attn_implementation="eager").eval()
-    ids_BS, columns_BS = step.inputs["input_ids"], step.inputs["attention_mask"].bool()
-    num_patches_B = step.inputs["image_grid_thw"].prod(1).tolist()
-    pixels_B = step.inputs["pixel_values"].split(num_patches_B)
-    credits = []
-    for b, pixels in enumerate(pixels_B):
-        ids_S = ids_BS[b][columns_BS[b]]
-        visual_S = ids_S == model.config.image_token_id
-        with torch.no_grad():
-            output = model(
-                input_ids=ids_S[None],
-                pixel_values=pixels,
-                image_grid_thw=step.inputs["image_grid_thw"][b : b + 1],
-                mm_token_type_ids=visual_S[None].int(),
-                output_attentions=True,
-            )
-        rows_SS = torch.stack(output.attentions[-LAST_LAYERS:]).mean((0, 2))[0]
-        is_response_S = torch.zeros_like(columns_BS[b])
-        is_response_S[-step.mask_BT.shape[1] :] = step.mask_BT[b].bool()
-        places_T = is_response_S[columns_BS[b]].nonzero()[:, 0]
-        # The row of the query before a token is the one that the token was drawn from.
-        attention = AttentionRows(rows_SS[places_T - 1], visual_S)
-        seed = zlib.crc32(str((SEED, ids_S[places_T].tolist())).encode())
-        credits.append(token_credit(attention, rule="atrl", seed=seed).credit_T)
-    return credits
+    columns_BS, grids = step.inputs["attention_mask"].bool(), step.inputs["image_grid_thw"]
+    pixels_B = step.inputs["pixel_values"].split(grids.prod(1).tolist())
+    is_response_BS = torch.zeros_like(columns_BS)
+    is_response_BS[:, -step.mask_BT.shape[1] :] = step.mask_BT.bool()
+    return [
+        eager_credit(ids_S[column_S], is_response_S[column_S], pixels, grid, SEED)
+        for ids_S, column_S, is_response_S, pixels, grid in zip(
+            step.inputs["input_ids"], columns_BS, is_response_BS, pixels_B, grids, strict=True
+        )
+    ]
