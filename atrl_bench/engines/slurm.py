@@ -136,7 +136,7 @@ SCRIPT = """\
 #SBATCH --output={folder}/%j.out
 set -euo pipefail
 cd "$SLURM_SUBMIT_DIR"
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 export RAY_ADDRESS="$head:6379"
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" ray start --head --port=6379 --block &
 until ray status > /dev/null 2>&1; do sleep 2; done

@@ -84,7 +84,7 @@ def test_the_printed_script_gives_the_command_on_the_first_node_once_ray_is_up(f
     tools = folder / "bin"
     tools.mkdir()
     for name, content in {
-        "scontrol": "echo first; echo second",
+        "scontrol": "echo first; sleep 0.2; echo second",  # a pipe closed by then ended the script
         "srun": f'echo "$@" >> {folder}/srun; while [[ $1 == --* ]]; do shift; done; "$@"',
         "ray": "exit 0",
         "atrl-bench": f'printf "%s|" "$RAY_ADDRESS" "$@" > {folder}/given',
