@@ -130,8 +130,8 @@ def test_each_group_has_its_own_baseline_and_its_own_best_row(store):
 
 def test_rows_of_one_name_are_told_apart_by_their_group_and_stand_ins_are_named(store):
     notes = " ".join(build(CROSS, store, {}).notes)
-    assert "mini: Zero-shot, mini in place of Qwen2.5-VL-7B on Geometry-3K" in notes
-    assert "mini: Zero-shot, mini in place of Qwen2.5-VL-3B on GeoQA-8K" in notes
+    assert "mini: Zero-shot (mini in place of Qwen2.5-VL-7B on Geometry-3K)" in notes
+    assert "mini: Zero-shot (mini in place of Qwen2.5-VL-3B on GeoQA-8K)" in notes
     assert "One model, mini, stands here for Qwen/Qwen2.5-VL-3B-Instruct." in notes
 
 
