@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -38,6 +38,7 @@ ROLLOUTS_FILE = "rollouts.json"
 CHECKPOINTS_FILE = "checkpoints.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
+NamedT = TypeVar("NamedT")
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ class RunDir:
 
         One that neither has is not there.
         """
-        folder = self.root / run.checkpoint
-        if self.checkpoint_store is not None and not (folder / DONE).is_file():
-            self.checkpoint_store.require_same(folder.name, run.digest)
-            self.checkpoint_store.fetch(folder)
+        folder, kept_in = self.root / run.checkpoint, self.checkpoint_store
+        is_missing = not (folder / DONE).is_file()
+        if is_missing and kept_in is not None and kept_in.require_same(folder.name, run.digest):
+            kept_in.fetch(folder)
         return folder
 
     def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
@@ -287,29 +288,24 @@ def read_judge(root: Path) -> JudgeConfig | None:
 
 def read_engine(root: Path) -> Engine | None:
     """Return what answers in the run folder at `root` in place of this process, None for nothing."""
-    path = root / ENGINE_FILE
-    if not path.is_file():
-        return None
-    try:
-        return TypeAdapter(Engine).validate_json(path.read_bytes())
-    except ValueError:
-        raise InvalidFileError(
-            f"{path} does not name what answers here.",
-            next_step=f"delete {path}, then give the command again with --serve or --no-serve",
-        ) from None
+    return _named_in(root / ENGINE_FILE, Engine, "what answers here", "--serve or --no-serve")
 
 
 def read_checkpoint_store(root: Path) -> CheckpointStore | None:
     """Return what keeps the checkpoints of the run folder at `root` beside it, None for nothing."""
-    path = root / CHECKPOINTS_FILE
+    return _named_in(root / CHECKPOINTS_FILE, CheckpointStore, "what keeps the checkpoints", "--checkpoints")
+
+
+def _named_in(path: Path, kind: type[NamedT], what: str, option: str) -> NamedT | None:
+    """Return what an option has named for a run folder, from the file that remembers it; None without such a file."""
     if not path.is_file():
         return None
     try:
-        return TypeAdapter(CheckpointStore).validate_json(path.read_bytes())
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except ValueError:
         raise InvalidFileError(
-            f"{path} does not name what keeps the checkpoints.",
-            next_step=f"delete {path}, then give the command again with --checkpoints",
+            f"{path} does not name {what}.",
+            next_step=f"delete {path}, then give the command again with {option}",
         ) from None
 
 

@@ -42,11 +42,11 @@ class CheckpointStore:
     def require_open(self) -> None:
         """Raise unless checkpoints can be kept there; the first time that is found out by writing a small file."""
 
-        def open_it() -> None:
-            path = self._path(OPENED)
-            if not self._files.exists(path):
-                self._files.pipe_file(path, b'{"holds": "checkpoints of atrl-bench, each under its training\'s key"}\n')
-            self._files.cat_file(path)
+        def open_it(files: Any, root: str) -> None:
+            path = f"{root}/{OPENED}"
+            if not files.exists(path):
+                files.pipe_file(path, b'{"holds": "checkpoints of atrl-bench, each under its training\'s key"}\n')
+            files.cat_file(path)
 
         self._reached(open_it)
 
@@ -56,10 +56,13 @@ class CheckpointStore:
 
     def digest_of(self, key: str) -> str | None:
         """Return the digest of a training's checkpoint, None where it is not there, or not whole."""
-        path = self._path(key, DONE)
+
+        def read(files: Any, root: str) -> bytes:
+            path = f"{root}/{key}/{DONE}"
+            return bytes(files.cat_file(path)) if files.exists(path) else b"{}"
+
         try:
-            content = self._reached(lambda: self._files.cat_file(path) if self._files.exists(path) else b"{}")
-            return str(json.loads(content)["digest"])
+            return str(json.loads(self._reached(read))["digest"])
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -68,9 +71,9 @@ class CheckpointStore:
         if self.require_same(folder.name, digest):
             return
 
-        def send() -> None:
+        def send(files: Any, root: str) -> None:
             for name in [*(name for name in files_of(folder) if name != DONE), DONE]:
-                self._files.put_file(str(folder / name), self._path(folder.name, name))
+                files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
 
         self._reached(send)
 
@@ -86,7 +89,7 @@ class CheckpointStore:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="arriving-", suffix=".tmp", dir=folder) as temporary:
             arriving = Path(temporary)
-            self._reached(lambda: self._get(folder.name, arriving))
+            self._reached(lambda files, root: _get(files, f"{root}/{folder.name}", arriving))
             self._require_whole(arriving, folder.name, digest)
             names = [path.relative_to(arriving) for path in arriving.rglob("*") if path.is_file()]
             for name in sorted(names, key=lambda name: name.name == DONE):  # that one last
@@ -106,16 +109,6 @@ class CheckpointStore:
             )
         return there is not None
 
-    def _get(self, key: str, folder: Path) -> None:
-        root = self._path(key)
-        for path in self._files.find(root):
-            name = Path(path).relative_to(root)
-            if ".." in name.parts:  # an object store takes any name
-                raise ValueError(f"{path} would be written outside the checkpoint's folder")
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._files.get_file(path, str(target))
-
     def _require_whole(self, folder: Path, key: str, digest: str) -> None:
         try:
             found = model_ref(folder).digest
@@ -128,20 +121,8 @@ class CheckpointStore:
                 next_step=f"delete {self.url}/{key}, then give the command again: it is sent, or trained, anew",
             )
 
-    def _path(self, *names: str) -> str:
-        return "/".join((self._root, *names))
-
-    @property
-    def _files(self) -> Any:
-        return self._system[0]
-
-    @property
-    def _root(self) -> str:
-        return self._system[1]
-
-    @property
     def _system(self) -> tuple[Any, str]:
-        """fsspec's file system of the URL, and what the URL is called in it."""
+        """Return fsspec's file system of the URL, and what the URL is called in it."""
         import fsspec
 
         protocol = self.url.partition("://")[0]
@@ -165,14 +146,14 @@ class CheckpointStore:
             ) from None
         return files, root.rstrip("/")
 
-    def _reached(self, action: Callable[[], R]) -> R:
-        """Return what an action on the store returns.
+    def _reached(self, action: Callable[[Any, str], R]) -> R:
+        """Return what an action on the store's file system and the name of its root returns.
 
         Each kind of store has errors of its own for a wrong key, a bucket that is not there and a cut line; none is
         hidden: what it says is the reason that is given.
         """
         try:
-            return action()
+            return action(*self._system())
         except AtrlBenchError:
             raise
         except Exception as error:
@@ -183,3 +164,13 @@ class CheckpointStore:
                 next_step="check the address and its credentials (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "hf: `hf auth login`), then give the same command again",
             ) from error
+
+
+def _get(files: Any, root: str, folder: Path) -> None:
+    for path in files.find(root):
+        name = Path(path).relative_to(root)
+        if ".." in name.parts:  # an object store takes any name
+            raise ValueError(f"{path} would be written outside the checkpoint's folder")
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.get_file(path, str(target))
