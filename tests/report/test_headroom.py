@@ -10,6 +10,7 @@ import pytest
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.contrasts import answer_of, contrasts
 from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
@@ -124,3 +125,14 @@ def test_the_headroom_at_one_rate_says_who_learned_faster_too(measured):
     at_one_rate = tuple(replace(item, training=training) for item in measured.comparisons)
     rich, _ = with_headroom(replace(measured, equal_rate=at_one_rate), definition()).headroom
     assert "(+30.0 at one learning rate for all, +3.0 ±12.7 while training)" in rich
+
+
+def test_a_difference_that_is_not_ranked_is_not_said_to_be_near_zero(measured):
+    # `poor_atrl` is 20 points above uniform credit, over all problems and seeds, in a world without headroom.
+    answer = answer_of(contrasts(measured))
+    assert answer is not None
+    assert "cannot be told from zero" not in answer.sentence
+    assert answer.sentence.endswith(
+        "The other 2 of 4 differences are not called clear, "
+        "1 of them because no rule is ranked where there is no headroom."
+    )
