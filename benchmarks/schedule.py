@@ -20,14 +20,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.cluster import WorkPiece, over_cluster
-from atrl_bench.engines.devices import GPUS_PER_NODE
+from atrl_bench.engines.devices import GPUS_PER_NODE, VISIBLE
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.cost_estimate import estimate_cost
@@ -175,12 +175,16 @@ def cluster_of(num_nodes: int) -> Iterator[Node]:
     folder = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, folder + "/..", os.environ.get("PYTHONPATH", "")])
     os.environ |= {"RAY_prestart_worker_first_driver": "0"}  # what sleeps needs no worker for each core
+    os.environ.pop(VISIBLE, None)  # Ray starts no node with more GPUs than this leaves, be they only numbers
     cluster, nodes = Cluster(), []
     options = {"num_cpus": 2 * GPUS_PER_NODE, "num_gpus": GPUS_PER_NODE, "memory": 2 * 10**12}
     options |= {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
     for number in range(num_nodes):
-        with suppress(Exception):  # Ray waits 30 seconds for a node; on a busy machine it comes later
+        try:
             nodes.append((f"node-{number}", cluster.add_node(**options, node_name=f"node-{number}")))
+        except Exception as error:  # Ray waits 30 seconds for a node; on a busy machine it comes later
+            if "timed out" not in str(error).lower():
+                raise
     os.environ["RAY_ADDRESS"] = cluster.address
     ray = RayCluster()._ray
     while sum(node["Alive"] for node in ray.nodes()) < num_nodes:

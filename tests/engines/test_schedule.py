@@ -27,6 +27,7 @@ def test_every_job_runs_where_there_is_room_and_a_dead_nodes_training_goes_on_el
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     for variable in ("PYTHONPATH", "RAY_ADDRESS", "RAY_prestart_worker_first_driver"):  # what it sets is put back
         monkeypatch.setenv(variable, os.environ.get(variable, ""))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as trainings of other tests may leave it
     import schedule
 
     tables, num_trainings, num_answers, seconds = TABLES[size]
