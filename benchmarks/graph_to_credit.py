@@ -85,7 +85,7 @@ def growth(lengths: list[int], num_prompt: int, repeats: int) -> None:
         metis = fastest(lambda graph=graph: partition(graph, CONFIG, 0), repeats)
         reading = fastest(attention.rows_TS.sum, repeats)
         del rows, graph
-        for _ in range(repeats):  # a response is new each time: nothing of it is kept
+        for _ in range(repeats * max(1, 4096 // num_tokens)):  # a response is new each time: nothing of it is kept
             fresh = AttentionRows(attention.rows_TS, attention.visual_S)
             took.append(fastest(lambda fresh=fresh: token_credit(fresh), 1))
         seconds = min(took)

@@ -57,9 +57,7 @@ class Race:
         self.sizes, self.task = profile.evaluation, find_task(task)
         self.rows = load_rows(self.task, write_world(folder, profile), limit=num_problems)
         pixels = {"min_pixels": self.sizes.min_pixels, "max_pixels": self.sizes.max_pixels}
-        self.sampler = RepeatSampler(
-            str(BASE), self.sizes.batch_size, **pixels, dtype=self.sizes.dtype, problem_id=self.task.code.problem_id
-        )
+        self.sampler = RepeatSampler(str(BASE), self.sizes.batch_size, **pixels, dtype=self.sizes.dtype)
         # The peer gets every repeat of as many problems into a batch as we do.
         rows_at_once = self.sizes.batch_size * 8
         self.stock = Qwen2_5_VL(str(BASE), device="cpu", device_map="cpu", batch_size=rows_at_once, **pixels)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 SUFFIX = "-turn"
 NEXT, WRITING = 0, 1  # bytes of the file
-PAUSE = 0.001  # seconds between two looks
+PAUSES = (5e-5, 5e-4)  # seconds between the first two looks, and at most: a small batch is written in 8e-5
 
 
 @contextmanager
@@ -39,6 +39,7 @@ def turn(store: Path, patience: float) -> Iterator[None]:
 
 
 def _wait_for(file: int, byte: int, deadline: float) -> None:
+    pause, longest = PAUSES
     while True:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
@@ -46,4 +47,5 @@ def _wait_for(file: int, byte: int, deadline: float) -> None:
         except (BlockingIOError, PermissionError):
             if time.monotonic() > deadline:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(pause)
+            pause = min(2 * pause, longest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -29,19 +30,29 @@ SELECTION = ["--rows", "zero_shot,grpo,grpo_atrl", "--columns", "geoqa_test"]
 NODES = ("node-a", "node-b", "node-c")
 LEADER = NODES[0]  # a cluster outlives any other of its nodes
 SECONDS = 3600  # that a whole table may take
+CLIENT_SECONDS = "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"  # for the process of one client; 30 by default
 LOGGED_BY_RAY = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 
 
 @pytest.fixture(scope="module")
-def nodes():
+def client_port():
+    """The port of the cluster's Ray client server, that of `ray://`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def nodes(client_port):
     """A cluster of three nodes by name, that of `RAY_ADDRESS`; the first leads it and has no core for work."""
     from ray.cluster_utils import Cluster
 
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    os.environ[CLIENT_SECONDS] = str(SECONDS)
     cluster = Cluster()
     options = {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
-    nodes = {name: cluster.add_node(num_cpus=int(name != LEADER), node_name=name, **options) for name in NODES}
+    kinds = {LEADER: {"num_cpus": 0, "ray_client_server_port": client_port}}
+    nodes = {name: cluster.add_node(**kinds.get(name, {"num_cpus": 1}), node_name=name, **options) for name in NODES}
     os.environ["RAY_ADDRESS"] = cluster.address
     yield cluster, nodes
     import ray
@@ -77,14 +88,15 @@ def test_what_fails_is_told_what_dies_is_begun_three_times_and_others_go_on(node
     assert said == "x"
 
 
-def test_a_sweep_and_an_evaluation_end_on_a_cluster_as_they_do_on_this_machine(nodes, alone, tmp_path):
+def test_a_sweep_and_an_evaluation_by_ray_client_end_as_they_do_on_this_machine(nodes, client_port, alone, tmp_path):
     (tmp_path / "mine.yaml").write_text("{name: mine, title: t, base: grpo, points: grid, vary: {kl_coef: [0.02]}}")
     verbs = {
-        "sweep": ["sweep", tmp_path / "mine.yaml"],
-        "evaluate": ["evaluate", "mini", "--tasks", "geoqa_test"],
+        "sweep": ["sweep", tmp_path / "mine.yaml", "--on", "ray"],
+        "evaluate": ["evaluate", "mini", "--tasks", "geoqa_test", "--on", f"ray://127.0.0.1:{client_port}"],
     }
-    end = ["--profile", "smoke", "--on", "ray", "--out"]
-    commands = {name: [*COMMAND[:3], *verb, *end, tmp_path / name] for name, verb in verbs.items()}
+    commands = {
+        name: [*COMMAND[:3], *verb, "--profile", "smoke", "--out", tmp_path / name] for name, verb in verbs.items()
+    }
     with ExitStack() as stack:
         begun = {
             name: stack.enter_context(subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True))
