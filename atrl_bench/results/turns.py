@@ -17,7 +17,7 @@ from pathlib import Path
 
 SUFFIX = "-turn"
 NEXT, WRITING = 0, 1  # bytes of the file
-PAUSES = (5e-5, 5e-4)  # seconds between the first two looks, and at most: a small batch is written in 8e-5
+PAUSES = (1e-5, 2e-4)  # seconds between the first two looks, and at most: a small batch is written in 8e-5
 
 
 @contextmanager
