@@ -41,12 +41,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one i
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave tests marked `large` out unless `-m` names the mark."""
-    if "large" in config.option.markexpr:
-        return
-    large = [item for item in items if item.get_closest_marker("large")]
-    config.hook.pytest_deselected(items=large)
-    items[:] = [item for item in items if item not in large]
+    """Leave tests marked `large` out unless `-m` names the mark, and begin with the files that hold slow ones."""
+    if "large" not in config.option.markexpr:
+        large = [item for item in items if item.get_closest_marker("large")]
+        config.hook.pytest_deselected(items=large)
+        items[:] = [item for item in items if item not in large]
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)  # else a worker is left alone with one at the end
 
 
 @pytest.fixture(scope="session")
