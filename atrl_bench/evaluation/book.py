@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.prompts_for import UnreadableRow
-from atrl_bench.grading.grade import shared_pool
 from atrl_bench.grading.judge.agreement import combined, opinion_keys
 from atrl_bench.grading.judge.charts import with_opinions
 from atrl_bench.grading.judge.judge import Judge, is_in_scope
@@ -76,6 +75,8 @@ class Book:
 
     def _grade(self, responses: Sequence[Response]) -> None:
         golds = [self.golds[response.problem_id] for response in responses]
+        from atrl_bench.grading.grade import shared_pool  # a table is planned, printed and explained without the grader
+
         verdicts = shared_pool().grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
         if self.judge is not None:
             verdicts = self._judged(self.judge, responses, verdicts)

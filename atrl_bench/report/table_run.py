@@ -14,7 +14,6 @@ from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
-from atrl_bench.experiments.run import run_plan
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
@@ -62,6 +61,8 @@ class TableRun(Record):
 
 def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
     """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
+    from atrl_bench.experiments.run import run_plan  # a table is read and printed without what trains and grades
+
     result = run_plan(plan, machine, jobs=jobs, quiet=quiet)
     if not result.failures:
         _look_for_overlap(plan)

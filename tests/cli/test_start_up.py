@@ -33,8 +33,8 @@ LEAVES_OUT = {
     ("status", *FOLDER[:4]): MODELS | ARRAYS | GRADER,
     ("plan", "main_7b", *FOLDER): MODELS | GRADER | {"scipy", "pandas", "PIL"},
     ("plan", "main_7b", "--profile", "paper", "--out", "NEW"): MODELS | ARRAYS | GRADER,
-    ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | {"pandas", "PIL"},
-    ("report", "main_7b", *FOLDER): MODELS - {"datasets"},  # the pages show the rows' pictures
+    ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | GRADER | {"pandas", "PIL"},
+    ("report", "main_7b", *FOLDER): (MODELS | GRADER) - {"datasets"},  # the pages show the rows' pictures
     ("compare", "main_7b:grpo", "main_7b:grpo_atrl", "--task", "geoqa_test", *FOLDER): MODELS | {"PIL"},
     ("export", "jsonl", *FOLDER): MODELS,
     ("export", "scores", *FOLDER): MODELS,
