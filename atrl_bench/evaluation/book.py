@@ -74,9 +74,9 @@ class Book:
             )
 
     def _grade(self, responses: Sequence[Response]) -> None:
-        golds = [self.golds[response.problem_id] for response in responses]
         from atrl_bench.grading.grade import shared_pool  # a table is planned, printed and explained without the grader
 
+        golds = [self.golds[response.problem_id] for response in responses]
         verdicts = shared_pool().grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
         if self.judge is not None:
             verdicts = self._judged(self.judge, responses, verdicts)
