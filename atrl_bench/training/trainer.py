@@ -545,7 +545,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def _why_not_shared(self, model: Any) -> str | None:
         """Return why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
         base, sharded = self._unwrapped(model), self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if base.training and base.is_activation_checkpointing:  # the second time they would not find the prompts
+        # The second time they would not find the prompts. The flag of the layers: transformers renamed the model's.
+        if base.training and any(getattr(layer, "gradient_checkpointing", False) for layer in base.modules()):
             return "layers are computed again in the backward pass"
         return why_not(base, is_sharded=sharded)
 
