@@ -25,6 +25,7 @@ from atrl_bench.analysis.random_model import PIXELS_OF_TOKEN, SHAPES, Shape, pro
 from atrl_bench.analysis.step_phases import CREDIT_PHASES, PHASES, StepPhases
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.mini import BASE, write_world
+from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.profiles import Profile, load_profile
 from atrl_bench.training.advantages import GroupRelative
 from atrl_bench.training.clock import PhaseClock, wall_seconds
@@ -140,7 +141,8 @@ def _measured(
     """Return the seconds of each rollout by credit, and the phases of each rollout with the credit."""
     import torch
 
-    data_dir = write_world(run_dir / "world", profile if profile.generated_data else load_profile("mini"))
+    world = profile if profile.generated_data else load_profile("mini")
+    data_dir = write_world(run_dir / "world", world, [load_recipe(recipe).data])
     if shape is not None:
         profile = _at_shape(profile, shape)
     now = wall_seconds if torch.cuda.is_available() else time.process_time
@@ -191,6 +193,8 @@ def _prepare(trainer: CreditTrainer, now: Callable[[], float]) -> StepPhases:
     """Make the trainer ready for steps of size nothing, and return what times them."""
     phases = StepPhases(trainer, PhaseClock(now))
     trainer.model.train()
+    if trainer.args.gradient_checkpointing:  # as `train` would
+        trainer.model.gradient_checkpointing_enable(dict(trainer.args.gradient_checkpointing_kwargs or {}))
     trainer.create_optimizer()
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     for group in trainer.optimizer.param_groups:
@@ -236,8 +240,9 @@ def _random_inputs(
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     processor = processor_for(shape, shape.visual_tokens * PIXELS_OF_TOKEN)
-    data = load_training_data(recipe.data, data_dir)
-    return TrainerInputs(recipe, profile, run_dir, random_model(shape, device), processor, data, seed=0)
+    data, model = load_training_data(recipe.data, data_dir), random_model(shape, device)
+    prefer_flash_attention(model, shape.dtype)
+    return TrainerInputs(recipe, profile, run_dir, model, processor, data, seed=0)
 
 
 def _at_shape(profile: Profile, shape: Shape) -> Profile:

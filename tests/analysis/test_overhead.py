@@ -81,3 +81,13 @@ def test_two_rollouts_of_random_weights_have_every_phase():
     assert max(map(len, text.splitlines())) <= 80
     assert "65.4" in text
     json.dumps(record)
+
+
+def test_activations_are_computed_again_where_a_training_computes_them_again(monkeypatch):
+    enabled = []
+    monkeypatch.setattr("atrl_bench.training.arguments.CHECKPOINTING_TOKENS", 16)
+    monkeypatch.setattr(
+        "transformers.PreTrainedModel.gradient_checkpointing_enable", lambda self, *a, **_: enabled.append(a)
+    )
+    overhead(load_profile("smoke"), shape=TINY, rollouts=1)
+    assert len(enabled) == 2  # of both trainers
