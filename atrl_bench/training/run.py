@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
-from atrl_bench.models.attention import attention_of, prefer_flash_attention
+from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels
 from atrl_bench.profiles import Profile
@@ -258,6 +258,8 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
 def _facts(trainer: Resumable) -> dict[str, Any]:
     """Return what a finished run says of its data and of how it was trained."""
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
+    if joins_vision_windows(trainer.model):
+        attention["vision"] = "all windows at once, torch's varlen_attn"
     if trainer.credit is not None:
         attention["credit_layers"] = trainer.credit.capture.layer_indices
     return {

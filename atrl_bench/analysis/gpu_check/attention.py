@@ -32,6 +32,8 @@ from atrl_bench.credit import (
     token_credit,
     visual_columns,
 )
+from atrl_bench.models.attention import attention_of, joins_vision_windows
+from atrl_bench.models.vision_windows import join_vision_windows
 
 NUM_SEQUENCES = 4
 FLASH = "flash_attention_2"
@@ -52,27 +54,27 @@ class RowChecks:
         self._rows: dict[str, list[Tensor]] = {}
         self._oracle: list[Tensor] | None = None
 
-    def against_eager(self, implementation: str) -> Measured:
+    def against_eager(self, name: str) -> Measured:
         """Return how far rows recorded under this implementation are from those that eager attention returns."""
         if self._oracle is None:
             self._oracle = self._eager()
-        return self._compared(self.recorded(implementation), self._oracle)
+        return self._compared(self.recorded(name), self._oracle)
 
     def against_each_other(self) -> Measured:
         """Return how far rows recorded under FlashAttention are from those under sdpa."""
         return self._compared(self.recorded(FLASH), self.recorded("sdpa"))
 
-    def recorded(self, implementation: str) -> list[Tensor]:
+    def recorded(self, name: str) -> list[Tensor]:
         """Return the recorded rows of each response, (T, S) without padding."""
-        if implementation == FLASH and not (self._bench.device.type == "cuda" and is_flash_attn_2_available()):
+        if name == FLASH and not (self._bench.device.type == "cuda" and is_flash_attn_2_available()):
             no_gpu = self._bench.device.type != "cuda"
             raise SkipCheckError("no GPU" if no_gpu else "the package flash-attn is not installed")
-        if implementation not in self._rows:
+        if name not in self._rows:
             inputs = self._inputs()
-            with _capturing(self._bench.model, implementation) as capture:
+            with _capturing(self._bench.model, name) as capture:
                 rows_BTS = _record(self._bench, capture, inputs)
-            self._rows[implementation] = _valid(rows_BTS, inputs)
-        return self._rows[implementation]
+            self._rows[name] = _valid(rows_BTS, inputs)
+        return self._rows[name]
 
     def against_double(self) -> Measured:
         """Return how far recorded rows are from those in double precision, from the same queries and keys."""
@@ -117,7 +119,7 @@ class RowChecks:
     def _eager(self) -> list[Tensor]:
         inputs, num_layers = self._inputs(), CreditConfig().num_layers
         model, num_tokens = self._bench.model, self._bench.size.shape.response_tokens
-        with _implementation(model, "eager"), torch.no_grad():
+        with implementation(model, "eager"), torch.no_grad():
             layers = model(**inputs, output_attentions=True, use_cache=False, logits_to_keep=1).attentions[-num_layers:]
         rows_BTS = torch.stack([layer.float().mean(1)[:, -num_tokens - 1 : -1] for layer in layers]).mean(0)
         return _valid(rows_BTS.cpu(), inputs)
@@ -173,18 +175,21 @@ def _largest(values: Tensor, others: Tensor) -> float:
 
 
 @contextmanager
-def _implementation(model: Any, name: str) -> Iterator[None]:
-    before = model.config._attn_implementation
+def implementation(model: Any, name: str) -> Iterator[None]:
+    """Have all parts of the model use this implementation of attention within the block."""
+    before, joins_windows = attention_of(model), joins_vision_windows(model)
     model.set_attn_implementation(name)
     try:
         yield
     finally:
         model.set_attn_implementation(before)
+        if joins_windows:
+            join_vision_windows(model)
 
 
 @contextmanager
-def _capturing(model: Any, implementation: str) -> Iterator[RowCapture]:
-    with _implementation(model, implementation):
+def _capturing(model: Any, name: str) -> Iterator[RowCapture]:
+    with implementation(model, name):
         capture = install_row_capture(model, CreditConfig().num_layers)
         try:
             yield capture

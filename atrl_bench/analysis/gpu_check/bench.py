@@ -15,6 +15,7 @@ from atrl_bench.analysis.gpu_check.memory import peak_bytes, reset_peak
 from atrl_bench.analysis.gpu_check.sizes import CheckSize
 from atrl_bench.analysis.random_model import PIXELS_OF_TOKEN, processor_for, random_model
 from atrl_bench.mini import write_world
+from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.local import model_inputs
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.models.prompt import Prompt
@@ -41,9 +42,11 @@ class Bench:
             raise SkipCheckError("no GPU")
 
     def make_model(self) -> Any:
-        """Return another model, of the same random weights each time."""
+        """Return another model, of the same random weights each time, with the attention that a training has."""
         torch.manual_seed(0)
-        return put_words_after_videos(random_model(self.size.shape, self.device.type))
+        model = put_words_after_videos(random_model(self.size.shape, self.device.type))
+        prefer_flash_attention(model, self.size.shape.dtype)
+        return model
 
     @property
     def model(self) -> Any:

@@ -22,6 +22,7 @@ from atrl_bench.analysis.gpu_check.record import GpuCheck
 from atrl_bench.analysis.gpu_check.sizes import CheckSize
 from atrl_bench.analysis.gpu_check.speed import products, reading
 from atrl_bench.analysis.gpu_check.steps import training_step
+from atrl_bench.analysis.gpu_check.vision import windows
 from atrl_bench.errors import MissingDataError
 
 
@@ -61,6 +62,7 @@ def checks_of(bench: Bench) -> dict[str, Callable[[], Measured]]:
         "attention rows: FlashAttention against sdpa": rows.against_each_other,
         "attention rows: device against CPU, double precision": rows.against_double,
         "credit: device against CPU, double precision": rows.credit,
+        "vision tower: all windows at once against one by one": partial(windows, bench),
         "decoding": partial(decoding, bench),
         "scoring forward": partial(scoring, bench),
         "training forward and backward": partial(training, bench),
@@ -72,12 +74,14 @@ def checks_of(bench: Bench) -> dict[str, Callable[[], Measured]]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep renamings inside the libraries from whoever reads a measurement."""
-    shows_progress = logging.is_progress_bar_enabled()
+    shows_progress, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="(transformers|trl|accelerate|peft|torch)")
             yield
     finally:
+        logging.set_verbosity(level)
         if shows_progress:
             logging.enable_progress_bar()
