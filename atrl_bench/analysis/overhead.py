@@ -193,8 +193,7 @@ def _prepare(trainer: CreditTrainer, now: Callable[[], float]) -> StepPhases:
     """Make the trainer ready for steps of size nothing, and return what times them."""
     phases = StepPhases(trainer, PhaseClock(now))
     trainer.model.train()
-    if trainer.args.gradient_checkpointing:  # as `train` would
-        trainer.model.gradient_checkpointing_enable(dict(trainer.args.gradient_checkpointing_kwargs or {}))
+    trainer.recompute_activations()
     trainer.create_optimizer()
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     for group in trainer.optimizer.param_groups:

@@ -16,10 +16,10 @@ without it, k = S + u keys; N tokens in the one row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,12 +75,13 @@ class Layout:
 
 
 class Attention:
-    """The attention of tokens in the one row, by functions for padded batches.
+    """The attention of tokens in the one row, by functions for padded batches, in layers with this config.
 
     Responses go in two batches, short ones and long ones, or in one where rows are recorded.
     """
 
-    def __init__(self, layout: Layout, implementation: str) -> None:
+    def __init__(self, layout: Layout, config: Any) -> None:
+        self._config, implementation = config, config._attn_implementation
         self._of_responses = _function(implementation, layout.prompt_B.device)
         # What is recorded are responses.
         self._of_prompts = _function(implementation.removesuffix(RECORDED), layout.prompt_B.device)
@@ -114,6 +115,17 @@ class Attention:
             responses, _ = self._of_responses(module, _padded(query, slot_bu), keys, values, mask_b1uk, **options)
             outputs.append(responses.flatten(0, 1))
         return torch.cat(outputs).index_select(0, self._outputs_N)[None], None
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Have the layers attend by it inside the block."""
+        before, token = self._config._attn_implementation, _attention.set(self)
+        self._config._attn_implementation = NAME
+        try:
+            yield
+        finally:
+            self._config._attn_implementation = before
+            _attention.reset(token)
 
 
 def by_length(lengths_B: Sequence[int]) -> list[Tensor]:
@@ -187,6 +199,32 @@ def _attend(
 AttentionInterface.register(NAME, _attend)
 
 
+def forgets_prompts(model: Any) -> bool:
+    """Return whether some layer is computed again in a backward pass without the prompts of the first time."""
+    return any(
+        getattr(getattr(layer, "_gradient_checkpointing_func", None), "keywords", {}).get("context_fn") is not _contexts
+        for layer in model.modules()
+        if getattr(layer, "gradient_checkpointing", False)
+    )
+
+
+def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return what torch's checkpoint is to compute a layer in: now, and again in the backward pass."""
+    attention = _attention.get()
+    return nullcontext(), nullcontext() if attention is None else attention.in_use()
+
+
+# How layers are computed again in a backward pass if they are to find the prompts of the first time.
+KEEP_PROMPTS: Mapping[str, Any] = MappingProxyType({"use_reentrant": False, "context_fn": _contexts})
+
+
+def recompute(model: Any, options: Mapping[str, Any] | None) -> None:
+    """Have the layers of a model compute their activations again in a backward pass, with options of torch's."""
+    # transformers renamed it.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(None if options is None else dict(options))
+
+
 class SharedPrompts:
     """A model as TRL calls it to score a batch, which reads each distinct prompt of the batch once.
 
@@ -209,9 +247,9 @@ class SharedPrompts:
         is_token_BT = layout.response_BU[:, 1:]
         before_token_M = _slots(layout.response_BU, layout.num_prompt_tokens)[:, :-1][is_token_BT]
         config = self._base.config.get_text_config()
-        attention = Attention(layout, config._attn_implementation)
+        attention = Attention(layout, config)
         visual = joined_visuals([visuals_B[row] for row in layout.rows_P], device)
-        with _in_use(attention, config), _hidden_states_at(before_token_M, self._base.base_model):
+        with attention.in_use(), _hidden_states_at(before_token_M, self._base.base_model):
             output = self._model(
                 input_ids=layout.packed(ids_PS, ids_BU)[None],
                 attention_mask=dict.fromkeys(config.layer_types),  # the attention function has its own
@@ -301,18 +339,6 @@ def _per_token(values_1M: Tensor | None, is_token_BT: Tensor) -> Tensor | None:
     if values_1M is None:
         return None
     return values_1M.new_zeros(is_token_BT.shape).masked_scatter(is_token_BT, values_1M)
-
-
-@contextmanager
-def _in_use(attention: Attention, config: Any) -> Iterator[None]:
-    """Have the layers with this config attend by it inside the block."""
-    before, token = config._attn_implementation, _attention.set(attention)
-    config._attn_implementation = NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-        _attention.reset(token)
 
 
 @contextmanager

@@ -84,10 +84,13 @@ def test_two_rollouts_of_random_weights_have_every_phase():
 
 
 def test_activations_are_computed_again_where_a_training_computes_them_again(monkeypatch):
-    enabled = []
     monkeypatch.setattr("atrl_bench.training.arguments.CHECKPOINTING_TOKENS", 16)
-    monkeypatch.setattr(
-        "transformers.PreTrainedModel.gradient_checkpointing_enable", lambda self, *a, **_: enabled.append(a)
-    )
+    states = []
+
+    def watched(trainer, phases, rows, plain=module.one_rollout):
+        states.append(any(getattr(layer, "gradient_checkpointing", False) for layer in trainer.model.modules()))
+        return plain(trainer, phases, rows)
+
+    monkeypatch.setattr(module, "one_rollout", watched)
     overhead(load_profile("smoke"), shape=TINY, rollouts=1)
-    assert len(enabled) == 2  # of both trainers
+    assert states == [True] * 4  # two rollouts of two trainers

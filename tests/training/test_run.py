@@ -97,6 +97,20 @@ def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_r
     assert record["passes"] == {"prompts_read": "once in a micro-batch", "old_logprobs": "of a pass"}
 
 
+@pytest.mark.parametrize("finetuning", ["full", "lora"])
+def test_activations_that_are_computed_again_change_no_weight_and_prompts_are_still_read_once(
+    run, tmp_path, monkeypatch, finetuning
+):
+    kept = run(tmp_path / "kept", credit="atrl", finetuning=finetuning)
+    monkeypatch.setattr("atrl_bench.training.arguments.CHECKPOINTING_TOKENS", 1)
+    again = run(tmp_path / "again", credit="atrl", finetuning=finetuning)
+    record = json.loads((again.checkpoint / "done.json").read_text())
+    assert record["passes"]["prompts_read"] == "once in a micro-batch"
+    trained, expected = (load_file(result.checkpoint / "model.safetensors") for result in (again, kept))
+    for name, weights in expected.items():
+        assert (trained[name] - weights).abs().max() < 1e-6, name
+
+
 def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, monkeypatch):
     from transformers import PreTrainedTokenizerBase
 

@@ -9,7 +9,14 @@ from trl.trainer.utils import add_fused_lm_head
 
 from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.training.multimodal import joined_visuals, token_types
-from atrl_bench.training.shared_prompts import SharedPrompts, by_length, why_not
+from atrl_bench.training.shared_prompts import (
+    KEEP_PROMPTS,
+    SharedPrompts,
+    by_length,
+    forgets_prompts,
+    recompute,
+    why_not,
+)
 
 NUM_TOKENS = 6
 ONE_IMAGE = [VISION_START, *[IMAGE] * 4, VISION_END]
@@ -111,6 +118,31 @@ def test_adapters_get_the_same_gradient(qwen):
     peft = pytest.importorskip("peft")
     adapted = peft.get_peft_model(qwen, peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
     require_equal(adapted, qwen, batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 2]))
+
+
+def test_layers_that_are_computed_again_in_the_backward_pass_find_the_prompts_of_the_first_time(model):
+    inputs = batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 2])
+    expected = gradients(model, scored(model, inputs)[0])
+    model.train()
+    recompute(model, KEEP_PROMPTS)
+    assert not forgets_prompts(model)
+    for called in (model, SharedPrompts(model, model, NUM_TOKENS)):
+        computed = []
+        layer = model.get_decoder().layers[0].mlp
+        handle = layer.register_forward_pre_hook(lambda *_, computed=computed: computed.append(1))
+        actual = gradients(model, scored(called, inputs)[0])
+        handle.remove()
+        assert len(computed) == 2, "nothing was computed again"
+        assert actual.keys() == expected.keys()
+        for name, gradient in expected.items():
+            assert (actual[name] - gradient).abs().max() <= 1e-5 * gradient.abs().max(), name
+    assert model.config.get_text_config()._attn_implementation == "sdpa"
+
+
+def test_layers_that_would_not_find_the_prompts_again_are_noticed(qwen):
+    assert not forgets_prompts(qwen)
+    recompute(qwen, {"use_reentrant": False})
+    assert forgets_prompts(qwen)
 
 
 def test_the_attention_rows_are_those_of_the_padded_batch(qwen):
