@@ -81,8 +81,8 @@ def growth(lengths: list[int], num_prompt: int, repeats: int) -> None:
     for num_tokens in lengths:
         attention, took = sink_heavy(num_tokens, num_prompt), []
         rows = ScaledRows.of(attention, bias_curve(attention.rows_TS.shape[1], CONFIG), CONFIG)
-        graph = cosine_graph(rows, CONFIG)
-        metis = fastest(lambda graph=graph: partition(graph, CONFIG, 0), repeats)
+        graph = cosine_graph([rows], CONFIG)
+        metis = fastest(lambda graph=graph: partition(graph, CONFIG, [0]), repeats)
         reading = fastest(attention.rows_TS.sum, repeats)
         del rows, graph
         for _ in range(repeats * max(1, 4096 // num_tokens)):  # a response is new each time: nothing of it is kept
@@ -137,8 +137,8 @@ def main() -> None:
         for footprint_columns in ("without_sinks", "all"):
             config = EVERY_EDGE.replace(footprint=footprint_columns)
             bias_S = bias_curve(attention.rows_TS.shape[1], config)
-            graph = cosine_graph(ScaledRows.of(attention, bias_S, config), config)
-            cuts += [graph.cut(credit.cluster_T.numpy()), graph.cut(peer_cluster_T)]
+            graph = cosine_graph([ScaledRows.of(attention, bias_S, config)], config)
+            cuts += [*graph.cuts(credit.cluster_T.numpy()), *graph.cuts(peer_cluster_T)]
         ours_ms, peer_ms = (1e3 * statistics.median(seconds) for seconds in (ours_seconds, peer_seconds))
         print(
             f"{num_tokens:5d} {ours_ms:9.1f} {peer_ms:9.1f} "

@@ -40,7 +40,7 @@ def connectivity(rows_TS: Tensor, visual_S: Tensor, bias_S: Tensor) -> Tensor:
     C_i = sum over visual j of A_ij / b_j (section 4.1). Dividing is a product with the vector (visual / b), so the
     debiased matrix is not built for it. V is the union of all images and frames.
     """
-    weight_S = visual_S.float() / bias_S
+    weight_S = visual_S / bias_S
     if len(rows_TS) > _MOST_READ_WHOLE and bool(visual_S.any()):
         columns = visual_S.nonzero()
         seen = slice(int(columns[0]), int(columns[-1]) + 1)

@@ -21,17 +21,20 @@ def placement(credit_T: NDArray[np.float64], connectivity_T: NDArray[np.float64]
     share_T = credit_T / credit_T.sum()
     positive = share_T[share_T > 0]
     top = np.sort(share_T)[::-1][: math.ceil(0.15 * num_tokens)]
+    mean_connectivity = float(connectivity_T.sum() / num_tokens)
+    centred_T = credit_T - credit_T.sum() / num_tokens
+    place_T = np.arange(num_tokens, dtype=np.float64) - (num_tokens - 1) / 2
     return {
         "entropy": float(-(positive * np.log(positive)).sum() / math.log(num_tokens)) if num_tokens > 1 else 1.0,
         "top15_share": float(top.sum()),
-        "position_correlation": _correlation(credit_T, np.arange(num_tokens, dtype=np.float64)),
-        "connectivity_correlation": _correlation(credit_T, connectivity_T),
-        "mean_connectivity": float(connectivity_T.mean()),
+        "position_correlation": _correlation(centred_T, place_T),
+        "connectivity_correlation": _correlation(centred_T, connectivity_T - mean_connectivity),
+        "mean_connectivity": mean_connectivity,
     }
 
 
 def _correlation(a_T: NDArray[np.float64], b_T: NDArray[np.float64]) -> float:
-    a_T, b_T = a_T - a_T.mean(), b_T - b_T.mean()
+    """Returns the correlation of values that each have mean zero."""
     scale = math.sqrt(float((a_T * a_T).sum()) * float((b_T * b_T).sum()))
     # Below this the differences are rounding, not a trend.
     return float((a_T * b_T).sum()) / scale if scale > 1e-12 * max(1, len(a_T)) else 0.0

@@ -1,6 +1,8 @@
 """The token graph: which tokens look at the same things, and its METIS partition (section 4.2).
 
-Shapes: T response tokens, F footprint columns, E stored edges (each undirected edge is stored in both directions).
+The graphs of many responses are one, with no edge from one response to another.
+
+Shapes: B responses, T response tokens, E stored edges (each undirected edge is stored in both directions).
 """
 
 from __future__ import annotations
@@ -8,7 +10,10 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pymetis
@@ -18,6 +23,7 @@ from torch import BoolTensor, Tensor
 
 from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.token_batch import TokenBatch
 
 # Up to this many tokens all cosines are computed; beyond, neighbours are looked up in a projection to this size.
 _EXACT_TOKENS = 256
@@ -38,30 +44,45 @@ with warnings.catch_warnings():
 
 @dataclass(frozen=True, eq=False)
 class TokenGraph:
-    """An undirected weighted graph over T tokens, every edge in both directions, sorted by tail, then by head."""
+    """An undirected weighted graph over the tokens of a batch, with no edge between two of its responses.
 
-    num_tokens: int
+    Every edge is there in both directions, sorted by tail, then by head. No weight is negative.
+    """
+
+    batch: TokenBatch
     tail_E: NDArray[np.int64]
     head_E: NDArray[np.int64]
     weight_E: NDArray[np.float32]
 
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where the edges of each token start, and where the last one's end."""
+        starts = np.zeros(self.batch.num_tokens + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.tail_E, minlength=self.batch.num_tokens), out=starts[1:])
+        return starts
+
     def degree(self) -> NDArray[np.float64]:
         """Returns the weighted degree of every token."""
-        degree_T = np.zeros(self.num_tokens)
+        degree_T = np.zeros(self.batch.num_tokens)
         np.add.at(degree_T, self.tail_E, self.weight_E)
         return degree_T
 
     def by_similarity(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns an order of the edges by tail, then falling weight, and each one's place among those of its tail."""
-        # One key instead of a lexsort of two: a cosine spans 2, and a double holds 4 tail - cosine without loss.
-        order = np.argsort(4.0 * self.tail_E - self.weight_E, kind="stable")
-        return order, np.arange(len(order)) - np.searchsorted(self.tail_E, self.tail_E)
+        # One key instead of a lexsort of two: floats that are not negative are ordered as their bits are.
+        order = np.argsort((self.tail_E << 32) - self.weight_E.view(np.int32), kind="stable")
+        return order, np.arange(len(order)) - self.starts[self.tail_E]
 
-    def cut(self, cluster_T: NDArray[np.integer]) -> float:
-        """Returns the share of the edge weight that crosses from one cluster to another."""
-        total = float(self.weight_E.sum(dtype=np.float64))
-        crossing = cluster_T[self.tail_E] != cluster_T[self.head_E]
-        return float(self.weight_E[crossing].sum(dtype=np.float64)) / total if total else 0.0
+    def cuts(self, cluster_T: NDArray[np.integer]) -> list[float]:
+        """Returns the share of each response's edge weight that crosses from one cluster to another."""
+        crosses_E = cluster_T[self.tail_E] != cluster_T[self.head_E]
+        bounds, cuts = self.starts[self.batch.bounds].tolist(), []
+        for start, end in pairwise(bounds):
+            weight_E = self.weight_E[start:end]
+            total = float(weight_E.sum(dtype=np.float64))
+            crossing = float(weight_E[crosses_E[start:end]].sum(dtype=np.float64))
+            cuts.append(crossing / total if total else 0.0)
+        return cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,27 +101,38 @@ class ScaledRows:
     sampled_TN: Tensor
     """Products of each row with those of the `sampled_tokens`."""
 
+    @property
+    def num_tokens(self) -> int:
+        """How many rows there are."""
+        return self.raw_TS.shape[0]
+
+    @property
+    def num_dropped(self) -> int:
+        """How many columns are left out."""
+        return self.scale_S.shape[0] - int(np.count_nonzero(self.scale_S.numpy()))
+
     @classmethod
     def of(cls, attention: AttentionRows, bias_S: Tensor, config: CreditConfig) -> ScaledRows:
         """Returns the attention rows, debiased, with the columns that `config.footprint` names."""
         raw_TS = attention.rows_TS
         num_tokens, num_columns = raw_TS.shape
-        scale_S = footprint_columns(attention, config).float() / bias_S
+        scale_S = footprint_columns(attention, config) / bias_S
         square_S = scale_S.square()
-        sampled = sampled_tokens(num_tokens)
-        probes_SN = (raw_TS[sampled] * square_S).T
+        sampled_NS = raw_TS[sampled_tokens(num_tokens)] * square_S
+        probes_SN = sampled_NS.T
         if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
             probes_SN = torch.cat([probes_SN, _signs(num_columns) * scale_S[:, None]], dim=1)
         blocks = attention.blocks
         # A buffer that is used again; a fresh one would cost more than the arithmetic.
-        squares = torch.empty(max(map(len, blocks), default=0) * num_columns)
-        norms, products = [torch.empty(0)], [torch.empty(0, probes_SN.shape[1])]
+        squares = torch.empty(max(map(len, blocks)) * num_columns) if len(blocks) > 1 else None
+        norms, products = [], []
         for block_BS in blocks:
             width = block_BS.shape[1]
-            squared_BS = torch.mul(block_BS, block_BS, out=squares[: block_BS.numel()].view(block_BS.shape))
+            out = None if squares is None else squares[: block_BS.numel()].view(block_BS.shape)
+            squared_BS = torch.mul(block_BS, block_BS, out=out)
             norms.append(squared_BS @ square_S[:width])
             products.append(block_BS @ probes_SN[:width])
-        sampled_TN, sketch_TD = torch.cat(products).tensor_split([len(sampled)], dim=1)
+        sampled_TN, sketch_TD = torch.cat(products).tensor_split([len(sampled_NS)], dim=1)
         return cls(
             raw_TS,
             scale_S,
@@ -132,29 +164,30 @@ class ScaledRows:
             products.append(_products(weighted_BS, self.raw_TS, first_B, head_E[first:end]))
         return torch.cat(products) / (self.norm_T[tail_E] * self.norm_T[head_E])
 
-    def centroid_cosines(self, cluster_T: Tensor) -> Tensor:
+    def centroid_cosines(self, cluster_T: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns the cosine of every row with the mean of the rows of its cluster.
 
         A cosine does not see the division by the cluster's size, so the sum stands for the mean.
         """
         num_tokens, num_columns = self.raw_TS.shape
         square_S = self.scale_S.square()
-        order = torch.argsort(cluster_T, stable=True)
-        num_clusters = int(cluster_T[order[-1]]) + 1
-        first_K = torch.searchsorted(cluster_T[order], torch.arange(num_clusters + 1))
-        product_T, norm_T = torch.empty(2, num_tokens)
+        order = np.argsort(cluster_T, kind="stable")
+        first_K = np.concatenate([[0], np.cumsum(np.bincount(cluster_T))])
+        product_T, norm_T = np.empty((2, num_tokens), dtype=np.float32)
         at_once = max(1, _CACHED // num_columns)
-        for cluster in range(0, num_clusters, at_once):
+        for cluster in range(0, len(first_K) - 1, at_once):
             bounds = first_K[cluster : cluster + at_once + 1]
             members = order[bounds[0] : bounds[-1]]
-            bounds = bounds - bounds[0]
+            bounds_K, members_E = torch.from_numpy(bounds - bounds[0]), torch.from_numpy(members)
             centroid_KS = torch.nn.functional.embedding_bag(
-                members, self.raw_TS, bounds, mode="sum", include_last_offset=True
+                members_E, self.raw_TS, bounds_K, mode="sum", include_last_offset=True
             )
             weighted_KS = centroid_KS * square_S
-            product_T[members] = _products(weighted_KS, self.raw_TS, bounds, members)
-            norm_T[members] = centroid_KS.mul_(weighted_KS).sum(1).sqrt().repeat_interleave(bounds.diff())
-        return product_T / (self.norm_T * norm_T).clamp_min(torch.finfo(torch.float32).tiny)
+            product_T[members] = _products(weighted_KS, self.raw_TS, bounds_K, members_E).numpy()
+            norm_K = centroid_KS.mul_(weighted_KS).sum(1).sqrt().numpy()
+            norm_T[members] = np.repeat(norm_K, bounds[1:] - bounds[:-1])
+        scale_T: NDArray[np.float32] = np.maximum(self.norm_T.numpy() * norm_T, np.finfo(np.float32).tiny)
+        return product_T / scale_T
 
 
 def _products(left_NS: Tensor, right_MS: Tensor, first_N: Tensor, right_E: Tensor) -> Tensor:
@@ -183,9 +216,9 @@ def _signs_of(num_thousands: int) -> Tensor:
     return torch.randint(2, (4096 * num_thousands, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
 
 
-def sampled_tokens(num_tokens: int) -> Tensor:
+def sampled_tokens(num_tokens: int) -> slice:
     """Returns `_SAMPLED_TOKENS` evenly spaced tokens; a few more where they do not come out even."""
-    return torch.arange(num_tokens)[:: max(1, num_tokens // _SAMPLED_TOKENS)]
+    return slice(None, None, max(1, num_tokens // _SAMPLED_TOKENS))
 
 
 def edge_density(rows: ScaledRows, config: CreditConfig) -> float:
@@ -194,12 +227,12 @@ def edge_density(rows: ScaledRows, config: CreditConfig) -> float:
     Near 1 the graph says nothing: every partition cuts it alike. Of a long response the `sampled_tokens` are compared
     with all others.
     """
-    num_tokens = len(rows.raw_TS)
-    some = sampled_tokens(num_tokens)
-    cosine_TN = rows.sampled_TN / (rows.norm_T[:, None] * rows.norm_T[some])
-    joined_TN = cosine_TN > config.min_edge_similarity
-    joined = joined_TN.sum() - joined_TN[some, torch.arange(len(some))].sum()
-    return float(joined) / (len(some) * (num_tokens - 1))
+    norm_T, some = rows.norm_T.numpy(), sampled_tokens(rows.num_tokens)
+    with np.errstate(invalid="ignore"):  # two rows of zeros are not joined
+        joined_TN = rows.sampled_TN.numpy() / (norm_T[:, None] * norm_T[some]) > config.min_edge_similarity
+    # The diagonal of the sampled rows is each one's cosine with itself.
+    joined = np.count_nonzero(joined_TN) - np.count_nonzero(joined_TN[some].diagonal())
+    return joined / (joined_TN.shape[1] * (rows.num_tokens - 1))
 
 
 def sink_columns(attention: AttentionRows, config: CreditConfig) -> BoolTensor:
@@ -224,7 +257,7 @@ def footprint_columns(attention: AttentionRows, config: CreditConfig) -> Tensor:
     return torch.ones(num_columns, dtype=torch.bool)
 
 
-def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
+def cosine_graph(rows_B: Sequence[ScaledRows], config: CreditConfig) -> TokenGraph:
     """Returns the graph that joins two tokens if the cosine of their rows is strictly greater than tau_sim.
 
     w_ij = (A_i . A_j) / (|A_i| |A_j|); a row of zeros has no edges. With `max_neighbours` an edge stays only if it is
@@ -232,17 +265,31 @@ def cosine_graph(rows: ScaledRows, config: CreditConfig) -> TokenGraph:
     in a random projection of the rows, which mistakes one nearly equal neighbour for another now and then; whether
     two tokens are joined, and the weight, is decided by the cosine of the rows themselves.
     """
-    num_tokens, limit = len(rows.raw_TS), config.max_neighbours
-    if limit is not None and num_tokens > _EXACT_TOKENS:
-        tail_E, head_E = _likely_neighbours(rows.sketch_TD, limit, config.min_edge_similarity)
+    batch = TokenBatch([rows.num_tokens for rows in rows_B])
+    tails, heads, weights = zip(*(_similar_pairs(rows, config) for rows in rows_B), strict=True)
+    offset_E = np.repeat(batch.bounds[:-1], [len(tail_E) for tail_E in tails])
+    graph = _undirected(
+        batch, np.concatenate(tails) + offset_E, np.concatenate(heads) + offset_E, np.concatenate(weights)
+    )
+    return graph if config.max_neighbours is None else _best_edges(graph, config.max_neighbours)
+
+
+def _similar_pairs(
+    rows: ScaledRows, config: CreditConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Returns the pairs (tail < head) of one response with a cosine above tau_sim, and the cosine.
+
+    Of a long response with `max_neighbours`, only those in which one is probably among the other's best ones.
+    """
+    if config.max_neighbours is not None and rows.num_tokens > _EXACT_TOKENS:
+        tail_E, head_E = _likely_neighbours(rows.sketch_TD, config.max_neighbours, config.min_edge_similarity)
         weight_E = rows.cosines(tail_E, head_E)
         joined_E = weight_E > config.min_edge_similarity
-        return _undirected(num_tokens, tail_E[joined_E], head_E[joined_E], weight_E[joined_E])
+        return tail_E[joined_E].numpy(), head_E[joined_E].numpy(), weight_E[joined_E].numpy()
     cosine_TT = rows.cosine_matrix()
     # The product is symmetric only up to rounding, so one triangle is read and mirrored.
-    tail_E, head_E = (torch.triu(cosine_TT, diagonal=1) > config.min_edge_similarity).nonzero(as_tuple=True)
-    graph = _undirected(num_tokens, tail_E, head_E, cosine_TT[tail_E, head_E])
-    return graph if limit is None else _best_edges(graph, limit)
+    tails, heads = np.nonzero(torch.triu(cosine_TT, diagonal=1).numpy() > config.min_edge_similarity)
+    return tails, heads, cosine_TT.numpy()[tails, heads]
 
 
 def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> tuple[Tensor, Tensor]:
@@ -276,50 +323,63 @@ def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> 
     return key_E // num_tokens, key_E % num_tokens
 
 
-def _undirected(num_tokens: int, tail_E: Tensor, head_E: Tensor, weight_E: Tensor) -> TokenGraph:
+def _undirected(
+    batch: TokenBatch, tail_E: NDArray[np.int64], head_E: NDArray[np.int64], weight_E: NDArray[np.float32]
+) -> TokenGraph:
     """Returns the graph of these edges, each given in one direction."""
-    tails, heads, weights = torch.cat([tail_E, head_E]), torch.cat([head_E, tail_E]), torch.cat([weight_E, weight_E])
-    order = torch.argsort(tails * num_tokens + heads)
-    return TokenGraph(num_tokens, tails[order].numpy(), heads[order].numpy(), weights[order].numpy())
+    tails, heads = np.concatenate([tail_E, head_E]), np.concatenate([head_E, tail_E])
+    order = np.argsort(tails * batch.num_tokens + heads)
+    return TokenGraph(batch, tails[order], heads[order], np.concatenate([weight_E, weight_E])[order])
 
 
 def _best_edges(graph: TokenGraph, limit: int) -> TokenGraph:
-    """Returns the edges that are among the `limit` best ones of at least one of their ends."""
+    """Returns the edges that are among the `limit` best ones of at least one of their ends.
+
+    Those of a long response were chosen among likely ones, and all stay.
+    """
+    is_long_T = graph.batch.of_tokens(graph.batch.lengths > _EXACT_TOKENS)
+    if is_long_T.all():
+        return graph
     order, place_E = graph.by_similarity()
     best = np.zeros(len(order), dtype=bool)
     best[order] = place_E < limit
-    key_E = graph.tail_E * graph.num_tokens + graph.head_E
+    num_tokens = graph.batch.num_tokens
+    key_E = graph.tail_E * num_tokens + graph.head_E
     # The edges are sorted by this key, so the position of the opposite direction is found by bisection.
-    opposite_E = np.searchsorted(key_E, graph.head_E * graph.num_tokens + graph.tail_E)
-    kept = best | best[opposite_E]
-    return TokenGraph(graph.num_tokens, graph.tail_E[kept], graph.head_E[kept], graph.weight_E[kept])
+    opposite_E = np.searchsorted(key_E, graph.head_E * num_tokens + graph.tail_E)
+    kept = best | best[opposite_E] | is_long_T[graph.tail_E]
+    return TokenGraph(graph.batch, graph.tail_E[kept], graph.head_E[kept], graph.weight_E[kept])
 
 
-def partition(graph: TokenGraph, config: CreditConfig, seed: int) -> NDArray[np.int64]:
-    """Returns the METIS cluster of every token, K = max(2, T // tokens_per_cluster) clusters.
+def partition(graph: TokenGraph, config: CreditConfig, seeds: Sequence[int]) -> NDArray[np.int64]:
+    """Returns the METIS cluster of every token, K = max(2, T // tokens_per_cluster) clusters for a response of T.
 
     METIS wants whole-number weights, so an edge counts round(1000 w), at least 1. The same seed gives the same
     clusters. METIS balances sizes to a few per cent, so a cluster cannot be as small as a lone anchor unless
-    `max_imbalance` allows it; some clusters may stay empty.
+    `max_imbalance` allows it; some clusters may stay empty. They are numbered from zero in each response.
     """
-    num_clusters = max(2, graph.num_tokens // config.tokens_per_cluster)
-    starts = np.zeros(graph.num_tokens + 1, dtype=np.int64)
-    np.cumsum(np.bincount(graph.tail_E, minlength=graph.num_tokens), out=starts[1:])
-    options = pymetis.Options(seed=seed % 2**31)
-    if config.max_imbalance is not None:
-        # METIS allows it at each of the about log2(K) bisections, and they multiply.
-        levels = math.ceil(math.log2(num_clusters))
-        options.ufactor = max(1, round(1000 * ((1 + config.max_imbalance) ** (1 / levels) - 1)))
-    result = pymetis.part_graph(
-        num_clusters,
-        adjacency=pymetis.CSRAdjacency(starts, graph.head_E),
-        eweights=np.maximum(1, np.rint(1000 * graph.weight_E)).astype(np.int64),
-        options=options,
-        # At about ten tokens a cluster METIS's recursive bisection is three times as fast as its k-way scheme, cuts
-        # less and balances better; pymetis would take it up to eight clusters only.
-        recursive=True,
-    )
-    return np.asarray(result.vertex_part, dtype=np.int64)
+    count_E = np.maximum(1, np.rint(1000 * graph.weight_E)).astype(np.int64)
+    bounds, clusters = graph.batch.bounds.tolist(), []
+    for (first, end), seed in zip(pairwise(bounds), seeds, strict=True):
+        num_clusters = max(2, (end - first) // config.tokens_per_cluster)
+        starts = graph.starts[first : end + 1]
+        edges = slice(starts[0], starts[-1])
+        options = pymetis.Options(seed=seed % 2**31)
+        if config.max_imbalance is not None:
+            # METIS allows it at each of the about log2(K) bisections, and they multiply.
+            levels = math.ceil(math.log2(num_clusters))
+            options.ufactor = max(1, round(1000 * ((1 + config.max_imbalance) ** (1 / levels) - 1)))
+        result = pymetis.part_graph(
+            num_clusters,
+            adjacency=pymetis.CSRAdjacency(starts - starts[0], graph.head_E[edges] - first),
+            eweights=count_E[edges],
+            options=options,
+            # At about ten tokens a cluster METIS's recursive bisection is three times as fast as its k-way scheme, cuts
+            # less and balances better; pymetis would take it up to eight clusters only.
+            recursive=True,
+        )
+        clusters.append(result.vertex_part)
+    return np.concatenate(clusters, dtype=np.int64)
 
 
 def random_cut(cluster_T: NDArray[np.integer]) -> float:
@@ -327,6 +387,5 @@ def random_cut(cluster_T: NDArray[np.integer]) -> float:
 
     A pair lands in the same cluster of size n with probability n (n - 1) / (T (T - 1)), whatever the weights.
     """
-    num_tokens = len(cluster_T)
-    sizes = np.bincount(cluster_T).astype(np.float64)
-    return 1.0 - float((sizes * (sizes - 1)).sum()) / (num_tokens * (num_tokens - 1))
+    num_tokens, size_K = len(cluster_T), np.bincount(cluster_T)
+    return 1.0 - float(size_K @ (size_K - 1)) / (num_tokens * (num_tokens - 1))

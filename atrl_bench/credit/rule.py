@@ -7,8 +7,9 @@ Shapes: T response tokens.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -51,6 +52,35 @@ class CreditRule(Protocol):
     def __call__(self, attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
         """Returns the credit of one response."""
         ...
+
+
+class BatchRule(Protocol):
+    """The credit of many responses at once; each gets what it would get alone, to the last bit."""
+
+    def __call__(self, attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Sequence[int]) -> list[Credit]:
+        """Returns the credit of each response."""
+        ...
+
+
+def batched(of_batch: BatchRule) -> CreditRule:
+    """Returns the rule of one response that `of_batch` is of many; `credits_at_once` then computes them together."""
+
+    @functools.wraps(of_batch)
+    def rule(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+        return of_batch([attention], config, [seed])[0]
+
+    rule.of_batch = of_batch  # type: ignore[attr-defined]
+    return rule
+
+
+def credits_at_once(
+    rule: CreditRule, attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Sequence[int]
+) -> list[Credit]:
+    """Returns the credit of each response, computed together where the rule is `batched`."""
+    of_batch: BatchRule | None = getattr(rule, "of_batch", None)
+    if of_batch is None:
+        return [rule(attention, config, seed) for attention, seed in zip(attentions, seeds, strict=True)]
+    return of_batch(attentions, config, seeds)
 
 
 RuleT = TypeVar("RuleT", bound=CreditRule)

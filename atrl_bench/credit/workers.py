@@ -13,10 +13,11 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from atrl_bench.credit.attention_rows import AttentionRows
     from atrl_bench.credit.rule import Credit, CreditRule
 
 _TENSORS = ("credit_T", "connectivity_T", "importance_T", "cluster_T")  # of a Credit
@@ -94,18 +96,33 @@ class CreditTask:
 
     def __call__(self) -> Credit:
         """Returns the credit of the response."""
+        return credits_of([self])[0]
+
+    def attention(self) -> AttentionRows:
+        """Returns what a rule reads."""
         import torch
 
         from atrl_bench.credit.attention_rows import AttentionRows
-        from atrl_bench.credit.rules import token_credit
 
         of_tokens: dict[str, Any] = {name: torch.from_numpy(value_T) for name, value_T in self.of_tokens.items()}
         parts = {name: torch.from_numpy(is_part_T) for name, is_part_T in self.parts.items()}
-        # The autocast of a loss on a CPU would turn a rule's products into bfloat16.
-        with _one_thread(), torch.autocast("cpu", enabled=False):
-            rows_TS, visual_S = torch.from_numpy(self.rows_TS), torch.from_numpy(self.visual_S)
-            attention = AttentionRows(rows_TS, visual_S, parts=parts, **of_tokens)
-            return token_credit(attention, self.rule, self.config, self.seed)
+        return AttentionRows(torch.from_numpy(self.rows_TS), torch.from_numpy(self.visual_S), parts=parts, **of_tokens)
+
+
+def credits_of(tasks: Sequence[CreditTask]) -> list[Credit]:
+    """Returns the credit of each response; those of one rule and config are computed together."""
+    import torch
+
+    from atrl_bench.credit.rules import token_credits
+
+    credits: list[Credit] = []
+    # The autocast of a loss on a CPU would turn a rule's products into bfloat16.
+    with _one_thread(), torch.autocast("cpu", enabled=False):
+        for (rule, config), group in groupby(tasks, key=lambda task: (task.rule, task.config)):
+            alike = list(group)
+            attentions, seeds = [task.attention() for task in alike], [task.seed for task in alike]
+            credits += token_credits(attentions, rule, config, seeds)
+    return credits
 
 
 class CreditWorkers:
@@ -123,7 +140,7 @@ class CreditWorkers:
         wait for a device, runs in a thread.
         """
         if not self.num_workers:
-            credits = [task() for task in prepare()]
+            credits = credits_of(prepare())
             return lambda: credits
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="credit")
