@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,6 +35,8 @@ _CACHED = 2**18
 # Rows of similarities at a time, where more of them do not fit the cache.
 _ROWS_AT_ONCE = 64
 _SAMPLED_TOKENS = 8
+# A row of zeros has cosine zero with everything, whatever it is divided by.
+_TINY = torch.finfo(torch.float32).tiny
 
 with warnings.catch_warnings():
     # torch says of the first sparse matrix of a process that they are young.
@@ -136,8 +138,7 @@ class ScaledRows:
         return cls(
             raw_TS,
             scale_S,
-            # A row of zeros has cosine zero with everything, whatever it is divided by.
-            norm_T=torch.cat(norms).sqrt().clamp_min(torch.finfo(torch.float32).tiny),
+            norm_T=torch.cat(norms).sqrt().clamp_min(_TINY),
             sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
             sampled_TN=sampled_TN,
         )
@@ -164,30 +165,48 @@ class ScaledRows:
             products.append(_products(weighted_BS, self.raw_TS, first_B, head_E[first:end]))
         return torch.cat(products) / (self.norm_T[tail_E] * self.norm_T[head_E])
 
-    def centroid_cosines(self, cluster_T: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the cosine of every row with the mean of the rows of its cluster.
+    def centroid_products(
+        self, members: NDArray[np.int64], bounds_K: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Yield the products of the members of clusters with the sum of their cluster, and the squares of these sums.
 
-        A cosine does not see the division by the cluster's size, so the sum stands for the mean.
+        A few clusters at a time; the members of cluster k are `members[bounds_K[k] : bounds_K[k + 1]]`.
         """
-        num_tokens, num_columns = self.raw_TS.shape
         square_S = self.scale_S.square()
-        order = np.argsort(cluster_T, kind="stable")
-        first_K = np.concatenate([[0], np.cumsum(np.bincount(cluster_T))])
-        product_T, norm_T = np.empty((2, num_tokens), dtype=np.float32)
-        at_once = max(1, _CACHED // num_columns)
-        for cluster in range(0, len(first_K) - 1, at_once):
-            bounds = first_K[cluster : cluster + at_once + 1]
-            members = order[bounds[0] : bounds[-1]]
-            bounds_K, members_E = torch.from_numpy(bounds - bounds[0]), torch.from_numpy(members)
-            centroid_KS = torch.nn.functional.embedding_bag(
-                members_E, self.raw_TS, bounds_K, mode="sum", include_last_offset=True
+        at_once = max(1, _CACHED // self.raw_TS.shape[1])
+        for cluster in range(0, len(bounds_K) - 1, at_once):
+            bounds = bounds_K[cluster : cluster + at_once + 1]
+            member_E = torch.from_numpy(members[bounds[0] : bounds[-1]])
+            first_K = torch.from_numpy(bounds - bounds[0])
+            sum_KS = torch.nn.functional.embedding_bag(
+                member_E, self.raw_TS, first_K, mode="sum", include_last_offset=True
             )
-            weighted_KS = centroid_KS * square_S
-            product_T[members] = _products(weighted_KS, self.raw_TS, bounds_K, members_E).numpy()
-            norm_K = centroid_KS.mul_(weighted_KS).sum(1).sqrt().numpy()
-            norm_T[members] = np.repeat(norm_K, bounds[1:] - bounds[:-1])
-        scale_T: NDArray[np.float32] = np.maximum(self.norm_T.numpy() * norm_T, np.finfo(np.float32).tiny)
-        return product_T / scale_T
+            weighted_KS = sum_KS * square_S
+            product_E = _products(weighted_KS, self.raw_TS, first_K, member_E)
+            yield product_E.numpy(), sum_KS.mul_(weighted_KS).sum(1).numpy()
+
+
+def centroid_cosines(
+    rows_B: Sequence[ScaledRows], batch: TokenBatch, cluster_T: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Returns the cosine of every row with the mean of the rows of its cluster.
+
+    A cosine does not see the division by the cluster's size, so the sum stands for the mean.
+    """
+    own_T, first_B = batch.own_labels(cluster_T)
+    order, size_K = np.argsort(own_T, kind="stable"), np.bincount(own_T)
+    bounds_K = np.concatenate([[0], np.cumsum(size_K)])
+    products, squares = [], []
+    for b, (first, end) in enumerate(pairwise(batch.bounds.tolist())):
+        bounds = bounds_K[first_B[b] : first_B[b + 1] + 1]
+        for product_E, square_K in rows_B[b].centroid_products(order[first:end] - first, bounds - first):
+            products.append(product_E)
+            squares.append(square_K)
+    cosine_T = np.empty(batch.num_tokens, dtype=np.float32)
+    norm_T = np.concatenate([rows.norm_T.numpy() for rows in rows_B])
+    length_E = np.repeat(np.sqrt(np.concatenate(squares)), size_K)
+    cosine_T[order] = np.concatenate(products) / np.maximum(norm_T[order] * length_E, _TINY)
+    return cosine_T
 
 
 def _products(left_NS: Tensor, right_MS: Tensor, first_N: Tensor, right_E: Tensor) -> Tensor:

@@ -216,20 +216,17 @@ def _grouped(
     config: CreditConfig,
 ) -> list[_Grouped]:
     """Returns W(C_k) of each token's cluster after refinement and propagation, for each response."""
-    from atrl_bench.credit.graph import random_cut
+    from atrl_bench.credit.graph import centroid_cosines, random_cut
 
     batch, cuts, first_B = graph.batch, graph.cuts(cluster_T), graph.batch.bounds[:-1]
-    clusters = batch.split(cluster_T)
-    random_cuts = [random_cut(cluster_T) for cluster_T in clusters]
-    cosines = [rows.centroid_cosines(cluster_T) for rows, cluster_T in zip(rows_B, clusters, strict=True)]
-    similarity_T = np.concatenate(cosines, dtype=np.float64)
+    random_cuts = [random_cut(cluster_T) for cluster_T in batch.split(cluster_T)]
+    similarity_T = centroid_cosines(rows_B, batch, cluster_T).astype(np.float64)
     importance_T = denoise(start_importance(batch, connectivity_T, config), similarity_T, config)
     importance_T, cluster_T, is_promoted_T = propagate(graph, importance_T, cluster_T, config)
     num_outliers_B = np.add.reduceat(similarity_T < config.min_centroid_similarity, first_B, dtype=np.int64)
     num_promoted_B = np.add.reduceat(is_promoted_T, first_B, dtype=np.int64)
     mass_T = importance_T if config.cluster_mass == "importance" else connectivity_T
-    # Clusters are numbered from zero in each response; here each has a number of its own.
-    own_T = cluster_T + batch.of_tokens(np.arange(len(rows_B)) * (cluster_T.max() + 1))
+    own_T, _ = batch.own_labels(cluster_T)
     mass_of_cluster_T = np.bincount(own_T, weights=mass_T)[own_T]
     parts = zip(*map(batch.split, (mass_T, mass_of_cluster_T, importance_T, cluster_T)), strict=True)
     grouped_B = []

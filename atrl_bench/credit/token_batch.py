@@ -44,6 +44,12 @@ class TokenBatch:
         """Returns the values of each response."""
         return [values_T[start:end] for start, end in pairwise(self.bounds.tolist())]
 
+    def own_labels(self, label_T: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns labels that no two responses share, and where those of each response start and the last ones end."""
+        num_labels_B = np.maximum.reduceat(label_T, self.bounds[:-1]) + 1
+        first_B = np.concatenate([[0], np.cumsum(num_labels_B)])
+        return label_T + self.of_tokens(first_B[:-1]), first_B
+
     def rank(self, values_T: NDArray[Any]) -> NDArray[np.int64]:
         """Returns the place of each token in its response by ascending value; of equal ones the early one is first."""
         rank_T = np.empty(self.num_tokens, dtype=np.int64)

@@ -10,6 +10,7 @@ from atrl_bench.credit import graph as graph_module
 from atrl_bench.credit.graph import (
     ScaledRows,
     TokenGraph,
+    centroid_cosines,
     cosine_graph,
     edge_density,
     footprint_columns,
@@ -172,7 +173,7 @@ def test_the_partition_depends_on_the_seed_and_on_nothing_else():
 
 def test_centroid_cosines_by_hand():
     # Cluster 0: rows (2, 0) and (0, 1), centroid (1, 0.5): cosines 2/sqrt(5) and 1/sqrt(5). A cluster of one: 1.
-    cosines = scaled([[2, 0], [0, 1], [3, 3]]).centroid_cosines(np.array([0, 0, 1]))
+    cosines = centroid_cosines([scaled([[2, 0], [0, 1], [3, 3]])], TokenBatch([3]), np.array([0, 0, 1]))
     assert cosines == pytest.approx([2 / 5**0.5, 1 / 5**0.5, 1.0])
 
 
@@ -231,7 +232,7 @@ def test_cosines_with_centroids_are_those_of_the_means_however_many_clusters_are
     scaled_TS = (rows.raw_TS * rows.scale_S).double()
     mean_TS = torch.stack([scaled_TS[torch.from_numpy(cluster_T == cluster)].mean(0) for cluster in cluster_T])
     expected = torch.nn.functional.cosine_similarity(scaled_TS, mean_TS).numpy()
-    assert rows.centroid_cosines(cluster_T) == pytest.approx(expected, rel=1e-5)
+    assert centroid_cosines([rows], TokenBatch([300]), cluster_T) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("num_tokens", [7, 64, 301, 513])
