@@ -101,7 +101,7 @@ def token_credits(
     config: CreditConfig | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[Credit]:
-    """Returns the `token_credit` of each response, the same to the last bit; for short ones in a third of the time."""
+    """Returns the `token_credit` of each response, the same to the last bit; for short ones in half the time."""
     function = credit_rule(rule)
     config = _DEFAULT if config is None else config
     seeds = [0] * len(attentions) if seeds is None else seeds
