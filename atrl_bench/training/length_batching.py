@@ -30,19 +30,10 @@ class Part:
     num_tokens: int
 
 
-def parts_of(
-    batch: dict[str, Any],
-    num_tokens: int,
-    size: int,
-    *,
-    trim: bool,
-    by_prompt: bool = False,
-    needed_B: Sequence[bool] | None = None,
-) -> list[Part]:
+def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool, by_prompt: bool = False) -> list[Part]:
     """Return the batch in parts of `size` rows: by length and cut if `trim`, else as they come.
 
-    By the length of the prompt if `by_prompt`: responses to the same prompt that come together stay together. With
-    `needed_B` only those rows.
+    By the length of the prompt if `by_prompt`: responses to the same prompt that come together stay together.
 
     The last `num_tokens` positions are the responses. `batch` holds what `_get_per_token_logps_and_entropies` is given,
     and lists with an entry per row.
@@ -52,11 +43,9 @@ def parts_of(
     # The row of every real batch is whole on both sides of the seam, so its valid positions are one stretch.
     sorted_by_BS = mask_BS[:, : length - num_tokens] if by_prompt else mask_BS
     order_B = sorted_by_BS.sum(1).argsort(stable=True) if trim else torch.arange(num_rows)
-    if needed_B is not None:
-        order_B = order_B[torch.tensor(needed_B)[order_B.cpu()].to(order_B.device)]
     split = split_pixel_values_by_grid(batch)
     parts = []
-    for rows in order_B.cpu().split(size) if len(order_B) else ():
+    for rows in order_B.cpu().split(size):
         fields = {name: _take(value, rows) for name, value in split.items()}
         valid_S = fields["attention_mask"].any(0)
         if trim:
@@ -72,25 +61,10 @@ def parts_of(
     return parts
 
 
-def joined(
-    values_Bt: Sequence[Tensor],
-    parts: Sequence[Part],
-    num_tokens: int,
-    *,
-    fill: float = 0.0,
-    others_BT: Tensor | None = None,
-) -> Tensor:
-    """Return the parts' values per response token in the order and shape of the whole batch.
-
-    Rows that are in no part have their values from `others_BT`.
-    """
+def joined(values_Bt: Sequence[Tensor], parts: Sequence[Part], num_tokens: int, *, fill: float = 0.0) -> Tensor:
+    """Return the parts' values per response token in the order and shape of the whole batch."""
     pad = torch.nn.functional.pad
     padded = [pad(value, (0, num_tokens - value.shape[1]), value=fill) for value in values_Bt]
-    if others_BT is not None:
-        whole_BT = others_BT.clone()
-        for part, value_BT in zip(parts, padded, strict=True):
-            whole_BT[part.rows.to(whole_BT.device)] = value_BT.to(whole_BT.dtype)
-        return whole_BT
     whole_BT = torch.cat(padded)
     rows = torch.cat([part.rows for part in parts])
     if torch.equal(rows, torch.arange(len(rows))):

@@ -137,10 +137,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.credit = (
             None if uniform else credit_weights(recipe.credit, self.model, self.processing_class, self.run_seed)
         )
-        # Other token weights need the pass that the sampler's log-probabilities would save; attention rows need it of
-        # the responses that get a credit.
+        # Attention rows and other token weights need the pass that the sampler's log-probabilities would save.
         in_full = self.sizes.dtype == "float32"
-        needs_pass = self.use_vllm or recipe.vppo is not None or recipe.critic is not None
+        needs_pass = self.use_vllm or self.credit is not None or recipe.vppo is not None or recipe.critic is not None
         self.keeps_logprobs = in_full and self.from_one_prefill and self.is_off_policy and not needs_pass
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
@@ -475,10 +474,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return TRL's result, computed part by part; the credit of a part begins when its rows are recorded."""
         scoring = self._rollout_state.passes.pop(0)
-        sampled_BT = None
         if scoring.sampled_B is not None:
             sampled_BT = as_tensor(scoring.sampled_B, logits_to_keep, input_ids.device)
-        if sampled_BT is not None and scoring.needed_B is None:
             if self.sampler_agrees is None:  # the pass that is saved from now on is made once, to see
                 scoring.sampled_B, again = None, (model, input_ids, attention_mask, logits_to_keep, batch_size)
                 self._rollout_state.passes.insert(0, scoring)
@@ -502,13 +499,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if shares and is_training:
             size = len(input_ids)
         parts = parts_of(
-            batch,
-            logits_to_keep,
-            size,
-            trim=self.trim_padding and scoring.trim,
-            by_prompt=shares and not is_training,
-            # What the old policy gave a response without an advantage is multiplied by zero.
-            needed_B=None if sampled_BT is None else needed_B,
+            batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim, by_prompt=shares and not is_training
         )
         logprobs, entropies, watching = [], [], []
         phase = "critic" if scoring.name == "critic" else "scoring"
@@ -535,14 +526,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
             for watched in watching:
                 self.clock.add("attention_rows", watched.row_seconds)
                 self.clock.add("credit", watched.credit_seconds)
-        scoring.logprobs_BT = joined(logprobs, parts, logits_to_keep, others_BT=sampled_BT)
-        has_entropy = sampled_BT is None and entropies[0] is not None
-        entropy_BT = joined(entropies, parts, logits_to_keep) if has_entropy else None
-        if credit is not None:
-            ones_BT = torch.ones(scoring.logprobs_BT.shape, device=input_ids.device)
-            scoring.join_credit = lambda: joined(
-                [w.credit_BT for w in watching], parts, logits_to_keep, fill=1.0, others_BT=ones_BT
-            )
+        scoring.logprobs_BT = joined(logprobs, parts, logits_to_keep)
+        entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
+        if watching:
+            scoring.join_credit = lambda: joined([w.credit_BT for w in watching], parts, logits_to_keep, fill=1.0)
         if scoring.loss_inputs is not None:
             credit_BT = self._joined_credit(scoring)
             self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, credit_BT)
@@ -554,8 +541,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         reason = self._why_not_shared(self.model)
         record = {"prompts_read": "once in a micro-batch" if reason is None else f"with each response: {reason}"}
         if self.is_off_policy:
-            kept = "of the sampler" if self.credit is None else "of a pass; of the sampler without an advantage"
-            record["old_logprobs"] = kept if self.keeps_logprobs else "of a pass"
+            record["old_logprobs"] = "of the sampler" if self.keeps_logprobs else "of a pass"
         return record
 
     def recompute_activations(self) -> None:

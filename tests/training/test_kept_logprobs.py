@@ -61,31 +61,10 @@ def test_a_sampler_of_another_policy_is_found_out_and_its_log_probabilities_are_
 
 @pytest.mark.parametrize(
     ("recipe", "options"),
-    [("grpo", {"schedule": "strict"}), ("vppo", {}), ("actor_critic", {})],
+    [("grpo", {"credit": "atrl"}), ("grpo", {"schedule": "strict"}), ("vppo", {}), ("actor_critic", {})],
 )
 def test_a_method_that_needs_the_pass_makes_it(make_trainer, recipe, options):
     assert not make_trainer(recipe, **options).keeps_logprobs
-
-
-def test_with_token_credit_the_pass_is_over_the_responses_that_have_an_advantage(make_trainer):
-    batches, num_scored = [], []
-    for keeps in (False, True):
-        trainer = make_trainer("grpo", credit="atrl")
-        assert trainer.keeps_logprobs
-        trainer.keeps_logprobs = keeps
-        begin, counts = trainer.credit.begin, []
-        trainer.credit.begin = lambda recording, begin=begin, counts=counts, **batch: (
-            counts.append(len(batch["response_ids_BT"])),
-            begin(recording, **batch),
-        )[1]
-        batches.append(rollout(trainer))
-        num_scored.append(sum(counts))
-    plain, kept = batches
-    has_advantage_B = plain["advantages"].any(1)
-    assert num_scored == [16, int(has_advantage_B.sum())]
-    assert 0 < num_scored[1] < 16
-    assert torch.allclose(kept["old_per_token_logps"], plain["old_per_token_logps"], atol=1e-5)
-    assert torch.allclose(kept["advantages"], plain["advantages"], atol=1e-5)
 
 
 def test_padding_is_zero_and_a_nan_never_agrees():
