@@ -14,8 +14,7 @@ import time
 
 import torch
 
-from atrl_bench.credit import AttentionRows, token_credit
-from atrl_bench.credit.rules import token_credits
+from atrl_bench.credit import AttentionRows, token_credit, token_credits
 
 
 def response(num_tokens: int, seed: int, num_prompt: int = 60, num_topics: int = 4) -> AttentionRows:

@@ -11,9 +11,10 @@ Attention rows, from a forward pass that happens anyway:
     attention_B = split_attention_rows(rows_BTS, attention_mask_BS, visual_BS, response_mask_BT, entropy_BT=None)
     visual_BS = visual_columns(model.config, input_ids_BS)               # or mm_token_type_ids != 0
 
-Credit of one response:
+Credit of one response, and of many, which takes less time and gives each the same to the last bit:
 
     token_credit(attention, rule="atrl", config=CreditConfig(), seed=0) -> Credit
+    token_credits(attentions, rule="atrl", config=CreditConfig(), seeds=None) -> [Credit, ...]
     AttentionRows(rows_TS, visual_S)       # and entropy_T, logprob_T, blackened_logprob_T, parts where rules read them
     Credit.credit_T, .connectivity_T, .importance_T, .cluster_T, .diagnostics
     CreditConfig.preset("default" | "literal"), .replace(field=value); .num_layers and .reading belong to the capture
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
     from atrl_bench.credit.config import PRESETS, CreditConfig
     from atrl_bench.credit.rule import Credit, CreditRule, connectivity_density, credit_of_weights, reads
-    from atrl_bench.credit.rules import RULES, credit_rule, token_credit
+    from atrl_bench.credit.rules import RULES, credit_rule, token_credit, token_credits
     from atrl_bench.credit.truth import TokenTruth
 
 # Looked up on first use: the settings need no torch, and a finished table is rendered without it.
@@ -57,7 +58,7 @@ _HOMES = {
     "config": ("PRESETS", "CreditConfig"),
     "attention_rows": ("AttentionRows", "split_attention_rows", "visual_columns"),
     "rule": ("Credit", "CreditRule", "connectivity_density", "credit_of_weights", "reads"),
-    "rules": ("RULES", "credit_rule", "token_credit"),
+    "rules": ("RULES", "credit_rule", "token_credit", "token_credits"),
     "truth": ("TokenTruth",),
 }
 
@@ -79,6 +80,7 @@ __all__ = [
     "reads",
     "split_attention_rows",
     "token_credit",
+    "token_credits",
     "tokens_of_part",
     "transcribed_tokens",
     "visual_columns",
