@@ -52,9 +52,15 @@ def gpu_check_html(record: GpuCheck) -> str:
         details={check.name: dict(_labelled(check.details)) for check in record.checks},
         steps=[check for check in record.checks if "phases" in check.details],
         phase_rows=_phase_rows,
+        percent=percent,
         rates=_rate_rows(record.rates),
         file=GPU_CHECK,
     )
+
+
+def percent(value: float) -> str:
+    """Return a share with one decimal, or with two digits that are not zero where it is small."""
+    return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
 
 
 def _phase_rows(check: CheckResult) -> list[tuple[str, ...]]:
@@ -62,7 +68,7 @@ def _phase_rows(check: CheckResult) -> list[tuple[str, ...]]:
         (
             PHASES.get(phase["phase"], phase["phase"]),
             f"{phase['seconds']:.3f}",
-            f"{phase['share_percent']:.1f}",
+            percent(phase["share_percent"]),
             "" if phase["peak_gb"] is None else f"{phase['peak_gb']:.2f}",
         )
         for phase in check.details["phases"]

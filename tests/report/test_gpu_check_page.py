@@ -8,7 +8,7 @@ import pytest
 
 from atrl_bench.analysis.gpu_check.checks import CheckResult
 from atrl_bench.analysis.gpu_check.record import GpuCheck, check_text
-from atrl_bench.report.gpu_check_page import gpu_check_html, write_gpu_check
+from atrl_bench.report.gpu_check_page import gpu_check_html, percent, write_gpu_check
 from atrl_bench.training.machine_rates import load_rates
 
 PHASES = [
@@ -34,6 +34,12 @@ def test_the_page_has_every_check_its_phases_and_the_constants_it_measured():
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
     assert "<script" not in page
+
+
+def test_a_small_share_is_not_written_as_zero():
+    assert [percent(value) for value in (74.84, 1.0, 0.0529, 0.0187, 0.0)] == ["74.8", "1.0", "0.053", "0.019", "0.0"]
+    step = replace(CHECKS[3], details=STEP | {"credit_share_percent": 0.0529})
+    assert "of which the credit took 0.053 %" in gpu_check_html(replace(RECORD, checks=(step,)))
 
 
 def test_the_page_of_a_machine_without_a_gpu_says_so():
