@@ -51,6 +51,11 @@ class Resumable(Trainer):
         self.add_callback(_SkipNonFinite(self))
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether the weights are divided among the devices."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+
+    @property
     def pass_record(self) -> Mapping[str, str]:
         """What the record of the run says of its passes over several responses to a prompt."""
         return {}
@@ -115,7 +120,7 @@ class Resumable(Trainer):
         transformers' Trainer matches names in the file with names in memory, which differ for Qwen2.5-VL, and then
         goes on from the base with a warning; `from_pretrained` knows both.
         """
-        if is_peft_model(self.model) or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+        if is_peft_model(self.model) or self.is_sharded:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
             saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)

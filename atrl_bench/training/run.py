@@ -204,8 +204,9 @@ def _shared_checkpoint(resume: Path, trainer: Resumable) -> Path | None:
     name = processes.agree(last.name if last else None)
     if name is None:
         return None
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    processes.send(resume / name, left_empty=lambda file: sharded and file.endswith((".bin", ".safetensors")))
+    processes.send(
+        resume / name, left_empty=lambda file: trainer.is_sharded and file.endswith((".bin", ".safetensors"))
+    )
     return resume / name
 
 

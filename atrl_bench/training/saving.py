@@ -19,10 +19,9 @@ def save_model(trainer: Resumable, folder: Path) -> None:
     temporary = folder / "unfinished"
     if trainer.accelerator.is_main_process:
         shutil.rmtree(temporary, ignore_errors=True)
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
     # The weights of all processes, gathered by all together; what follows is the main one's alone.
-    state = trainer.accelerator.get_state_dict(model) if sharded else None
+    state = trainer.accelerator.get_state_dict(model) if trainer.is_sharded else None
     if trainer.accelerator.is_main_process:
         _write_model(trainer, temporary, state)
         (temporary / "training_args.bin").unlink(missing_ok=True)

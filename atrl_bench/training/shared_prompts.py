@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -199,6 +199,19 @@ def _attend(
 AttentionInterface.register(NAME, _attend)
 
 
+def recompute(model: Any, options: Mapping[str, Any] | None) -> None:
+    """Have the layers of a model compute their activations again in a backward pass, with options of torch's."""
+    # transformers renamed it.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(None if options is None else dict(options))
+
+
+def keep_prompts(model: Any) -> None:
+    """Have layers that compute their activations again in a backward pass find the prompts of the first time then."""
+    if forgets_prompts(model):
+        recompute(model, {"use_reentrant": False, "context_fn": _contexts})
+
+
 def forgets_prompts(model: Any) -> bool:
     """Return whether some layer is computed again in a backward pass without the prompts of the first time."""
     return any(
@@ -212,17 +225,6 @@ def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[No
     """Return what torch's checkpoint is to compute a layer in: now, and again in the backward pass."""
     attention = _attention.get()
     return nullcontext(), nullcontext() if attention is None else attention.in_use()
-
-
-# How layers are computed again in a backward pass if they are to find the prompts of the first time.
-KEEP_PROMPTS: Mapping[str, Any] = MappingProxyType({"use_reentrant": False, "context_fn": _contexts})
-
-
-def recompute(model: Any, options: Mapping[str, Any] | None) -> None:
-    """Have the layers of a model compute their activations again in a backward pass, with options of torch's."""
-    # transformers renamed it.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable(None if options is None else dict(options))
 
 
 class SharedPrompts:

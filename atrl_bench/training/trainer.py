@@ -92,7 +92,7 @@ from atrl_bench.training.sampler_check import (
     require_same_policy,
     require_same_prompt,
 )
-from atrl_bench.training.shared_prompts import KEEP_PROMPTS, SharedPrompts, forgets_prompts, recompute, why_not
+from atrl_bench.training.shared_prompts import SharedPrompts, keep_prompts, recompute, why_not
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import VLLMSampler
 from atrl_bench.training.weights import TokenWeighting
@@ -113,7 +113,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.sizes = recipe.sizes(inputs.profile)
         super().__init__(inputs, updates_per_rollout=recipe.updates_per_rollout(self.sizes), **trl)
         self.trim_padding = True
-        self.from_one_prefill = not self._is_sharded
+        self.from_one_prefill = not self.is_sharded
         # TRL has no videos, and would read every image again for each response. Who hides parts of an image needs the
         # pixels in the batch.
         hides_parts = recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule))
@@ -493,11 +493,10 @@ class CreditTrainer(Resumable, GRPOTrainer):
             batch["mm_token_type_ids"] = token_types(input_ids, *self._media_ids)
         is_training = scoring.name == "training"
         size = self._training_part(len(input_ids)) if is_training else batch_size or len(input_ids)
-        if is_training:
-            self._keep_prompts(self._unwrapped(model))
         shares = self.trim_padding and scoring.trim and self._why_not_shared(model) is None
         if shares and is_training:
             size = len(input_ids)
+            keep_prompts(self._unwrapped(model))
         parts = parts_of(
             batch, logits_to_keep, size, trim=self.trim_padding and scoring.trim, by_prompt=shares and not is_training
         )
@@ -552,21 +551,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if self.args.gradient_checkpointing:
             recompute(self._unwrapped(self.model), self.args.gradient_checkpointing_kwargs)
 
-    def _keep_prompts(self, base: Any) -> None:
-        """Have layers that are computed again find shared prompts then."""
-        if forgets_prompts(base) and why_not(base, is_sharded=self._is_sharded) is None:
-            recompute(base, KEEP_PROMPTS)
-
-    @property
-    def _is_sharded(self) -> bool:
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
-
     def _why_not_shared(self, model: Any) -> str | None:
         """Return why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
-        base = self._unwrapped(model)
-        if base.training and forgets_prompts(base):
-            return "layers are computed again in the backward pass"
-        return why_not(base, is_sharded=self._is_sharded)
+        return why_not(self._unwrapped(model), is_sharded=self.is_sharded)
 
     def _unwrapped(self, model: Any) -> Any:
         base = self.accelerator.unwrap_model(model)

@@ -10,10 +10,10 @@ from trl.trainer.utils import add_fused_lm_head
 from atrl_bench.credit.capture import install_row_capture
 from atrl_bench.training.multimodal import joined_visuals, token_types
 from atrl_bench.training.shared_prompts import (
-    KEEP_PROMPTS,
     SharedPrompts,
     by_length,
     forgets_prompts,
+    keep_prompts,
     recompute,
     why_not,
 )
@@ -124,7 +124,8 @@ def test_layers_that_are_computed_again_in_the_backward_pass_find_the_prompts_of
     inputs = batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 2])
     expected = gradients(model, scored(model, inputs)[0])
     model.train()
-    recompute(model, KEEP_PROMPTS)
+    recompute(model, None)
+    keep_prompts(model)
     assert not forgets_prompts(model)
     for called in (model, SharedPrompts(model, model, NUM_TOKENS)):
         computed = []

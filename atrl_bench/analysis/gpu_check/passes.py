@@ -20,6 +20,7 @@ from atrl_bench.analysis.gpu_check.speed import DECODED_AT_ONCE, median_seconds
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training.arguments import CHECKPOINTING_TOKENS
+from atrl_bench.training.shared_prompts import recompute
 
 PROMPTS = 2  # that are decoded together, each with its share of the responses
 FORWARD_FLOPS, BACKWARD_FLOPS, RECOMPUTED_FLOPS = 2, 4, 2
@@ -62,7 +63,7 @@ def training(bench: Bench) -> Measured:
     recomputes = bench.size.profile.training.max_prompt_tokens + num_tokens > CHECKPOINTING_TOKENS
     model, targets = bench.model.train(), inputs["input_ids"][:, -num_tokens:].flatten()
     if recomputes:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        recompute(model, {"use_reentrant": False})
 
     def forward_and_backward() -> None:
         logits = model(**inputs, use_cache=False, logits_to_keep=num_tokens + 1).logits[:, :-1]
