@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -20,6 +21,16 @@ def test_a_changed_file_has_another_sum(tmp_path):
     assert sha256_of([path]) == [hashlib.sha256(b"one").hexdigest()]
     path.write_bytes(b"three")
     assert sha256_of([path, path]) == [hashlib.sha256(b"three").hexdigest()] * 2
+
+
+def test_a_file_that_was_overwritten_in_place_by_as_many_bytes_has_another_sum(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"one")
+    before, modified = sha256_of([path]), path.stat().st_mtime
+    with path.open("r+b") as file:
+        file.write(b"two")
+    os.utime(path, (modified, modified + 1))
+    assert sha256_of([path]) != before
 
 
 def test_a_known_sum_is_told_without_reading_the_memory_or_the_file_again(tmp_path):

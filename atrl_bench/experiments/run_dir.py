@@ -98,9 +98,7 @@ class RunDir:
                 next_step=f"atrl-bench run-table main_7b {self.training_options}",
             )
         self._require_whole_store()
-        store = Store.open(self.store_path, read_only=read_only)
-        self._rename_credit(store.renamed_cells())
-        return store
+        return Store.open(self.store_path, read_only=read_only)
 
     def _require_whole_store(self) -> None:
         """Raise where the store was emptied: what is beside it was made from what it held."""
@@ -136,15 +134,6 @@ class RunDir:
         if is_missing and kept_in is not None and kept_in.require_same(folder.name, run.digest):
             kept_in.fetch(folder)
         return folder
-
-    def _rename_credit(self, new_keys: Mapping[str, str]) -> None:
-        """Call the remembered credit of cells by the keys that they got when their store was brought up to date."""
-        for path in (self.root / "credit").glob("*.jsonl") if new_keys else ():
-            key, _, rest = path.name.partition("-")
-            if key in new_keys:
-                # Another process was faster, or the folder can only be read: then it is looked at without this credit.
-                with contextlib.suppress(OSError):
-                    path.rename(path.with_name(f"{new_keys[key]}-{rest}"))
 
     @property
     def trackers(self) -> Trackers:

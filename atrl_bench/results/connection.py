@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 import time
@@ -12,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results import schema
-from atrl_bench.results.task_versions import renamed_spec
 
 BUSY_SECONDS = 60.0
 NORMAL = 1  # SQLite's number for flushing the log before it is folded into the file, and not after each commit
@@ -28,14 +25,9 @@ NETWORK_FILESYSTEMS = frozenset(
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return an open connection to the store at `path`, created or brought up to this version unless `read_only`."""
+    """Return an open connection to the store at `path`, created unless `read_only`."""
     with explained(path, "open"):
         if read_only:
-            connection = _checked(_connect_read_only(path), path, read_only=True)
-            if not _is_older(connection) or not all(os.access(one, os.W_OK) for one in (path, path.parent)):
-                return connection
-            connection.close()  # an older store names its cells otherwise: nothing in it would be found
-            connect(path, read_only=False).close()
             return _checked(_connect_read_only(path), path, read_only=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -139,15 +131,12 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
                 why="Its header carries another application's mark.",
                 next_step="give --out another folder",
             )
-        if version > schema.VERSION:
-            min_reader = connection.execute("SELECT min_reader FROM compatibility").fetchone()[0]
-            if not read_only or min_reader > schema.VERSION:
-                raise StoreError(
-                    f"The result store {path} was written by a newer atrl-bench.",
-                    why=f"Its schema version is {version}; this installation writes {schema.VERSION}. "
-                    + ("It can still be read." if min_reader <= schema.VERSION else "It cannot read that one."),
-                    next_step="pip install --upgrade atrl-bench",
-                )
+        if version != schema.VERSION and not is_empty:
+            raise StoreError(
+                f"The result store {path} was written by another version of atrl-bench.",
+                why=f"Its tables are of version {version}; this installation knows version {schema.VERSION}.",
+                next_step="pip install --upgrade atrl-bench, or give --out another folder",
+            )
         if read_only:
             connection.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -183,25 +172,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     mode = _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
     # A committed answer survives a power cut too. The log is flushed by `flush`, after the next writer was let in.
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
-    if not _is_older(connection):
+    if _is_made(connection):
         return
-    connection.create_function("renamed_spec", 1, renamed_spec, deterministic=True)
-    connection.create_function("key_of", 1, lambda spec: spec_key(json.loads(spec)), deterministic=True)
-    connection.create_function("checksum_of", -1, checksum_of, deterministic=True)
     with transaction(connection):
-        # Read again under the lock: another process may have created or migrated the store meanwhile.
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        for step in schema.MIGRATIONS[version:]:
-            for statement in step:
-                connection.execute(statement)
-        connection.execute("UPDATE compatibility SET min_reader = ?", (schema.MIN_READER,))
+        if _is_made(connection):  # by another process, while this one waited for the lock
+            return
+        for statement in schema.STATEMENTS:
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
 
-def _is_older(connection: sqlite3.Connection) -> bool:
+def _is_made(connection: sqlite3.Connection) -> bool:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version < schema.VERSION
+    return version == schema.VERSION
 
 
 def flush(connection: sqlite3.Connection, path: Path) -> None:

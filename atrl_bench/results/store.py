@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import finalize
@@ -152,10 +152,6 @@ class Store:
             if all((cell.state if name == "state" else cell.spec.get(name)) == value for name, value in filters.items())
         ]
 
-    def renamed_cells(self) -> dict[str, str]:
-        """Return the keys that cells had in an earlier version of the store, with those they have now."""
-        return dict(self._read("SELECT key, new_key FROM renamed_cells")) if self._has_table("renamed_cells") else {}
-
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
         self._update("cells", key, state="done", reason="", expected=expected)
@@ -225,8 +221,6 @@ class Store:
     def miscounted(self) -> list[str]:
         """Return the cells of which the store has kept other counts than it has rows."""
         counted = "SELECT cell, problems, responses, truncated, graded FROM counts"
-        if not self._has_table("counts"):
-            return []
         rows = self._read(f"SELECT key, {SCANNED} FROM cells EXCEPT {counted} ORDER BY key")
         return [str(row[0]) for row in rows]
 
@@ -243,10 +237,9 @@ class Store:
 
     def _read_responses(self, key: str, problem_ids: Sequence[str] | None = None) -> list[_StoredResponse]:
         columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
-        checksum = "checksum" if self._has_checksums else "NULL"
-        query = f"SELECT {columns}, {checksum} FROM responses WHERE cell = ?"
+        query = f"SELECT {columns}, checksum FROM responses WHERE cell = ?"
         return [
-            ((row[0], row[1]), _response(row[:7]), row[7] in (None, checksum_of(*row[:7])))
+            ((row[0], row[1]), _response(row[:7]), row[7] == checksum_of(*row[:7]))
             for row in self._read_of(query, key, problem_ids)
         ]
 
@@ -256,11 +249,6 @@ class Store:
             return self._read(f"{query} ORDER BY problem_id, repeat", key)
         some = f"AND problem_id IN ({', '.join('?' * len(problem_ids))}) ORDER BY problem_id, repeat"
         return self._read(f"{query} {some}", key, *problem_ids)
-
-    @cached_property
-    def _has_checksums(self) -> bool:
-        # An older store that cannot be written has none.
-        return any(row[1] == "checksum" for row in self._read("PRAGMA table_info(responses)"))
 
     def add_verdicts(self, key: str, verdicts: Mapping[tuple[str, int], Verdict]) -> None:
         """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
@@ -440,8 +428,7 @@ class Store:
 
     def progress(self) -> list[Progress]:
         """Return the latest heartbeat of every cell and run, the most recent first."""
-        rows = self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")  # an older store has no places
-        return [Progress(*row) for row in rows]
+        return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
 
     # One place each for reading and for writing
 
@@ -484,16 +471,10 @@ class Store:
 
     def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
         counted, source = "problems, responses, truncated, graded, version", "cells JOIN counts ON cell = key"
-        if not self._has_table("counts"):
-            counted, source = f"{SCANNED}, 0", "cells"
         for key, spec, *fields in self._read(
             f"SELECT key, spec, state, reason, expected, {counted}, created, updated FROM {source} {rest}", *values
         ):
             yield Cell(key, self._parsed(spec), *fields)
-
-    def _has_table(self, name: str) -> bool:
-        # An older store that cannot be written lacks those that came later.
-        return bool(self._read("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def _runs(self, rest: str, *values: Any) -> Iterator[Run]:
         query = (

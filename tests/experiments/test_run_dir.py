@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from atrl_bench.report.figures import errors
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.training.recipe import load_recipe
 
-VERSION_2 = Path(__file__).parents[1] / "results" / "stores" / "version_2.sqlite"
 
 
 @pytest.mark.parametrize(
@@ -76,25 +73,3 @@ def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, 
     assert trained.next == (
         f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
     )
-
-
-def test_the_credit_of_answers_follows_the_new_keys_of_an_older_store(tmp_path):
-    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
-    shutil.copy(VERSION_2, run_dir.store_path)
-    old = sqlite3.connect(VERSION_2).execute("SELECT key FROM cells").fetchone()[0]
-    credit = tmp_path / "credit"
-    credit.mkdir()
-    for key in (old, "another"):
-        (credit / f"{key}-0123.jsonl").write_text("[]\n", encoding="utf-8")
-    with run_dir.open_store() as store:
-        [cell] = store.cells()
-    assert sorted(path.name for path in credit.iterdir()) == sorted([f"{cell.key}-0123.jsonl", "another-0123.jsonl"])
-
-
-def test_credit_that_another_process_has_renamed_meanwhile_stops_nobody(tmp_path, monkeypatch):
-    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
-    shutil.copy(VERSION_2, run_dir.store_path)
-    old = sqlite3.connect(VERSION_2).execute("SELECT key FROM cells").fetchone()[0]
-    monkeypatch.setattr(Path, "glob", lambda *_: [tmp_path / f"{old}-gone.jsonl"])
-    with run_dir.open_store() as store:
-        assert len(store.cells()) == 1

@@ -243,30 +243,6 @@ class Scenario:
             assert code == 0, f"{arguments}: {self.log.read_text()[-3000:]}"
 
 
-def killed_migrations(old: Path, folder: Path, number: int, rng: random.Random) -> int:
-    """Return how many of so many openings of a store of an earlier version were killed before they were done."""
-    from atrl_bench.results.store import Store
-
-    folder.mkdir()
-    path, killed = folder / "whole.sqlite", 0
-    shutil.copy(old, path)
-    started = time.monotonic()
-    Store.open(path).close()
-    seconds, expected = time.monotonic() - started, records(path)
-    for index in range(number):
-        path = shutil.copy(old, folder / f"{index}.sqlite")
-        child = os.fork()
-        if child == 0:
-            Store.open(path).close()
-            os._exit(0)
-        time.sleep(rng.uniform(0, seconds))
-        os.kill(child, signal.SIGKILL)
-        killed += os.waitpid(child, 0)[1] != 0
-        Store.open(path).close()
-        assert records(path) == expected, "a migration that was killed was not finished by the next opening"
-    return killed
-
-
 def difference(name: str, alone: object, after: object) -> str:
     """Return where two contents of one name differ."""
     if not isinstance(alone, bytes) or not isinstance(after, bytes):
@@ -329,9 +305,6 @@ def main(order: dict) -> None:
         hits, outlived, num_scenarios = hits + scenario.hits, outlived + scenario.outlived, num_scenarios + 1
         stuck += scenario.stuck
         print(time.strftime("%X"), json.dumps({"so far": hits.total(), **hits}), file=sys.stderr, flush=True)
-    hits["kill of a migration"] = killed_migrations(
-        Path(order["old_store"]), root / "old", order["num_migrations"], rng
-    )
     counts = {"faults": dict(hits), "scenarios": num_scenarios, "outlived": outlived, "stuck": stuck}
     print(
         json.dumps({**counts, "answers": sum(name.startswith("responses ") for name in expected), "seconds": seconds})

@@ -31,8 +31,7 @@ def survive(root: Path, judge_url: str, counts: Sequence[int], **order: int) -> 
         ["run-table", "main_7b", *ROWS, *AT],
         ["report", "main_7b", "--rows", "zero_shot,grpo", "--columns", TASK, *AT],
     ]
-    old = Path(__file__).parents[1] / "results" / "stores" / "version_2.sqlite"
-    fields = {"root": str(root), "commands": list(zip(counts, commands, strict=True)), "old_store": str(old), **order}
+    fields = {"root": str(root), "commands": list(zip(counts, commands, strict=True)), **order}
     (root / "order.json").write_text(json.dumps(fields))
     program = Path(__file__).with_name("faulty_runs.py")
     try:
@@ -56,14 +55,14 @@ def judge(serve, fit):
 
 def test_faults_of_every_kind_at_random_moments_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
     counts = (5, 4, 1, 1, 3, 1, 3)
-    report = survive(tmp_path, judge, counts, num_faults=10, num_migrations=20, seed=0)
-    assert sum(report["faults"].values()) >= 20, report
-    assert len(report["faults"]) >= 5, report
+    report = survive(tmp_path, judge, counts, num_faults=10, seed=0)
+    assert sum(report["faults"].values()) >= 10, report
+    assert len(report["faults"]) >= 4, report
 
 
 @pytest.mark.large
 def test_two_hundred_faults_lose_nothing_and_change_no_byte(judge, tmp_path) -> None:
     counts = (12, 10, 2, 5, 8, 1, 12)
-    report = survive(tmp_path, judge, counts, num_faults=200, num_migrations=100, seed=3)
+    report = survive(tmp_path, judge, counts, num_faults=200, seed=3)
     print(json.dumps(report))
     assert sum(report["faults"].values()) >= 200, report
