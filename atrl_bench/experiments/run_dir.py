@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path

@@ -17,7 +17,6 @@ from atrl_bench.report.figures.sources import Source
 from atrl_bench.training.recipe import load_recipe
 
 
-
 @pytest.mark.parametrize(
     ("root", "data", "options"),
     [
