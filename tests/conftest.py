@@ -25,10 +25,10 @@ import pytest
 
 import atrl_bench
 from atrl_bench import resources
+from atrl_bench.data.repository import LISTINGS
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
-from atrl_bench.hub.repository import LISTINGS
 
 pytest_plugins = ["table_fixtures"]
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.

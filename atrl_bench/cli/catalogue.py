@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atrl_bench.analysis.signal.definition import list_signal_tables, load_signal_table
+from atrl_bench.data.layout import holding
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
-from atrl_bench.hub.layout import holding
 from atrl_bench.mini import SYNTHETIC_BENCHMARKS
 from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows

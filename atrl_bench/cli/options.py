@@ -123,8 +123,8 @@ class Options:
         self, *, model: str | None = None, quiet: bool = False, paper_hours: Callable[[], float] | None = None
     ) -> RunDir:
         """Return the run folder; `model` replaces the profile's base model."""
+        from atrl_bench.data.repository import keep_listings_in
         from atrl_bench.experiments.run_dir import RunDir
-        from atrl_bench.hub.repository import keep_listings_in
         from atrl_bench.training.trackers import check_trackers
 
         report_to = check_trackers(names_of(self.report_to) or [])

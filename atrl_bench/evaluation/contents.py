@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.hub.tables import parquet_schema, read_parquet, reading
+from atrl_bench.data.tables import parquet_schema, read_parquet, reading
 
 MARK = b"atrl_bench.made"
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.layout import own_file
+from atrl_bench.data.tables import read_parquet, reading
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row
 from atrl_bench.evaluation.prompts_for import UnreadableRow
 from atrl_bench.evaluation.source import media_folder, parquet_files
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.hub.layout import own_file
-from atrl_bench.hub.tables import read_parquet, reading
 from atrl_bench.results.records import Problem
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from atrl_bench.data.layout import path_inside
 from atrl_bench.errors import MissingDataError
-from atrl_bench.hub.layout import path_inside
 from atrl_bench.models.prompt import Messages
 from atrl_bench.models.templates import LETTERS, choose_template, render
 from atrl_bench.results.records import NUM_UNKNOWN_CHOICES, Gold

@@ -9,12 +9,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from atrl_bench.data.source import is_laid_out, laid_out_folder, lay_out
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.evaluation.contents import mark_as_made
 from atrl_bench.evaluation.published import Ingredient, Made, published
 from atrl_bench.evaluation.source import parquet_files, parts
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.hub.source import is_laid_out, laid_out_folder, lay_out
 from atrl_bench.results.files import write_atomically
 
 SECONDS_TO_ANSWER = 30

@@ -9,7 +9,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from atrl_bench.hub.source import DatasetPart
+from atrl_bench.data.source import DatasetPart
 from atrl_bench.resources import folder
 from atrl_bench.yaml_text import read_yaml
 

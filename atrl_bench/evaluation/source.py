@@ -10,15 +10,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.data.layout import is_whole, path_inside, split_files
+from atrl_bench.data.repository import Repository, listing
+from atrl_bench.data.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder
+from atrl_bench.data.tables import parquet_schema, read_parquet
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.evaluation.contents import rows_digest, was_made
 from atrl_bench.evaluation.published import published
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.hub.layout import is_whole, path_inside, split_files
-from atrl_bench.hub.repository import Repository, listing
-from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder
-from atrl_bench.hub.tables import parquet_schema, read_parquet
 
 ARCHIVES = ("*.zip", "*.tar", "*.tar.*", "*.tgz")
 

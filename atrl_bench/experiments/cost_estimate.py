@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from atrl_bench.data.tables import num_rows
 from atrl_bench.errors import NotFetchedError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.source import parquet_files
@@ -30,7 +31,6 @@ from atrl_bench.experiments.plan import (
     planned_spec,
 )
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.tables import num_rows
 from atrl_bench.results.store import Cell
 from atrl_bench.training.cost_estimate import TrainingNeeds, answering_needs, training_needs
 from atrl_bench.training.recipe import Recipe, stages_of

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.data.archives import SPARE_BYTES
+from atrl_bench.data.repository import Repository, is_downloaded, without_asking
 from atrl_bench.errors import MissingDataError, StoreError
 from atrl_bench.experiments.needs import Need
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.archives import SPARE_BYTES
-from atrl_bench.hub.repository import Repository, is_downloaded, without_asking
 from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.fits import free_disk_gb
 

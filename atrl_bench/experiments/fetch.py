@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from atrl_bench.data.archives import archives_in
+from atrl_bench.data.repository import Repository, is_downloaded, listing, may_read
+from atrl_bench.data.source import forget_layout
 from atrl_bench.errors import AtrlBenchError, NotFetchedError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.downloads import require_space
 from atrl_bench.experiments.needs import ALL, KINDS, Need, needs_of_name
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.archives import archives_in
-from atrl_bench.hub.repository import Repository, is_downloaded, listing, may_read
-from atrl_bench.hub.source import forget_layout
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.sets import TRAINING_SETS

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atrl_bench.data.repository import Listing, Repository, is_downloaded, listing
+from atrl_bench.data.source import DatasetPart
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import made
 from atrl_bench.evaluation import source as benchmarks
@@ -17,8 +19,6 @@ from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tas
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.repository import Listing, Repository, is_downloaded, listing
-from atrl_bench.hub.source import DatasetPart
 from atrl_bench.models.local import find_model, model_ref
 from atrl_bench.training import source as training_sets
 from atrl_bench.training.recipe import Recipe, load_recipe, stages_of

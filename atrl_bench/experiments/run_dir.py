@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from atrl_bench.data.layout import holding
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.hub.layout import holding
 from atrl_bench.mini import write_world
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model

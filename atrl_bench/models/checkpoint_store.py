@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, MissingDataError
-from atrl_bench.hub.upload import files_of
 from atrl_bench.models.local import DONE, model_ref
+from atrl_bench.models.upload import files_of
 
 NONE = "none"  # what `--checkpoints` says for the run folder alone
 OPENED = "atrl-bench.json"  # proves that this store can be written and read, before anything is trained for it

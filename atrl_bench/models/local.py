@@ -16,10 +16,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.data import repository as hub
+from atrl_bench.data.repository import Listing, Repository
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError, NotFetchedError
-from atrl_bench.hub import repository as hub
-from atrl_bench.hub.repository import Listing, Repository
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.results.records import Response

@@ -10,8 +10,8 @@ import yaml
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.row_models import names_a_row, row_model
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.hub.upload import upload_model
 from atrl_bench.models.local import find_model
+from atrl_bench.models.upload import upload_model
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.exports import eval_results
 from atrl_bench.report.model_card import CARD, card_of

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from atrl_bench.data.layout import OUTSIDE
 from atrl_bench.errors import MissingDataError, reason_of
-from atrl_bench.hub.layout import OUTSIDE
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.media_marks import num_marks

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.hub.layout import own_file
+from atrl_bench.data.layout import own_file
 from atrl_bench.models.templates import render, with_choices
 from atrl_bench.training.media_marks import content_with_media, without_opening_marks
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks

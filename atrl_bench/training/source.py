@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.layout import is_whole, own_file, split_files
+from atrl_bench.data.repository import Repository, listing
+from atrl_bench.data.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder, lay_out
+from atrl_bench.data.tables import read_parquet, reading
 from atrl_bench.digests import sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
-from atrl_bench.hub.layout import is_whole, own_file, split_files
-from atrl_bench.hub.repository import Repository, listing
-from atrl_bench.hub.source import DatasetPart, Folder, OnHub, Source, is_laid_out, laid_out_folder, lay_out
-from atrl_bench.hub.tables import read_parquet, reading
 from atrl_bench.training.problem import media_names
 from atrl_bench.training.rewards.steps import key_step_file
 from atrl_bench.training.sets import describe, folder_of

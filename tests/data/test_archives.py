@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from atrl_bench.data import archives
+from atrl_bench.data.archives import archives_in, is_unpacked, unpack
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
-from atrl_bench.hub import archives
-from atrl_bench.hub.archives import archives_in, is_unpacked, unpack
 
 VIDEOS = {f"scans/scene{number}.mp4": os.urandom(40_000) for number in range(5)} | {"labels.json": b"{}"}
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_gone_and_an_archive_that_is_another_are_noticed(tmp_path
 KILLED_AT_THE_20TH = """
 import os, signal, sys
 from pathlib import Path
-from atrl_bench.hub import archives
+from atrl_bench.data import archives
 left, replace = [20], os.replace
 def rename(*paths):
     if not left[0]:

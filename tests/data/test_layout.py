@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atrl_bench.hub.layout import holding, is_whole, own_file, path_inside, split_files
+from atrl_bench.data.layout import holding, is_whole, own_file, path_inside, split_files
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from atrl_bench.data.archives import unpack
+from atrl_bench.data.repository import Listing, Repository, download, hashes, is_downloaded, listing
 from atrl_bench.digests import sha256_of
-from atrl_bench.hub.archives import unpack
-from atrl_bench.hub.repository import Listing, Repository, download, hashes, is_downloaded, listing
 
 _COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 

@@ -8,8 +8,8 @@ import time
 import pytest
 from local_hub import FIRST, NOBODY, SECOND, LocalHub, run
 
+from atrl_bench.data.repository import Repository
 from atrl_bench.digests import file_digest
-from atrl_bench.hub.repository import Repository
 
 FILES = {"README.md": b"# rows", "data/test.parquet": bytes(range(256)) * 400, "config.json": b"{}"}
 
@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError
-from atrl_bench.hub.repository import Repository, digest, download, is_downloaded, listing, may_read
+from atrl_bench.data.repository import Repository, digest, download, is_downloaded, listing, may_read
 rows = Repository("dataset", "someone/rows")
 def show(value):
     print(json.dumps(value))
@@ -177,7 +177,7 @@ def test_without_network_and_cache_the_answer_comes_within_seconds(tmp_path) -> 
 def test_a_hub_that_is_silent_is_asked_once_not_for_every_repository(tmp_path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
-        program = PROGRAM.replace("import json, sys", "import json, sys, atrl_bench.hub.repository as module")
+        program = PROGRAM.replace("import json, sys", "import json, sys, atrl_bench.data.repository as module")
         program += "module.SECONDS_TO_ANSWER = 1\n"
         program += "show([outcome(lambda: listing(Repository('model', f'a/{n}')))[1] for n in range(30)])"
         started = time.monotonic()

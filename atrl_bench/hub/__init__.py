@@ -1,1 +1,0 @@
-"""The Hugging Face hub: repositories at a fixed commit, and archives that are unpacked safely."""
