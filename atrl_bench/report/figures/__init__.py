@@ -1,4 +1,4 @@
-"""The figures of the paper, and those it lacks: each as an SVG in two themes with its numbers as CSV beside it.
+"""The figures of the paper, and one of how well each reading of it finds the anchors: SVG in two themes, and a CSV.
 
 Each module has one `make(source) -> FigureContent`; what it draws from a run folder, it first reads into plain values,
 and its `picture(...)` turns plain values into the drawing and the CSV. What the paper prints stands in a panel of its
@@ -12,9 +12,5 @@ FIGURES: dict[str, str] = {
     "words": "The tokens that get the most and the least credit, as word clouds with tables",
     "clusters": "The clusters of one response by their share of the credit, with their tokens",
     "errors": "What kinds of errors each method makes on MathVision",
-    "phases": "Where the time of a training step goes",
-    "learning": "Accuracy and response length over training, with the spread of the seeds",
     "anchors": "How well each reading of the paper finds the tokens that were read from the image",
-    "heat_map": "The credit of each token of one response, beside its image",
-    "graph_health": "Whether the clusters mean anything: the token graph over training",
 }

@@ -1,4 +1,4 @@
-"""What figures are drawn from: training runs with their metrics, the cells of the store, and what the paper prints.
+"""What figures are drawn from: the cells of the store by the methods behind them, and what the paper prints.
 
 Whatever is not there is named together with the command that makes it.
 """
@@ -46,27 +46,6 @@ class Source:
     def open_store(self) -> Store:
         """Return the run folder's store, to be read."""
         return self.run_dir.open_store(read_only=True)
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training run: the name that all its seeds share, its seed, and a mapping an optimiser step."""
-
-    label: str
-    seed: int
-    steps: Sequence[Mapping[str, Any]]
-
-
-def trainings(source: Source) -> list[Training]:
-    """Return the finished trainings of a run folder that stand for their methods, by name and seed."""
-    from atrl_bench.training.metrics import read_metrics
-
-    with source.open_store() as store:
-        runs = representative([run for run in store.runs() if run.state == "done"])
-    labels, root = run_labels(runs), source.run_dir.root
-    steps = {run.key: read_metrics(root / run.checkpoint / "metrics.jsonl") for run in runs}
-    finished = [Training(labels[run.key], run.spec["seed"], steps[run.key]) for run in runs if steps[run.key]]
-    return sorted(finished, key=lambda training: (training.label, training.seed))
 
 
 def representative(runs: Sequence[Run]) -> list[Run]:

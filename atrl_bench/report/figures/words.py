@@ -1,7 +1,7 @@
 """The tokens that get the most and the least credit: two word clouds, each with a table of its first tokens.
 
-The layout is our own: words from the largest to the smallest, each at the first free place along a spiral, without a
-random number. The size says how far a token's mean credit is from one, which is what every token gets without AT-RL.
+The size says how far a token's mean credit is from one, which is what every token gets without AT-RL. `wordcloud` lays
+the words out, with a fixed seed; matplotlib draws them, as text that can be read, searched and shown in two themes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 NUM_WORDS = 40  # in a cloud; the CSV has all
 NUM_LISTED = 8
 MIN_SHARE = 0.001  # of all tokens: a rarer one says little
-SMALLEST, LARGEST = 9.0, 26.0  # points, before a cloud is zoomed to what fits
-LARGEST_ZOOM, NUM_ZOOMS = 1.7, 9
-WIDTH, HEIGHT = 350.0, 200.0  # of a cloud, in points
+WIDTH, HEIGHT = 340, 195  # of a cloud, in points: as large as its panel is drawn, so that letters are as laid out
+SMALLEST, LARGEST = 7, 34  # points
+SEED = 0
 # The columns of a table: where each stands, and on which side of that.
 HEADS = (
     ("token", 0.02, "left"),
@@ -34,13 +34,13 @@ HEADS = (
 
 
 @dataclass(frozen=True)
-class WordBox:
-    """A word with the middle of its place in points from the cloud's, and its size."""
+class PlacedWord:
+    """A word with the left end of its baseline, in points from the upper left corner of the cloud, and its size."""
 
     word: Word
     x: float
-    y: float
-    size: float
+    baseline: float
+    size: int
 
 
 def make(source: Source) -> FigureContent:
@@ -55,9 +55,9 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     """Return the figure of these words, the most credited first."""
     half = min(NUM_WORDS, len(ranked) // 2) or 1
     sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
-    figure, panels = sheet(10.2, 6.3, nrows=2, ncols=2, height_ratios=[HEIGHT, 190])
+    figure, panels = sheet(10.2, 6.3, nrows=2, ncols=2, height_ratios=[1.05, 1])
     for column, (side, colour) in enumerate(zip(sides, (ORANGE, BLUE), strict=True)):
-        _cloud(panels[0][column], layout(sides[side]), colour)
+        _cloud(panels[0][column], laid_out(sides[side]), colour)
         panels[0][column].set_title(f"{side.capitalize()} mean credit")
         _table(panels[1][column], sides[side][:NUM_LISTED])
     figure.suptitle(f"Measured: {plain(label)}; only tokens written often enough", fontsize=10, color=SOFT)
@@ -73,64 +73,34 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     return FigureContent("Tokens with the highest and the lowest credit", description, figure, rows)
 
 
-def layout(ranked: Sequence[Word]) -> list[WordBox]:
-    """Return the words as large as all of them fit, the most extreme ones first and largest.
+def laid_out(ranked: Sequence[Word]) -> list[PlacedWord]:
+    """Return the words of a cloud, the most extreme ones first and largest; what no room is left for is left out."""
+    from matplotlib import get_data_path
+    from PIL import ImageFont
+    from wordcloud import WordCloud
 
-    The same words get the same places. Only where not even the smallest letters let all fit, the last are left out.
-    """
-    placements: list[WordBox] = []
-    for step in range(NUM_ZOOMS):
-        placements = _layout_at(ranked, LARGEST_ZOOM * 0.88**step)
-        if len(placements) == len(ranked):
-            break
-    return placements
-
-
-def _layout_at(ranked: Sequence[Word], zoom: float) -> list[WordBox]:
+    font = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
     distances = [abs(math.log(max(word.mean_credit, 1e-3))) for word in ranked]
-    widest = max(distances, default=0.0) or 1.0
-    taken: list[tuple[float, float, float, float]] = []
-    placements = []
-    for word, distance in zip(ranked, distances, strict=True):
-        size = zoom * (SMALLEST + (LARGEST - SMALLEST) * distance / widest)
-        width, height = text_width(word.token, size) + 8, 1.25 * size
-        index = _first_free(width, height, taken)
-        if index is not None:
-            taken.append((*index, width, height))
-            placements.append(WordBox(word, *index, size))
-    return placements
+    widest = max(distances) or 1.0
+    sizes = {"min_font_size": SMALLEST, "max_font_size": LARGEST, "margin": 4}
+    cloud = WordCloud(font, WIDTH, HEIGHT, prefer_horizontal=1.0, random_state=SEED, **sizes)
+    cloud.generate_from_frequencies(
+        # A size has to be more than nothing, also for a word whose credit is that of every token.
+        {word.token: max(distance / widest, 0.05) for word, distance in zip(ranked, distances, strict=True)}
+    )
+    of_token, placed = {word.token: word for word in ranked}, []
+    for (token, _), size, (top, left), *_ in cloud.layout_:
+        # It measures a word from the corner of its ink; matplotlib writes from the baseline.
+        right_of, above, *_ = ImageFont.truetype(font, size).getbbox(token, anchor="ls")
+        placed.append(PlacedWord(of_token[token], left - right_of, top - above, size))
+    return placed
 
 
-def text_width(text: str, size: float) -> float:
-    """Return the width of a text in points, as measured with the font that matplotlib brings along."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    return float(TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans")).get_extents().width)
-
-
-def _first_free(
-    width: float, height: float, taken: Sequence[tuple[float, float, float, float]]
-) -> tuple[float, float] | None:
-    """Return the first middle along an outward spiral where a box overlaps none of `taken` and nothing sticks out."""
-    turn = 0.0
-    while (radius := 1.6 * turn) < WIDTH / 2:
-        x, y = radius * math.cos(turn), radius * HEIGHT / WIDTH * math.sin(turn)
-        inside = abs(x) + width / 2 <= WIDTH / 2 and abs(y) + height / 2 <= HEIGHT / 2
-        if inside and not any(
-            abs(x - other_x) < (width + other_width) / 2 and abs(y - other_y) < (height + other_height) / 2
-            for other_x, other_y, other_width, other_height in taken
-        ):
-            return x, y
-        turn += 0.09
-    return None
-
-
-def _cloud(panel: Axes, placements: Sequence[WordBox], colour: str) -> None:
-    panel.set(xlim=(-WIDTH / 2, WIDTH / 2), ylim=(-HEIGHT / 2, HEIGHT / 2))
+def _cloud(panel: Axes, placed: Sequence[PlacedWord], colour: str) -> None:
+    panel.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0))
     bare(panel)
-    for one in placements:
-        panel.text(one.x, one.y, one.word.token, fontsize=one.size, color=colour, ha="center", va="center_baseline")
+    for one in placed:
+        panel.text(one.x, one.baseline, one.word.token, fontsize=one.size, color=colour, va="baseline")
 
 
 def _table(panel: Axes, listed: Sequence[Word]) -> None:

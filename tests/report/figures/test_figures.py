@@ -5,46 +5,17 @@ import xml.etree.ElementTree as ElementTree
 from types import SimpleNamespace
 
 import pytest
-from PIL import Image
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures import (
-    anchors,
-    clusters,
-    connectivity,
-    errors,
-    graph_health,
-    heat_map,
-    learning,
-    phases,
-    scale,
-    words,
-)
-from atrl_bench.report.figures.curves import bands, smoothed
+from atrl_bench.report.figures import anchors, clusters, connectivity, errors, scale, words
 from atrl_bench.report.figures.drawing import DARK, csv_text, token_text
-from atrl_bench.report.figures.sources import Training, published, published_score
+from atrl_bench.report.figures.sources import published, published_score
 from atrl_bench.report.token_shades import top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 HOSTILE = "</text><script>alert(1)</script>$\\frac{1}{0}$\x00\x1b[31m\u202e=cmd()"
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def steps(*accuracies, **more):
-    return [
-        {"rollout": r, "accuracy": a, "completions/mean_length": 10.0 + r, **more} for r, a in enumerate(accuracies)
-    ]
-
-
-def trained(hostile=""):
-    graph = {"credit/edge_density": 0.25, "credit/cut": 0.1, "credit/random_cut": 0.5, "credit/entropy": 0.9}
-    seconds = {"seconds/generation": 3.0, "seconds/credit": 0.5, "seconds/attention_rows": 0.5, "seconds/reward": 1.0}
-    return [
-        Training(f"GRPO{hostile}", 0, steps(0.2, 0.4, **{"seconds/generation": 1.0, "seconds/forward_backward": 3.0})),
-        Training(f"GRPO{hostile}", 1, steps(0.4, 0.8)),
-        Training("GRPO + AT-RL", 0, steps(0.5, 0.6, **graph, **seconds)),
-    ]
 
 
 CREDITED = TokenCredit(
@@ -76,33 +47,16 @@ SCORES = [
 ]
 
 
-def curves_of(trainings, names):
-    return {name: bands(trainings, name) for name in names}
-
-
-HEALTH = (graph_health.DENSITY, graph_health.CUT, graph_health.RANDOM_CUT, graph_health.ENTROPY)
-
-
 def every_figure(text):
     """Each figure's `picture` with its arguments, with `text` wherever a text comes from outside."""
     label = f"GRPO{text}"
     credit = hostile_credit() if text else CREDITED
-    curves = curves_of(trained(text), learning.PANELS)
-    health = {
-        n: [c.__class__(f"{c.label}{text}", *list(vars(c).values())[1:]) for c in of]
-        for n, of in curves_of(trained(), HEALTH).items()
-    }
     breakdown = errors.Breakdown(label, 10, 4, {"perception": 3, "reasoning": 2, "unexplained": 1})
     points = [scale.Point(label, task, 1.07e6, 45.0, 5.0) for task in scale.TASKS]
-    image = Image.new("RGB", (56, 28), "white")
     return {
-        "learning": (learning.picture, curves),
-        "graph_health": (graph_health.picture, health),
-        "phases": (phases.picture, phases.phase_seconds(trained(text)), published("phases")),
         "connectivity": (connectivity.picture, [i / 100 for i in range(100)], label, published("connectivity")),
         "words": (words.picture, words.words([credit] * 3), label),
         "clusters": (clusters.picture, clusters.views(credit), label),
-        "heat_map": (heat_map.picture, credit, label, f"What is it?{text}", [image]),
         "anchors": (anchors.picture, SCORES, f"mini{text}"),
         "errors": (errors.picture, [breakdown], label, published("errors")),
         "scale": (scale.picture, points, scale.printed_points(published("scale")), f"smoke{text}"),
@@ -163,32 +117,6 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula():
     assert csv_text([{"token": "=1+1", "n": 1, "x": 0.1 + 0.2, "none": None}]) == "token,n,x,none\n'=1+1,1,0.3,\n"
 
 
-def test_a_band_is_the_mean_of_the_seeds_with_the_lowest_and_the_highest(drawn):
-    rows = drawn(learning.picture, curves_of(trained(), learning.PANELS)).rows
-    [row] = [r for r in rows if (r["method"], r["measure"], r["rollout"]) == ("GRPO", "accuracy", "1")]
-    # Seeds 0.4 and 0.8 in the second rollout.
-    assert (row["mean_over_seeds"], row["lowest_seed"], row["highest_seed"], row["num_seeds"]) == (
-        "0.6",
-        "0.4",
-        "0.8",
-        "2",
-    )
-
-
-def test_many_methods_stand_by_objective_with_those_alone_last(drawn):
-    names = ["DAPO", "DAPO + AT-RL", "FT-RL", "GRPO", "GRPO + AT-RL", "GRPO + AT-RL, literal", "VPPO"]
-    trainings = [Training(name, 0, steps(0.2, 0.4)) for name in names]
-    groups = learning.by_objective(bands(trainings, "accuracy"))
-    assert {title: [curve.label for curve in group] for title, group in groups.items()} == {
-        "DAPO": names[:2],
-        "GRPO": names[3:6],
-        "Others": ["FT-RL", "VPPO"],
-    }
-    files = drawn(learning.picture, curves_of(trainings, learning.PANELS))
-    assert {"DAPO", "GRPO", "Others", "VPPO"} <= set(files.texts)
-    assert {row["measure"] for row in files.rows} == set(learning.PANELS)
-
-
 def test_a_response_of_many_clusters_shows_the_first_and_keeps_all(drawn):
     tokens = 40
     credit = TokenCredit(("a",) * tokens, (0.1,) * tokens, tuple(range(1, tokens + 1)), tuple(range(tokens)))
@@ -196,30 +124,6 @@ def test_a_response_of_many_clusters_shows_the_first_and_keeps_all(drawn):
     assert len(files.rows) == tokens
     assert sum(text.startswith("cluster ") for text in files.texts) == clusters.MAX_CLUSTERS
     assert "24 clusters more in the CSV" in files.picture.description
-
-
-def test_the_updates_of_a_rollout_are_one_point_and_lines_without_the_number_none():
-    training = Training("GRPO", 0, [{"rollout": 0, "kl": 1.0}, {"rollout": 0, "kl": 2.0}, {"rollout": 1, "kl": None}])
-    [curve] = bands([training], "kl")
-    assert (curve.rollouts, curve.means) == ((0,), (1.5,))
-
-
-def test_a_long_line_is_smoothed_and_a_short_one_is_not():
-    assert smoothed([1.0, 5.0, 1.0]) == [1.0, 5.0, 1.0]
-    long = smoothed([0.0] * 20 + [9.0] + [0.0] * 20)
-    assert long[20] == 1.0  # 9 over the nine values around it
-    assert long[15] == 0.0
-
-
-def test_a_phases_share_is_of_all_seconds_of_the_method(drawn):
-    files = drawn(phases.picture, phases.phase_seconds(trained()), published("phases"))
-    shares = {(r["method"], r["phase"]): float(r["percent"]) for r in files.rows}
-    # GRPO: two steps of 1 s and 3 s. AT-RL: 3 + 1 + 0.5 + 0.5, of which the two halves are what it adds.
-    assert shares["GRPO", "generation"] == 25.0
-    assert shares["GRPO + AT-RL", "generation"] == 60.0
-    assert shares["Paper", "Forward pass"] == 65.4
-    assert "credit adds 20.0 %" in files.texts  # of whatever rule: a random one costs, too
-    assert "GRPO + AT-RL 20.0 %" in files.picture.description
 
 
 def test_the_threshold_leaves_fifteen_percent_of_the_tokens_above(drawn):
@@ -242,18 +146,15 @@ def test_words_count_a_token_wherever_it_stands_and_rank_by_mean_credit():
     assert [word.token for word in words.words([CREDITED, other], min_count=2)] == ["3", "The"]
 
 
-def test_words_of_a_cloud_do_not_overlap_and_stay_inside():
+def test_a_cloud_has_the_largest_words_first_each_at_the_same_place_every_time():
     many = [words.Word(f"word{i}", 1, 3 - i / 20, 0.1) for i in range(40)]
-    places = words.layout(many)
-    assert len(places) == 40
-    boxes = [(p.x, p.y, words.text_width(p.word.token, p.size), p.size) for p in places]
-    for i, (x, y, width, height) in enumerate(boxes):
-        assert abs(x) + width / 2 <= words.WIDTH / 2
-        assert abs(y) + height / 2 <= words.HEIGHT / 2
-        for other_x, other_y, other_width, other_height in boxes[:i]:
-            assert abs(x - other_x) >= (width + other_width) / 2 or abs(y - other_y) >= (height + other_height) / 2
-    sizes = [run_dir.size for run_dir in places]
+    placed = words.laid_out(many)
+    assert placed == words.laid_out(many)
+    assert [one.word for one in placed] == many[: len(placed)]  # what no room is left for is left out
+    assert len(placed) > 30
+    sizes = [one.size for one in placed]
     assert sizes == sorted(sizes, reverse=True)
+    assert all(0 <= one.x < words.WIDTH and 0 < one.baseline <= words.HEIGHT for one in placed)
 
 
 @pytest.mark.parametrize(
@@ -277,19 +178,6 @@ def test_a_clusters_share_is_of_the_credit_and_its_tokens_keep_their_order(drawn
 def test_no_token_is_underlined_where_the_top_ones_tie_with_others():
     assert not top_tokens(CREDITED.credit_T)  # one of six is the top 15 %, and the whole cluster has as much
     assert top_tokens([1.0, 3.0, 2.0, 1.0, 1.0, 1.0]) == {1}
-
-
-def test_a_heat_map_has_a_row_for_each_token_and_the_image_inside(drawn):
-    files = drawn(*every_figure("")["heat_map"])
-    assert [row["credit"] for row in files.rows] == ["0.5", "1.5", "1.5", "1.5", "0.5", "0.5"]
-    assert "data:image/png;base64," in files.svg
-
-
-def test_running_text_breaks_where_it_is_full_and_where_the_response_does():
-    boxes = heat_map.laid_out(["word "] * 30 + ["a\n", "b"])
-    assert all(box.x + box.width <= heat_map.WIDTH for box in boxes)
-    assert boxes[0].line == 0
-    assert boxes[-1].line == boxes[-2].line + 1
 
 
 def test_the_kinds_of_errors_and_the_right_answers_make_up_all(drawn):

@@ -34,25 +34,14 @@ def shipped(name, **fields):
     return load_recipe(name, **fields).model_dump(mode="json", exclude={"name", "title", "overrides"})
 
 
-def add_run(run_dir, store, spec, *, accuracy):
-    key = store.add_run(spec)
-    folder = run_dir.root / "checkpoints" / key
-    folder.mkdir(parents=True)
-    lines = [{"step": r + 1, "rollout": r, "accuracy": accuracy + r / 10, "seconds/generation": 2.0} for r in range(3)]
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    store.finish_run(key, checkpoint=f"checkpoints/{key}", digest=f"{key}", seconds=1.0, summary={})
-
-
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    """A run folder with the mini model's answers to six problems of MathVision, and the curves of two trainings."""
+    """A run folder with the mini model's answers to six problems of MathVision."""
     sizes = load_profile("smoke").evaluation.model_copy(update={"max_problems": 6, "num_repeats": 1})
     profile = load_profile("smoke").model_copy(update={"evaluation": sizes})
     made = RunDir.at(tmp_path_factory.mktemp("run"), profile)
     with Store.open(made.store_path) as store:
         evaluate_into(store, "mini", "mathvision_testmini", EvaluationOptions(), made)
-        add_run(made, store, {"recipe": recipe(), "seed": 0}, accuracy=0.2)
-        add_run(made, store, {"recipe": recipe(), "seed": 1}, accuracy=0.3)
     return made
 
 
@@ -60,7 +49,7 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
     figures = draw_all(run_dir, out=tmp_path, num_problems=6)
     drawn, missing = figures.drawn, figures.missing
     assert {one.name for one in drawn} | missing.keys() == FIGURES.keys()
-    assert missing.keys() == {"scale", "graph_health"}
+    assert missing.keys() == {"scale"}
     for error in missing.values():
         assert f"atrl-bench run-table main_7b --profile smoke --out {run_dir.root}" in str(error)
     for one in drawn:
@@ -68,29 +57,29 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
         assert one.svg.read_text(encoding="utf-8").startswith("<svg")
     assert not (tmp_path / "scale.svg").exists()
     assert set(json.loads(json.dumps(figures.document()))["missing"]) == missing.keys()
-    assert "graph_health is not drawn." in text_of(figures)
+    assert "scale is not drawn." in text_of(figures)
 
 
 def test_a_figure_of_the_same_store_is_the_same_twice(run_dir, tmp_path):
-    for name in ("heat_map", "errors"):
+    for name in ("words", "errors"):
         first = figure(name, run_dir, out=tmp_path / "a").paths
         second = figure(name, run_dir, out=tmp_path / "b").paths
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_a_figure_lies_beside_the_reports_by_default(run_dir):
-    assert figure("learning", run_dir).svg == run_dir.reports / "figures" / "learning.svg"
+    assert figure("clusters", run_dir).svg == run_dir.reports / "figures" / "clusters.svg"
 
 
 def test_an_unknown_figure_answers_with_the_nearest(run_dir):
-    with pytest.raises(UnknownNameError, match="heat_map"):
-        figure("heatmap", run_dir)
+    with pytest.raises(UnknownNameError, match="connectivity"):
+        figure("conectivity", run_dir)
 
 
 def test_an_empty_run_folder_names_the_command_that_fills_it(tmp_path):
     empty = RunDir.at(tmp_path / "none", load_profile("smoke"))
     with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --profile smoke --out"):
-        figure("learning", empty)
+        figure("words", empty)
     assert not (tmp_path / "none").exists()
 
 
