@@ -1,4 +1,4 @@
-"""One run of a program inside a backend: what goes in, within which limits, and what comes back."""
+"""One run of a program in isolation: what goes in, within which limits, and what comes back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from atrl_bench.sandbox.backends import JOB, SandboxBackend, sandbox_user
+from atrl_bench.sandbox.namespaces import JOB, isolated, sandbox_user
 from atrl_bench.sandbox.supervise import supervise
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -41,7 +41,6 @@ class SandboxResult(NamedTuple):
 
 
 def execute(
-    backend: SandboxBackend,
     program: bytes,
     arguments: Sequence[str],
     files: Mapping[str, bytes],
@@ -50,7 +49,7 @@ def execute(
     environment: Mapping[str, str],
     limits: Limits,
 ) -> SandboxResult:
-    """Return how a program ended inside a backend, and the `outputs` among the files that it left."""
+    """Return how a program ended in isolation, and the `outputs` among the files that it left."""
     job = {
         "python": sys.executable,
         "arguments": list(arguments),
@@ -65,7 +64,7 @@ def execute(
         **{f"files/{name}": content for name, content in files.items()},
     }
     with _folder(contents) as folder, sandbox_user() as user:
-        command = backend.command(folder, [sys.executable, "-I", "-S", f"{JOB}/inside.py"], limits.folder_bytes, user)
+        command = isolated([sys.executable, "-I", "-S", f"{JOB}/inside.py"], folder, limits.folder_bytes, user)
         ended = supervise(
             command,
             seconds=limits.wall_seconds + 5,  # the run ends itself before that, unless it is stopped from doing so

@@ -1,4 +1,4 @@
-"""Who may run a model's program on this machine, and in which backend: the user's permission, and a probe of each."""
+"""Whether a model's program may run on this machine: the user's permission, and a probe that tries to get out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 from socket import create_server
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.sandbox.backends import BACKENDS, SandboxBackend, bound_folders
 from atrl_bench.sandbox.execution import Limits, SandboxResult, execute
+from atrl_bench.sandbox.namespaces import TOOLS, bound_folders
 
 CODE_ISOLATION = "code isolation"  # how a task file names what is here
 PERMISSION = "ATRL_BENCH_ALLOW_CODE"  # set to 1 by `--allow-code`
 NOT_PERMITTED = "Programs written by models are not allowed to run."
 PROBE = Path(__file__).with_name("probe.py")
+HOW_TO_ISOLATE = "on Linux with util-linux, run as root or where the kernel lets users make namespaces"
 
 
 def run_program(
@@ -34,16 +35,19 @@ def run_program(
 
     `files` are laid into that folder first. Raises when programs may not run here: no permission, or no isolation.
     """
-    backend = require_isolation()
-    return execute(
-        backend, program, arguments, files or {}, outputs, environment=environment or {}, limits=limits or Limits()
-    )
+    require_isolation()
+    return execute(program, arguments, files or {}, outputs, environment=environment or {}, limits=limits or Limits())
 
 
-def require_isolation() -> SandboxBackend:
-    """Return what isolates programs here; raises when they may not run: no permission, or no isolation."""
+def require_isolation() -> None:
+    """Raise where programs may not run: no permission, or no isolation."""
     require_permission()
-    return available_backend()
+    if leaks := known_leaks():
+        raise AtrlBenchError(
+            "This machine has no way to isolate a program, so no model-written code is run.",
+            why=f"{'; '.join(leaks)}.",
+            next_step=HOW_TO_ISOLATE,
+        )
 
 
 def is_permitted() -> bool:
@@ -61,41 +65,23 @@ def require_permission() -> None:
         )
 
 
-@cache
-def available_backend() -> SandboxBackend:
-    """Return the first backend that a probe could not break out of; it is tried once in a process."""
-    reasons = []
-    for backend in BACKENDS:
-        missing = [tool for tool in backend.tools if shutil.which(tool) is None]
-        objections = [f"no {', '.join(missing)} here"] if missing else leaks(backend)
-        if not objections:
-            return backend
-        reasons.append(f"{backend.name}: {'; '.join(objections)}")
-    raise AtrlBenchError(
-        "This machine has no way to isolate a program, so no model-written code is run.",
-        why=". ".join(reasons) + ".",
-        next_step="install bubblewrap (as an ordinary user) or run as root with util-linux, on Linux",
-    )
-
-
 # The probe --------------------------------------------------------------------------------------------------------
 
 
-def leaks(backend: SandboxBackend) -> list[str]:
+@cache
+def known_leaks() -> list[str]:
+    """Return why a program cannot be isolated here; nothing where it can. Tried once in a process."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return [f"no {', '.join(missing)} here"] if missing else find_leaks()
+
+
+def find_leaks() -> list[str]:
     """Return what a program could do that it must not, from a program of ours that tries all of it."""
     limits = Limits(wall_seconds=60, cpu_seconds=10, memory_bytes=256 << 20, num_processes=8, folder_bytes=4 << 20)
     home = Path.home()
     with create_server(("127.0.0.1", 0)) as listener:
         task = {"port": listener.getsockname()[1], "home": str(home), "process": os.getpid(), "prefix": sys.prefix}
-        result = execute(
-            backend,
-            PROBE.read_bytes(),
-            [json.dumps(task)],
-            {},
-            ["report.json"],
-            environment={},
-            limits=limits,
-        )
+        result = execute(PROBE.read_bytes(), [json.dumps(task)], {}, ["report.json"], environment={}, limits=limits)
     if result.state != "finished" or "report.json" not in result.files:
         return [f"does not start ({result.why or result.state})"]
     report = json.loads(result.files["report.json"])

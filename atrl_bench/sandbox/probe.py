@@ -1,6 +1,6 @@
 """Tries everything that a program in isolation must not be able to do, and writes down what worked.
 
-Runs alone inside the sandbox, with the standard library only; `isolation.leaks` judges the report.
+Runs alone inside the sandbox, with the standard library only; `isolation.find_leaks` judges the report.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from atrl_bench.sandbox.backends import SAFE_PATH
+from atrl_bench.sandbox.namespaces import SAFE_PATH
 
 LOOK_SECONDS = 0.1
 COMPLAINT_BYTES = 500

@@ -134,6 +134,7 @@ WRONG = [
     (r"\boxed{5 million}", "5"),
     (r"\boxed{not 12}", "13"),
     (r"\boxed{50}", "0.5"),
+    (r"\boxed{1/3}", "0.3"),  # a gold with one decimal was not rounded
     (r"\boxed{1/0}", "0"),
     (r"\boxed{no}", "yes"),
     (r"\boxed{cannot be determined}", "12"),
@@ -146,6 +147,25 @@ def test_an_answer_in_another_form_is_correct_without_sympy(response, gold):
     verdict = grade_fast(response, Gold(gold))
     assert isinstance(verdict, Verdict), verdict
     assert (verdict.state, verdict.grader) == ("correct", "fast"), verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "smaller", "larger"),
+    [
+        *[("10", "mm", "cm"), ("10", "cm", "dm"), ("10", "dm", "m"), ("1000", "m", "km"), ("1852", "m", "nmi")],
+        *[("2.54", "cm", "in"), ("12", "in", "ft"), ("3", "ft", "yd"), ("1760", "yd", "mi")],
+        *[("1000", "mg", "g"), ("1000", "g", "kg"), ("453.59237", "g", "lb")],
+        *[("1000", "ms", "s"), ("60", "s", "min"), ("60", "min", "h"), ("24", "h", "day"), ("7", "day", "week")],
+        *[("12", "month", "year"), ("1000", "mL", "L"), ("100", "cent", "dollar")],
+        *[("1000", "J", "kJ"), ("1000", "W", "kW"), ("1000", "Pa", "kPa")],
+    ],
+)
+def test_so_many_of_a_smaller_unit_are_one_of_a_larger(number, smaller, larger):
+    def state(answer):
+        verdict = grade_fast(rf"\boxed{{{answer} {smaller}}}", Gold(f"1 {larger}"))
+        return verdict.state if isinstance(verdict, Verdict) else "left to sympy"
+
+    assert (state(number), state(float(number) * 1.01)) == ("correct", "wrong")
 
 
 @pytest.mark.parametrize(("response", "gold"), WRONG)
@@ -213,6 +233,7 @@ def test_option_texts_that_are_letters_give_way_to_the_letter():
     assert grade(r"\boxed{B}", Gold("B", choices, "choice")).state == "correct"
     assert grade(r"\boxed{B}", Gold("C", choices, "choice")).state == "wrong"
     assert grade(r"\boxed{I}", Gold("D", choices, "choice")).state == "correct"  # there is no option I
+    assert grade(r"\boxed{F}", Gold("A", choices, "choice")).state == "correct"  # nor F, the first letter past the last
 
 
 @pytest.mark.parametrize(

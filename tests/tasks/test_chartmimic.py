@@ -13,21 +13,13 @@ from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.scorers.charts.scoring import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox.isolation import available_backend
+from atrl_bench.sandbox.isolation import known_leaks
 
 NAMES = ["chartmimic_direct_600", "chartmimic_customized_600"]
 task = find_task(NAMES[0]).module
 
 
-def why_not() -> str:
-    try:
-        available_backend()
-    except AtrlBenchError as error:
-        return str(error)
-    return ""
-
-
-needs_isolation = pytest.mark.skipif(bool(why_not()), reason=why_not() or "isolated")
+needs_isolation = pytest.mark.skipif(bool(known_leaks()), reason="; ".join(known_leaks()) or "isolated")
 
 ROW = {
     "id": "bar_1",

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.doctor.diagnosis import SECONDS, Check
-from atrl_bench.sandbox.isolation import available_backend
+from atrl_bench.sandbox.isolation import HOW_TO_ISOLATE, known_leaks
 
 TRY_METIS = """
 import pymetis
@@ -52,13 +51,11 @@ def native(code: str, fix: str) -> Iterator[Check]:
 
 def isolation() -> Iterator[Check]:
     """Yield what programs of a model would be isolated by."""
-    try:
-        backend = available_backend()
-    except AtrlBenchError as error:
+    if leaks := known_leaks():
         # Only benchmarks that run programs of a model want it, and their cells then say so.
-        yield Check("", "note", f"none, so ChartMimic is not measured. {error.why}", error.next_step)
+        yield Check("", "note", f"none, so ChartMimic is not measured: {'; '.join(leaks)}", HOW_TO_ISOLATE)
     else:
-        yield Check("", "ok", f"{backend.name} (used only with --allow-code)")
+        yield Check("", "ok", "unshare (used only with --allow-code)")
 
 
 def tools() -> Iterator[Check]:

@@ -15,18 +15,9 @@ from atrl_bench.grading.scorers.charts.program import MAX_PROGRAM_CHARS, find_pr
 from atrl_bench.grading.scorers.charts.scoring import draw, score_many
 from atrl_bench.grading.scorers.charts.similarity import colour_f1, f1, lab
 from atrl_bench.results.records import Gold
-from atrl_bench.sandbox.isolation import available_backend
+from atrl_bench.sandbox.isolation import known_leaks
 
-
-def why_not() -> str:
-    try:
-        available_backend()
-    except AtrlBenchError as error:
-        return str(error)
-    return ""
-
-
-needs_isolation = pytest.mark.skipif(bool(why_not()), reason=why_not() or "isolated")
+needs_isolation = pytest.mark.skipif(bool(known_leaks()), reason="; ".join(known_leaks()) or "isolated")
 
 
 @pytest.fixture(autouse=True)

@@ -310,14 +310,11 @@ def test_a_program_does_not_run_without_permission(monkeypatch) -> None:
 
 
 def test_a_program_is_worth_the_share_of_its_tests(monkeypatch) -> None:
-    from atrl_bench.errors import AtrlBenchError
-    from atrl_bench.sandbox.isolation import available_backend
+    from atrl_bench.sandbox.isolation import known_leaks
 
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
-    try:
-        available_backend()
-    except AtrlBenchError as error:
-        pytest.skip(error.what)
+    if known_leaks():
+        pytest.skip("; ".join(known_leaks()))
     cases = [{"input": ["3"], "expected": "6"}, {"input": ["5", "1"], "expected": "5\n"}]
     gold = one_field("program_judge", "", context={"test_case": cases})
     assert mega("Answer:\n```python\nprint(2 * int(input()))\n```", gold).score == 0.5

@@ -1,7 +1,7 @@
-"""The commands that give a program a file system and kernel namespaces of its own.
+"""The command that gives a program a file system and kernel namespaces of its own, by `unshare` of util-linux.
 
-Each backend builds the same file system: a root in memory that holds read-only views of the system's and Python's
-libraries, the job under `/sandbox/job`, and one writable folder `/sandbox/work` of limited size.
+The file system is a root in memory that holds read-only views of the system's and Python's libraries, the job under
+`/sandbox/job`, and one writable folder `/sandbox/work` of limited size.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import pwd
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 JOB = "/sandbox/job"
 WORK = "/sandbox/work"
@@ -26,17 +25,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 HIDDEN = ("/usr/share/fonts", "/usr/local/share/fonts")  # a drawing must not depend on which fonts a machine has
 NUM_FILES = 4096  # that a program may leave at a time
 SAFE_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class SandboxBackend(NamedTuple):
-    """A way to isolate a program: the tools it needs and the command line it makes.
-
-    `command(folder, program, folder_bytes, user)`: `folder` has the job in `job` and an empty `root` to build in.
-    """
-
-    name: str
-    tools: tuple[str, ...]
-    command: Callable[[Path, Sequence[str], int, int | None], list[str]]
+TOOLS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 
 
 @cache
@@ -57,30 +46,10 @@ def _hidden() -> list[Path]:
     return [path for path in map(Path, HIDDEN) if path.is_dir()]
 
 
-# bubblewrap -------------------------------------------------------------------------------------------------------
-
-
-def _bubblewrap(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:
-    command = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--clearenv", "--cap-drop", "ALL"]
-    for path in bound_folders():
-        command += ["--ro-bind", str(path), str(path)]
-    for path, target in _links().items():
-        command += ["--symlink", target, str(path)]
-    for device in DEVICES:
-        command += ["--dev-bind", device, device]
-    for path in _hidden():
-        command += ["--tmpfs", str(path), "--remount-ro", str(path)]
-    command += ["--ro-bind", str(folder / "job"), JOB, "--size", str(folder_bytes), "--tmpfs", WORK]
-    return [*command, "--remount-ro", "/", "--chdir", WORK, "--", *program]
-
-
-# unshare of util-linux --------------------------------------------------------------------------------------------
-
-
-def _unshare(folder: Path, program: Sequence[str], folder_bytes: int, user: int | None) -> list[str]:
-    """Return the command: as root without a user namespace, where the kernel would not count a root's processes."""
+def isolated(program: Sequence[str], folder: Path, folder_bytes: int, user: int | None) -> list[str]:
+    """Return the command that runs a program; `folder` has the job in `job` and an empty `root` to build in."""
     namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
-    if user is None:
+    if user is None:  # not for root, whose processes the kernel would not count in a user namespace
         namespaces += ["--user", "--map-root-user"]
     return ["unshare", *namespaces, "sh", "-c", _building_script(folder, program, folder_bytes, user)]
 
@@ -150,9 +119,3 @@ def _is_taken(number: int) -> bool:
     except KeyError:
         return False
     return True
-
-
-BACKENDS = (
-    SandboxBackend("bubblewrap", ("bwrap",), _bubblewrap),
-    SandboxBackend("unshare", ("unshare", "mount", "umount", "pivot_root", "setpriv"), _unshare),
-)
