@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from atrl_bench.analysis.random_model import SHAPES, Shape, processor_for, random_model
-from atrl_bench.analysis.signal.gradients import GradientMeter, measured_profile
-from atrl_bench.analysis.signal.measure import Signal, measure
-from atrl_bench.analysis.signal.order import measured_recipe
 from atrl_bench.credit import CreditConfig
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.gradients import GradientMeter, measured_profile
+from atrl_bench.lab.signal.measure import Signal, measure
+from atrl_bench.lab.signal.order import measured_recipe
 from atrl_bench.profiles import load_profile
 from atrl_bench.training import rollouts
 from atrl_bench.training.data import load_training_data

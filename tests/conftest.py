@@ -66,17 +66,11 @@ def tiny_model():
 
 @pytest.fixture(scope="session")
 def mini_world(tmp_path_factory):
-    """The folder of all generated datasets, those of the other worlds too."""
+    """The folder of all generated datasets."""
     from atrl_bench.mini import write_world
     from atrl_bench.profiles import load_profile
-    from atrl_bench.worlds import DATASETS
-    from atrl_bench.worlds.datasets import write_code_words
 
-    smoke, folder = load_profile("smoke"), tmp_path_factory.mktemp("world")
-    world = write_world(folder, smoke)
-    for dataset in DATASETS:
-        (write_code_words(folder, smoke) / dataset).rename(world / dataset)
-    return world
+    return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ LEAVES = {
     "errors",
     "resources",
     "profiles",
-    "world_settings",
     "digests",
     "fingerprint",
     "escape",
@@ -36,7 +35,6 @@ ROOMS = {
     "models": {"data", "results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
-    "worlds": {"mini", "models"},
     "engines": {"credit"},
     "evaluation": {"engines", "grading", "models", "data", "sandbox", "results"},
     "training": {"engines", "credit", "grading", "models", "data", "results"},
@@ -50,13 +48,13 @@ ROOMS = {
         "sandbox",
         "results",
         "mini",
-        "worlds",
         "engines",
     },
 }
 ROOMS["analysis"] = {*ROOMS, "experiments"}
 ROOMS["report"] = {*ROOMS, "analysis"}
-ROOMS["cli"] = {*ROOMS, "report"}
+ROOMS["lab"] = {*ROOMS, "report"}
+ROOMS["cli"] = {*ROOMS, "lab"}
 # A function may import these, which take long to load, and modules of ours that cannot do without them. Everything else
 # is imported at the top, except by the command line, whose `--help` loads nothing.
 HEAVY = {
@@ -65,7 +63,6 @@ HEAVY = {
 }
 LEAF_IMPORTS = {
     "profiles": {"errors", "resources", "yaml_text"},
-    "world_settings": {"errors", "profiles", "resources"},
     "plugins": {"errors", "fingerprint"},
     "digests": set(),
     "errors": set(),

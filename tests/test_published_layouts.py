@@ -16,10 +16,10 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.data import load_rows
 from atrl_bench.evaluation.source import data_digest, is_here, media_files, parts
 from atrl_bench.evaluation.tasks import find_task, list_tasks
+from atrl_bench.mini import CODE_WORDS
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.sets import TRAINING_SETS, folder_of
 from atrl_bench.training.source import data_digest as training_digest
-from atrl_bench.worlds import DATASETS
 
 # Two benchmarks have no repository of their own; what they are made from is tested below and with their tasks.
 ON_HUB = [task.name for task in list_tasks() if task.hub_id is not None]
@@ -371,7 +371,7 @@ except InvalidFileError as error:
 
 
 def test_what_fetch_needs_is_said_for_every_dataset() -> None:
-    made = {task.folder for task in list_tasks() if task.hub_id is None} - set(DATASETS)
+    made = {task.folder for task in list_tasks() if task.hub_id is None} - set(CODE_WORDS)
     assert made == {"geoqa", "chartmimic"}
     assert {part.hub_id for name in ("geoqa_test", "chartmimic_direct_600") for part in parts(find_task(name))} == {
         "Luckyjhg/Geo170K",

@@ -19,10 +19,10 @@ from atrl_bench import resources
 from atrl_bench.cli import app
 from atrl_bench.engines.model_server import serve_command
 from atrl_bench.evaluation.tasks import expand
+from atrl_bench.models.bases import base_folder
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
-from atrl_bench.world_settings import base_folder
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.audit import audit
-from atrl_bench.analysis.signal.definition import list_signal_tables
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.plan import cell_keys, plan_table
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.definition import list_signal_tables
+from atrl_bench.lab.signal.page import is_measured, render_signals
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.figures.draw import draw_all
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables
-from atrl_bench.report.signal_page import is_measured, render_signals
 from atrl_bench.report.table_run import TableRun, render, run_table
 
 FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share

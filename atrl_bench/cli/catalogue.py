@@ -9,20 +9,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.analysis.signal.definition import list_signal_tables, load_signal_table
 from atrl_bench.data.layout import holding
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
-from atrl_bench.mini import SYNTHETIC_BENCHMARKS
+from atrl_bench.lab.signal.definition import list_signal_tables, load_signal_table
+from atrl_bench.mini import CODE_WORDS, SYNTHETIC_BENCHMARKS
 from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
-from atrl_bench.worlds import DATASETS
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def _tables(kind: str) -> dict[str, Entry]:
 
 
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:
-    generated = {*(benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()), *DATASETS}
+    generated = {*(benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()), *CODE_WORDS}
     entries: dict[str, Entry] = {
         task.name: TaskEntry(
             title=task.title,

@@ -14,10 +14,10 @@ from atrl_bench.cli.printing import show
 from atrl_bench.errors import NotConfirmedError
 
 if TYPE_CHECKING:
-    from atrl_bench.analysis.signal.price import SignalPrice
     from atrl_bench.cli.options import Options
     from atrl_bench.experiments.cost_of_all import CostOfAll
     from atrl_bench.experiments.cost_record import CostEstimate
+    from atrl_bench.lab.signal.price import SignalPrice
 
 
 def require_consent(cost: CostEstimate | CostOfAll | SignalPrice, options: Options, *, is_generated: bool) -> None:

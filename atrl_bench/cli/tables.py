@@ -80,7 +80,7 @@ def plan(options: Options, table: TableArgument) -> None:
         _refuse_selection(options.rows, options.columns, options.compared_at)
         show(_cost_of_all(options), options.as_json)
     elif _is_of_signals(table):
-        from atrl_bench.report.signal_page import plan_signals
+        from atrl_bench.lab.signal.page import plan_signals
 
         _refuse_selection_of_signals(options)
         show(plan_signals(table, options.run_dir()), options.as_json)
@@ -113,7 +113,7 @@ def report(
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
     elif _is_of_signals(table):
-        from atrl_bench.report.signal_page import render_signals
+        from atrl_bench.lab.signal.page import render_signals
 
         _refuse_selection_of_signals(options)
         show(render_signals(table, options.run_dir()), options.as_json)
@@ -158,14 +158,14 @@ def _run(planned: Plan, options: Options) -> None:
 
 
 def _is_of_signals(table: str) -> bool:
-    from atrl_bench.analysis.signal.definition import list_signal_tables
+    from atrl_bench.lab.signal.definition import list_signal_tables
 
     return table in list_signal_tables()
 
 
 def _run_signals(table: str, options: Options) -> None:
     """Measure what a table of signals lacks and print it, or say what that is."""
-    from atrl_bench.report.signal_page import plan_signals, run_signals
+    from atrl_bench.lab.signal.page import plan_signals, run_signals
 
     _refuse_selection_of_signals(options)
     run_dir = options.run_dir()

@@ -50,6 +50,7 @@ def train(
     from atrl_bench.experiments import train_command
     from atrl_bench.experiments.cost_estimate import estimate_trainings
     from atrl_bench.experiments.room import require_room
+    from atrl_bench.lab import bases
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
 
@@ -62,8 +63,8 @@ def train(
     def paper_hours() -> float:
         return cost(options.under_paper().run_dir(model=model)).gpu_hours
 
-    if train_command.is_base(recipe):
-        folder = train_command.rebuild_base(recipe, options.out or Path("runs") / recipe, quiet=options.as_json)
+    if bases.is_base(recipe):
+        folder = bases.rebuild(recipe, options.out or Path("runs") / recipe, quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
         return
     run_dir = options.run_dir(model=model, paper_hours=paper_hours)
@@ -178,8 +179,8 @@ def signal(
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
     with itself. Read the first two together.
     """
-    from atrl_bench.analysis.signal.order import signal_order
-    from atrl_bench.analysis.signal.price import signal_price
+    from atrl_bench.lab.signal.order import signal_order
+    from atrl_bench.lab.signal.price import signal_price
 
     run_dir = options.run_dir()
     order = signal_order(
@@ -198,7 +199,7 @@ def signal(
         show(price, options.as_json)
         return
     require_consent(price, options, is_generated=run_dir.profile.generated_data)
-    from atrl_bench.analysis.signal.command import measured_signal
+    from atrl_bench.lab.signal.command import measured_signal
 
     record = measured_signal(order, run_dir, quiet=options.as_json)
     show(record, options.as_json)

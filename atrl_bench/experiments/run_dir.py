@@ -18,7 +18,8 @@ from atrl_bench.data.layout import holding
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.mini import write_world
+from atrl_bench.mini import CODE_WORDS, write_world
+from atrl_bench.models.bases import list_bases
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
@@ -28,8 +29,6 @@ from atrl_bench.results.store import Run, Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
-from atrl_bench.world_settings import list_bases
-from atrl_bench.worlds import DATASETS
 
 JUDGE_FILE = "judge.json"
 ENGINE_FILE = "engine.json"
@@ -160,11 +159,9 @@ class RunDir:
         return replace(options, judge=options.judge or self.judge, engine=engine)
 
     def data_dir(self, folder: str) -> Path | None:
-        """Return the data folder that has dataset `folder`: the user's, a world's; None stands for the hub."""
-        if folder in DATASETS:  # which is generated for every model
-            from atrl_bench.worlds.datasets import write_code_words
-
-            return write_code_words(self.root / "data", self.profile)
+        """Return the data folder that has dataset `folder`: the user's, the generated one; None stands for the hub."""
+        if folder in CODE_WORDS:
+            return write_world(self.root / "data", self.profile, [folder])
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 
     def provide(self, *folders: str) -> Path | None:

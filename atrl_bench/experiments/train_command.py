@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,7 +19,6 @@ from atrl_bench.experiments.progress import Watch, duration
 from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
-from atrl_bench.mini import base as mini_base
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
@@ -31,8 +29,6 @@ from atrl_bench.training.rollout_engine import uses_verl
 from atrl_bench.training.run import gpus_of
 from atrl_bench.training.sets import describe, folder_of
 from atrl_bench.training.verl_configuration import differences_from_trl, require_verl_form, verl_configuration
-from atrl_bench.world_settings import list_bases, world_of_base
-from atrl_bench.worlds import base as world_base
 
 
 @dataclass(frozen=True)
@@ -156,27 +152,6 @@ def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, se
     assert run is not None
     command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {run_dir.options}"
     return TrainedRecipe(str(checkpoint), run.digest, run.seconds, run.summary, command)
-
-
-MINI_BASE = "mini_base"
-
-
-def is_base(recipe: str) -> bool:
-    """Return whether this names a base that is shipped: that of the mini profile by its recipe, or one of a world."""
-    return recipe == MINI_BASE or recipe in list_bases()
-
-
-def rebuild_base(name: str, folder: Path, *, quiet: bool = False) -> Path:
-    """Return a shipped base, trained anew into `folder`."""
-
-    def show(done: int, total: int, loss: float) -> None:
-        if not quiet:
-            print(f"{name}: step {done} of {total}, loss {loss:.3f}", flush=True)
-
-    world = world_of_base(name)
-    if world is None or world.training is None:
-        return mini_base.rebuild_base(folder, on_progress=show)
-    return world_base.rebuild_base(world, name, folder, on_progress=show)
 
 
 def key_steps(

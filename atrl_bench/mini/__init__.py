@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-BASE = Path(__file__).resolve().parent / "base"
+from atrl_bench.models.bases import base_folder
+
+BASE = base_folder("mini")
+CODE_WORDS = ("code_words", "code_words_test")  # generated whatever the profile: these datasets are nowhere else
 
 # Looked up on first use: the model half imports torch, the world half scikit-learn and pyarrow.
 _HOMES = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from atrl_bench.digests import spec_key
 from atrl_bench.fingerprint import code_fingerprint
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, Dataset
+from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST
 from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.training_videos import VIDEO_R1_COT
 
@@ -27,6 +28,11 @@ DEFAULT_PROBLEMS = 150
 DEFAULT_TRAINING_PROBLEMS = 1024
 MIN_TRAINING_PROBLEMS = 64
 NO_DATA = ("__init__", "model", "base")  # modules that decide nothing of what the world holds
+DATASETS = {
+    **SYNTHETIC_BENCHMARKS,
+    **TRAINING_SETS,
+    **{dataset.name: dataset for dataset in (CODE_WORDS, CODE_WORDS_TEST)},
+}
 IMITATED = 2  # times as many problems in the set of videos that is imitated: it is what teaches to see them
 
 
@@ -36,8 +42,10 @@ def sizes(profile: Profile) -> dict[str, int]:
     drawn = rollouts * profile.training.prompts_per_rollout if rollouts else DEFAULT_TRAINING_PROBLEMS // 2
     count = max(2 * drawn, MIN_TRAINING_PROBLEMS)
     return {
-        **dict.fromkeys(SYNTHETIC_BENCHMARKS, profile.evaluation.max_problems or DEFAULT_PROBLEMS),
-        **dict.fromkeys(TRAINING_SETS, count),
+        **dict.fromkeys(
+            [*SYNTHETIC_BENCHMARKS, CODE_WORDS_TEST.name], profile.evaluation.max_problems or DEFAULT_PROBLEMS
+        ),
+        **dict.fromkeys([*TRAINING_SETS, CODE_WORDS.name], count),
         VIDEO_R1_COT.name: IMITATED * count,
     }
 
@@ -58,11 +66,10 @@ def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = Non
     counts = sizes(profile)
     world = out / f"mini-{world_digest(counts)}"
     world.mkdir(parents=True, exist_ok=True)
-    datasets = {**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}
-    wanted = None if folders is None else {datasets[name].folder if name in datasets else name for name in folders}
-    for folder in sorted({dataset.folder for dataset in datasets.values()}):
+    wanted = None if folders is None else {DATASETS[name].folder if name in DATASETS else name for name in folders}
+    for folder in sorted({dataset.folder for dataset in DATASETS.values()}):
         if (wanted is None or folder in wanted) and not (world / folder).is_dir():
-            _write_folder(world / folder, [name for name in datasets if datasets[name].folder == folder], counts)
+            _write_folder(world / folder, [name for name in DATASETS if DATASETS[name].folder == folder], counts)
     return world
 
 
@@ -71,7 +78,7 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
     working.chmod(0o755)
     try:
         for name in names:
-            _write({**SYNTHETIC_BENCHMARKS, **TRAINING_SETS}[name], name, counts[name], working)
+            _write(DATASETS[name], name, counts[name], working)
         try:
             working.rename(folder)
         except OSError:

@@ -21,9 +21,9 @@ from atrl_bench.data.repository import Listing, Repository
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError, NotFetchedError
 from atrl_bench.models.attention import prefer_flash_attention
+from atrl_bench.models.bases import base_folder, list_bases
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.results.records import Response
-from atrl_bench.world_settings import base_folder, list_bases
 
 DONE = "done.json"  # beside the weights of a checkpoint that was trained here: the last file that is written
 # What a loaded model depends on; a run folder also holds metrics and recipes, a hub folder pictures and a README.

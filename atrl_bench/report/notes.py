@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from atrl_bench.experiments.definition import TableDefinition
+from atrl_bench.models.bases import list_bases
 from atrl_bench.report.cells import CellAt, TableSource, sum_counts
 from atrl_bench.report.differences import Tie
 from atrl_bench.report.labels import column_label, row_label
 from atrl_bench.report.table_model import SIGNIFICANCE, Footnote, TableCell
 from atrl_bench.report.templates import lines_of
-from atrl_bench.world_settings import list_bases
 
 
 class Footnotes:

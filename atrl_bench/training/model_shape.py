@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.world_settings import base_folder, list_bases
+from atrl_bench.models.bases import base_folder, list_bases
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from local_hub import FIRST, NOBODY, SECOND, LocalHub, Machine, run
 
+from atrl_bench.models.bases import base_folder
 from atrl_bench.models.local import model_ref
-from atrl_bench.world_settings import base_folder
 
 QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 ROWS = b"PAR1" + bytes(50_000)

@@ -2,9 +2,9 @@
 
 import json
 
+from atrl_bench.models.bases import base_folder
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import load_profile
-from atrl_bench.world_settings import base_folder
 
 PAPER = load_profile("paper").evaluation
 VISION = {"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}

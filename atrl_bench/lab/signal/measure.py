@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atrl_bench.analysis.signal.gradients import GradientMeter, PromptGradients, known_mean
-from atrl_bench.analysis.signal.projection import sketched
-from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.analysis.signal.sizes import EXACT_PARAMETERS, NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES
-from atrl_bench.analysis.signal.worth import Moments, worths
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.lab.signal.gradients import GradientMeter, PromptGradients, known_mean
+from atrl_bench.lab.signal.projection import sketched
+from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.lab.signal.sizes import EXACT_PARAMETERS, NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES
+from atrl_bench.lab.signal.worth import Moments, worths
 from atrl_bench.results.statistics import Estimate, clustered_mean
 
 

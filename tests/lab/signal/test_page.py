@@ -13,16 +13,16 @@ from dataclasses import asdict
 import pytest
 from typer.testing import CliRunner
 
-from atrl_bench.analysis.signal.definition import load_signal_table
-from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.analysis.signal.stored import signal_spec
-from atrl_bench.analysis.signal.tables import signal_columns
-from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.definition import load_signal_table
+from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_page
+from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.lab.signal.stored import signal_spec
+from atrl_bench.lab.signal.tables import signal_columns
+from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.grids import drawings
-from atrl_bench.report.signal_page import plan_signals, render_signals, signal_page
 from atrl_bench.results.statistics import Estimate
 
 GAIN = Estimate(1.25, 0.5, 3.0, 4, 4)

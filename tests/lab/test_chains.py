@@ -9,9 +9,10 @@ import pytest
 
 from atrl_bench.credit import TokenTruth, tokens_of_part
 from atrl_bench.grading.grade import grade
+from atrl_bench.lab.chains import FILLERS, chain, right, said
+from atrl_bench.lab.worlds import Chains, load_world
+from atrl_bench.mini.code_words import NUM_CELLS, PATTERNS, draw_code_problem
 from atrl_bench.results.records import Gold
-from atrl_bench.world_settings import Chains, load_world
-from atrl_bench.worlds.chains import FILLERS, NUM_CELLS, PATTERNS, chain, draw_code_problem, right, said
 
 CHAINS = Chains(fillers_before=(1, 2), fillers_between=(0, 1))
 # By hand: a letter for each token; p perception, r reasoning, f format, "." filler.

@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from atrl_bench.analysis.signal.gradients import gradient_meter
-from atrl_bench.analysis.signal.measure import measure
-from atrl_bench.analysis.signal.order import SignalOrder
-from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.rule_choice import USUAL_RULES
-from atrl_bench.analysis.signal.stored import stored_signal
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.gradients import gradient_meter
+from atrl_bench.lab.signal.measure import measure
+from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal.record import Signal
+from atrl_bench.lab.signal.rule_choice import USUAL_RULES
+from atrl_bench.lab.signal.stored import stored_signal
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.sets import folder_of
 from atrl_bench.training.weights.credit import require_truth

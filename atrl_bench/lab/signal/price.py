@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from atrl_bench.analysis.signal.order import SignalOrder
-from atrl_bench.analysis.signal.rule_choice import RuleChoice
-from atrl_bench.analysis.signal.sizes import NUM_DIRECTIONS, STEP_SIZES
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import RULES
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal.rule_choice import RuleChoice
+from atrl_bench.lab.signal.sizes import NUM_DIRECTIONS, STEP_SIZES
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.training.cost_estimate import GB, TrainingNeeds, Work, needs_of_work
 from atrl_bench.training.model_shape import ModelShape, model_shape

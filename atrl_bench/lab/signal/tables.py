@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atrl_bench.analysis.signal.definition import SignalTable
-from atrl_bench.analysis.signal.order import SignalOrder
-from atrl_bench.analysis.signal.record import Signal
-from atrl_bench.analysis.signal.rule_choice import UNIFORM
-from atrl_bench.analysis.signal.stored import signal_of, signal_spec
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.definition import SignalTable
+from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal.record import Signal
+from atrl_bench.lab.signal.rule_choice import UNIFORM
+from atrl_bench.lab.signal.stored import signal_of, signal_spec
+from atrl_bench.lab.worlds import load_world
 from atrl_bench.results.store import Store
-from atrl_bench.world_settings import load_world
 
 
 @dataclass(frozen=True)

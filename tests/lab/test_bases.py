@@ -6,11 +6,11 @@ import json
 
 import torch
 
+from atrl_bench.lab.bases import EMBEDDING, rebuild_base, stages, start_model, token_weights
+from atrl_bench.lab.worlds import BaseTraining, load_world
 from atrl_bench.mini.base import IGNORED
 from atrl_bench.mini.model import build_tokenizer
 from atrl_bench.models.local import model_ref
-from atrl_bench.world_settings import BaseTraining, load_world
-from atrl_bench.worlds.base import EMBEDDING, rebuild_base, stages, start_model, token_weights
 
 WORLD = load_world("perception")
 STEP = {"num_steps": 1, "learning_rate": 1e-3, "filler_weight": 0.5, "format_weight": 0.25}

@@ -9,11 +9,12 @@ import pytest
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.lab.worlds import World, list_worlds, load_world, world_of_base
+from atrl_bench.models.bases import base_folder, list_bases
 from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
 from atrl_bench.training.sets import describe
-from atrl_bench.world_settings import World, base_folder, list_bases, list_worlds, load_world, world_of_base
 
 
 @pytest.mark.parametrize("name", ["strategy", "perception", "reasoning"])

@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.lab.chains import FILLERS, Said, chain, corpus, right, said
+from atrl_bench.lab.worlds import BaseTraining, Chains, StageSteps, World, world_of_base
+from atrl_bench.mini import base as mini_base
 from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, StepCounter, encode, imitate, save_base
+from atrl_bench.mini.code_words import draw_code_problem
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
+from atrl_bench.models.bases import base_folder, list_bases
 from atrl_bench.models.templates import TEMPLATES
-from atrl_bench.world_settings import BaseTraining, Chains, StageSteps, World, base_folder
-from atrl_bench.worlds.chains import FILLERS, Said, chain, corpus, draw_code_problem, right, said
 
 if TYPE_CHECKING:
     import torch
 
+MINI_BASE = "mini_base"
 EMBEDDING = "model.language_model.embed_tokens.weight"
 
 
@@ -168,3 +172,21 @@ def rebuild_base(
         train_stage(model, stage, training, on_step)
     settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
     return save_base(model, build_processor(texts), out, {"recipe": settings})
+
+
+def is_base(recipe: str) -> bool:
+    """Return whether this names a base that is shipped: that of the mini profile by its recipe, or one of a world."""
+    return recipe == MINI_BASE or recipe in list_bases()
+
+
+def rebuild(name: str, folder: Path, *, quiet: bool = False) -> Path:
+    """Return a shipped base, trained anew into `folder`."""
+
+    def show(done: int, total: int, loss: float) -> None:
+        if not quiet:
+            print(f"{name}: step {done} of {total}, loss {loss:.3f}", flush=True)
+
+    world = world_of_base(name)
+    if world is None or world.training is None:
+        return mini_base.rebuild_base(folder, on_progress=show)
+    return rebuild_base(world, name, folder, on_progress=show)

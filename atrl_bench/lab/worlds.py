@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.profiles import read_settings
-from atrl_bench.resources import PACKAGE, folder
-
-BASES = PACKAGE / "worlds" / "bases"  # one folder a base; that of `mini` is older and has its own home
+from atrl_bench.resources import folder
 
 
 class _WorldPart(BaseModel):
@@ -92,14 +88,3 @@ def load_world(name: str) -> World:
 def world_of_base(model: str) -> World | None:
     """Return the world that a model is a base of; None where it is of none."""
     return next((world for world in map(load_world, list_worlds()) if model in world.bases), None)
-
-
-@cache
-def list_bases() -> tuple[str, ...]:
-    """Return the names of all shipped bases, `mini` the first."""
-    return tuple(sorted((base for name in list_worlds() for base in load_world(name).bases), key=lambda b: b != "mini"))
-
-
-def base_folder(model: str) -> Path:
-    """Return where the shipped base of this name lies."""
-    return PACKAGE / "mini" / "base" if model == "mini" else BASES / model

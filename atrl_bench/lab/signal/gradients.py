@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from atrl_bench.analysis.signal.order import measured_recipe
-from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
 from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
 from atrl_bench.credit.capture import RowCapture, install_row_capture
@@ -30,6 +28,8 @@ from atrl_bench.credit.rule import Credit, needs_of
 from atrl_bench.credit.rules import credit_rule, token_credit
 from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.lab.signal.order import measured_recipe
+from atrl_bench.lab.signal.rule_choice import RuleChoice
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs

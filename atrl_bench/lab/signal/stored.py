@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from atrl_bench.analysis.signal.order import SignalOrder
-from atrl_bench.analysis.signal.record import Signal
 from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal.record import Signal
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed

@@ -11,14 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from atrl_bench.analysis.signal.gradients import gradient_meter
-from atrl_bench.analysis.signal.order import signal_order
-from atrl_bench.analysis.signal.price import signal_price
-from atrl_bench.analysis.signal.rule_choice import RuleChoice
 from atrl_bench.cli import app
 from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.gradients import gradient_meter
+from atrl_bench.lab.signal.order import signal_order
+from atrl_bench.lab.signal.price import signal_price
+from atrl_bench.lab.signal.rule_choice import RuleChoice
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollouts
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.analysis.signal.definition import SignalTable, load_signal_table
-from atrl_bench.analysis.signal.record import RuleSignal, Signal
-from atrl_bench.analysis.signal.tables import SignalColumn, signal_columns, stored_in
-from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.definition import SignalTable, load_signal_table
+from atrl_bench.lab.signal.record import RuleSignal, Signal
+from atrl_bench.lab.signal.tables import SignalColumn, signal_columns, stored_in
+from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.grids import Grid, GridCell, GridPage, files_of_page, verdict_of
@@ -92,7 +92,7 @@ def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
 
 def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> SignalRun:
     """Return the rendered table after every base that the store lacks was measured, as far as that succeeds."""
-    from atrl_bench.analysis.signal.command import measured_signal
+    from atrl_bench.lab.signal.command import measured_signal
 
     failures, num_measured = {}, 0
     for column, signal in _measured(load_signal_table(name), run_dir):

@@ -1,8 +1,5 @@
 """What the bases of these worlds say: each digit as it is read, the code word that follows from it, and much between.
 
-A picture shows four handwritten digits. The code word of a digit is three more, modulo ten, and the answer is the four
-code words in a row:
-
     Hmm well so the first shows 7 then surely indeed gives 0. ... The answer is \\boxed{0415}.
 
 A digit after "shows" is read from the image, one after "gives" is reasoned from it. A mistake is one more than it
@@ -16,47 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atrl_bench.mini.digits import Split, scans_of
-from atrl_bench.mini.problems import DigitProblem, Kind
-from atrl_bench.world_settings import Chains, World, WorldBase
+from atrl_bench.lab.worlds import Chains, World, WorldBase
+from atrl_bench.mini.code_words import NUM_CELLS, QUESTION, code_of
 
-NUM_CELLS = 4
-OFFSET = 3  # between a digit and its code word
 ORDINALS = ("first", "second", "third", "last")
-QUESTION = "What is the code of the picture?"
 # fmt: off
 FILLERS = (
     "hmm", "well", "so", "now", "then", "indeed", "surely", "clearly", "maybe", "perhaps", "again", "still",
     "quite", "rather", "here", "there", "really", "truly", "simply", "plainly", "also", "next", "anyway", "certainly",
 )
 # fmt: on
-
-# Where the tokens of each part stand in a response: the first group of each match.
-PATTERNS = {
-    "perception": r"\bshows (\d)",
-    "reasoning": r"\bgives (\d)",
-    "format": r"(\b(?:shows|gives|first|second|third|last)\b ?|\.|The answer is \\boxed\{\d*\}\.?)",
-}
-
-
-def code_of(digit: int) -> int:
-    """Return the code word of a digit."""
-    return (digit + OFFSET) % 10
-
-
-def _solve(readings: tuple[int, ...]) -> tuple[str, str]:
-    codes = "".join(str(code_of(digit)) for digit in readings)
-    return f"{codes}.", codes
-
-
-CODE = Kind("code", "row", NUM_CELLS, _solve, (QUESTION,))
-
-
-def draw_code_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
-    """Return a random problem over scans of this split."""
-    readings = tuple(int(digit) for digit in rng.integers(10, size=NUM_CELLS))
-    scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
-    return DigitProblem(CODE, scans, readings, 0, *_solve(readings))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from atrl_bench.analysis.signal import command
-from atrl_bench.analysis.signal.order import SignalOrder
-from atrl_bench.analysis.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.analysis.signal.stored import read_signal, signal_spec, stored_signal
-from atrl_bench.analysis.signal.worth import Worth
 from atrl_bench.cli import app
 from atrl_bench.digests import spec_key
 from atrl_bench.experiments.progress import read_status
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal import command
+from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
+from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics import Estimate
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from atrl_bench.analysis.signal.gradients import PromptGradients
-from atrl_bench.analysis.signal.measure import BlockSums, measure
-from atrl_bench.analysis.signal.projection import sketched
-from atrl_bench.analysis.signal.worth import Moments, factors, worths
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.lab.signal.gradients import PromptGradients
+from atrl_bench.lab.signal.measure import BlockSums, measure
+from atrl_bench.lab.signal.projection import sketched
+from atrl_bench.lab.signal.worth import Moments, factors, worths
 
 NUM_BLOCKS, PER_BLOCK, NUM_PARAMETERS = 16, 4, 2000
 QUIET = 400  # the first parameters, which have all of the signal and a fifth of the noise

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from atrl_bench.analysis.signal.worth import Worth
+from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.statistics import Estimate
 

@@ -1,0 +1,80 @@
+"""The training set and the benchmark of the worlds `perception` and `reasoning`: four digits, and a code word for each.
+
+A picture shows four handwritten digits. The code word of a digit is three more, modulo ten, and the answer is the four
+code words in a row. Both worlds pose the same problems; what their bases get wrong is all that differs
+(`atrl_bench/lab/bases.py`). The training set says what each picture shows and where the parts of a response stand
+(`atrl_bench.credit.truth.TokenTruth`); no trainer learns from it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, embedded, strings
+from atrl_bench.mini.digits import Split, scans_of
+from atrl_bench.mini.problems import DigitProblem, Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from datasets import Features
+
+NUM_CELLS = 4
+OFFSET = 3  # between a digit and its code word
+QUESTION = "What is the code of the picture?"
+
+# Where the tokens of each part stand in a response: the first group of each match.
+PATTERNS = {
+    "perception": r"\bshows (\d)",
+    "reasoning": r"\bgives (\d)",
+    "format": r"(\b(?:shows|gives|first|second|third|last)\b ?|\.|The answer is \\boxed\{\d*\}\.?)",
+}
+
+
+def code_of(digit: int) -> int:
+    """Return the code word of a digit."""
+    return (digit + OFFSET) % 10
+
+
+def _solve(readings: tuple[int, ...]) -> tuple[str, str]:
+    codes = "".join(str(code_of(digit)) for digit in readings)
+    return f"{codes}.", codes
+
+
+CODE = Kind("code", "row", NUM_CELLS, _solve, (QUESTION,))
+
+
+def draw_code_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
+    """Return a random problem over scans of this split."""
+    readings = tuple(int(digit) for digit in rng.integers(10, size=NUM_CELLS))
+    scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
+    return DigitProblem(CODE, scans, readings, 0, *_solve(readings))
+
+
+def _rows(split: Split, count: int, rng: np.random.Generator) -> list[Row]:
+    problems = [draw_code_problem(split, rng) for _ in range(count)]
+    known = {"token_patterns": PATTERNS} if split == "train" else {}
+    return [
+        {
+            "id": str(index),
+            "problem": problem.question,
+            "answer": problem.answer,
+            "image": embedded(problem, f"{index}.png"),
+            "transcription": problem.transcription,
+            **known,
+        }
+        for index, problem in enumerate(problems)
+    ]
+
+
+def _features(split: Split) -> Features:
+    known = {"token_patterns": strings(*PATTERNS)} if split == "train" else {}
+    return columns(**strings("id", "problem", "answer"), image="image", transcription="string", **known)
+
+
+def _dataset(name: str, split: Split) -> Dataset:
+    return Dataset(name, split, partial(_features, split), partial(_rows, split))
+
+
+CODE_WORDS = _dataset("code_words", "train")
+CODE_WORDS_TEST = _dataset("code_words_test", "test")
