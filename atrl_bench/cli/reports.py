@@ -64,25 +64,15 @@ def audit(
 def export(
     options: Options,
     form: Annotated[
-        Literal["parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "card", "manifest"],
-        typer.Argument(help="answers, scores, model cards or file digests; see docs/results.md"),
+        Literal["parquet", "jsonl", "scores", "inspect", "card"],
+        typer.Argument(help="answers, scores or model cards; see docs/results.md"),
     ],
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
-    check: Annotated[bool, typer.Option("--check", help="compare the folder with its manifest, write nothing")] = False,
 ) -> None:
     """Write what a run folder holds for other programs."""
     from atrl_bench.report import exports
 
-    run_dir = options.run_dir(quiet=True)
-    if check:
-        if form != "manifest":
-            raise typer.BadParameter("only a manifest can be checked", param_hint="--check")
-        manifest = exports.check_manifest(run_dir.root, to)
-        show(manifest, options.as_json)
-        if manifest.differences:
-            raise typer.Exit(1)
-        return
-    show(exports.export(run_dir, form, out=to), options.as_json)
+    show(exports.export(options.run_dir(quiet=True), form, out=to), options.as_json)
 
 
 @shared("profile", "out", "data_dir", "as_json")
@@ -96,7 +86,7 @@ def push(
 
     With it goes a model card: its scores with their intervals, its recipe, and how to redo them.
     """
-    from atrl_bench.report.publish import push as publish
+    from atrl_bench.report.model_card import push as publish
 
     show(publish(model, repository, options.run_dir(quiet=True), private=not public), options.as_json)
 
@@ -108,7 +98,7 @@ def verify(
         bool, typer.Option("--repair", help="drop damaged answers, so that run-table asks for them again")
     ] = False,
 ) -> None:
-    """Say what of a run folder is whole: answers, checkpoints, pages, and its manifest if it has one.
+    """Say what of a run folder is whole: answers, checkpoints and pages.
 
     What is not is named with the command that mends it.
     """

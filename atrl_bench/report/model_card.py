@@ -1,11 +1,13 @@
-"""A model card for a checkpoint: what it was trained on, its numbers with their intervals, and how to redo them.
+"""A model card for a checkpoint, and `atrl-bench push MODEL REPOSITORY`, which sends the two to the hub.
 
-The card is the README.md of a model's repository on the hub. Everything in it comes from the store.
+The card says what the model was trained on, its numbers with their intervals, and how to redo them. Everything in it
+comes from the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
+from atrl_bench.experiments.row_models import names_a_row, row_model
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import find_model
+from atrl_bench.models.upload import upload_model
+from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.frame import CellPlace, places_of_cells
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
@@ -104,3 +110,39 @@ def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:
     return [f"atrl-bench run-table {table} --rows {row} --seeds {seed} {options}" for table, row, seed in tables] or [
         f"atrl-bench train RECIPE {options}    # the recipe above, in a file"
     ]
+
+
+# push -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PushedModel(Record):
+    """Where a checkpoint was sent to."""
+
+    url: str
+    files: tuple[str, ...]
+    private: bool
+
+    def blocks(self) -> Iterable[Block]:
+        yield f"Sent {counted(len(self.files), 'file')} to {self.url} ({'private' if self.private else 'public'})."
+
+
+def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> PushedModel:
+    """Send a training's checkpoint to a model repository; `name` is TABLE:ROW, TABLE:ROW:SEED or a training's key."""
+    with run_dir.open_store(read_only=True) as store:
+        run = _training(name, run_dir, store)
+        folder = find_model(run_dir.folder_of(run)).folder  # refuses files that have changed
+        card = card_of(run, run_dir, store).encode()
+    url, files = upload_model(folder, {CARD: card}, hub_id, private=private)
+    return PushedModel(url, files, private)
+
+
+def _training(name: str, run_dir: RunDir, store: Store) -> Run:
+    run = row_model(name, run_dir, store).run if names_a_row(name) else store.run(name)
+    if run is None or run.state != "done":
+        raise MissingDataError(
+            f"{name} is no finished training in {run_dir.root}.",
+            why="Only a trained checkpoint is sent: a base model has a repository of its own.",
+            next_step=f"atrl-bench status {run_dir.options}, or name a row: atrl-bench push main_7b:grpo_atrl {name}",
+        )
+    return run

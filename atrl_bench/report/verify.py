@@ -11,7 +11,6 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
 from atrl_bench.printable import Block, Command, Record, Rows
-from atrl_bench.report.exports import MANIFEST, check_manifest
 from atrl_bench.results.store import Run, Store
 
 
@@ -66,9 +65,6 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
             "checkpoints": sum(run.state == "done" for run in runs),
             "pages": len(pages),
         }
-    if (run_dir.root / MANIFEST).is_file():
-        command = f"atrl-bench export manifest {run_dir.options}"
-        damages += [Damage(MANIFEST, each, command) for each in check_manifest(run_dir.root).differences]
     return Verification(str(run_dir.root), looked_at, tuple(damages))
 
 

@@ -123,23 +123,6 @@ def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeyp
         cli.main()
 
 
-def test_a_folder_is_compared_with_its_manifest_and_the_exit_code_tells(tmp_path):
-    (tmp_path / "note.txt").write_text("one")
-    (tmp_path / "store.sqlite").touch()
-    assert atrl_bench("export", "manifest", "--out", tmp_path).returncode == 0
-    same = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
-    assert (same.returncode, " ".join(same.stdout.split())) == (0, f"{tmp_path} is what its manifest says.")
-    (tmp_path / "note.txt").write_text("two")
-    changed = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
-    assert (changed.returncode, changed.stdout) == (1, "note.txt has changed\n")
-    (tmp_path / "manifest.json").write_text('{"files": ["note')
-    damaged = atrl_bench("export", "manifest", "--check", "--out", tmp_path)
-    assert damaged.returncode == 2
-    assert f"{tmp_path}/manifest.json is not a manifest." in " ".join(damaged.stderr.split())
-    assert "Next: " in damaged.stderr
-    assert "Traceback" not in damaged.stderr
-
-
 def test_status_of_a_folder_without_a_store_says_how_to_make_one(tmp_path):
     result = atrl_bench("status", "--out", tmp_path)
     assert result.returncode == 1

@@ -38,7 +38,6 @@ LEAVES_OUT = {
     ("compare", "main_7b:grpo", "main_7b:grpo_atrl", "--task", "geoqa_test", *FOLDER): MODELS | {"PIL"},
     ("export", "jsonl", *FOLDER): MODELS,
     ("export", "scores", *FOLDER): MODELS,
-    ("export", "manifest", *FOLDER): MODELS | TABLES,
     ("verify", *FOLDER): MODELS | TABLES,
     ("audit", *FOLDER[:4]): MODELS | TABLES,
     ("train", "dapo", "--dry-run", "--profile", "paper", "--out", "NEW"): MODELS | {"pandas", "scipy", "PIL"},

@@ -1,4 +1,4 @@
-"""What a run folder measured, in other tools' forms: samples, the hub's result files, and a manifest."""
+"""What a run folder measured, in other tools' forms."""
 
 import json
 from dataclasses import replace
@@ -6,15 +6,13 @@ from dataclasses import replace
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report import sample_exports
-from atrl_bench.report.exports import check_manifest, eval_results, export, write_manifest
+from atrl_bench.report import exports
+from atrl_bench.report.exports import export
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -78,7 +76,7 @@ def test_the_setting_of_a_cell_is_not_repeated_in_every_line(run_folder):
 
 
 def test_every_form_obeys_the_folder_it_is_told(run_folder, tmp_path_factory):
-    forms = ("parquet", "jsonl", "scores", "inspect", "lmms-eval", "eval-results", "manifest")
+    forms = ("parquet", "jsonl", "scores", "inspect")
     before = set(run_folder.rglob("*"))
     for form in forms:
         to = tmp_path_factory.mktemp("to")
@@ -104,79 +102,9 @@ def test_inspects_own_reader_opens_the_log(run_folder):
     assert inspect_log.list_eval_logs(str(path.parent))[0].task == "mathvista-testmini"
 
 
-def test_lmms_evals_sample_files_have_a_line_a_problem(run_folder):
-    (path,) = export(run_dir(run_folder), "lmms-eval").paths
-    assert path.name.endswith("_samples_atrl_mathvista_testmini.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["doc_id"] for line in lines] == [0, 1, 2, 3]
-    assert [len(line["filtered_resps"]) for line in lines] == [2, 2, 2, 2]
-    assert [line["mean_at_n"]["score"] for line in lines] == [1.0, 1.0, 0.5, 0.0]
-
-
-def test_eval_results_are_what_the_hub_documents(run_folder):
-    (path,) = export(run_dir(run_folder), "eval-results").paths
-    assert path == run_folder / "exports" / ".eval_results" / "Qwen__Qwen2.5-VL-7B-Instruct.yaml"
-    content = yaml.safe_load(path.read_text())
-    # The hub's own reader takes it, and its writer gives the same back.
-    entries = parse_eval_result_entries(content)
-    assert eval_result_entries_to_yaml(entries) == content
-    (entry,) = entries
-    assert isinstance(entry, EvalResultEntry)
-    assert (entry.dataset_id, entry.task_id) == ("AI4Math/MathVista", "mathvista_testmini")
-    assert entry.value == 62.5  # (2 + 3) / 8
-    assert "rule grader, no judge" in entry.notes
-    assert "95 % interval ±" in entry.notes
-    assert entry.date is None
-
-
-def test_results_without_meaning_elsewhere_are_left_out(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
-        fill(store, profile="smoke")  # a synthetic benchmark
-        fill(store, limit=4)  # not the whole benchmark
-        fill(store, task="geoqa_test")  # not on the hub
-        store.add_cell(SPEC | {"model_name": "unfinished"})
-        assert eval_results(store) == {}
-    with pytest.raises(MissingDataError, match="synthetic benchmarks"):
-        export(run_dir(tmp_path), "eval-results")
-
-
-def test_a_model_name_cannot_lead_out_of_the_folder(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
-        fill(store, model_name="../../etc/passwd")
-    (path,) = export(run_dir(tmp_path), "eval-results").paths
-    assert path.parent == tmp_path / "exports" / ".eval_results"
-
-
 def test_a_folder_without_a_store_is_told_how_to_get_one(tmp_path):
     with pytest.raises(MissingDataError, match="run-table main_7b --profile paper --out"):
         export(run_dir(tmp_path), "jsonl")
-
-
-def test_a_manifest_names_every_file_and_finds_what_changed(run_folder):
-    (run_folder / "reports").mkdir()
-    (run_folder / "reports" / "a.html").write_text("one")
-    path = write_manifest(run_folder)
-    files = json.loads(path.read_text())["files"]
-    assert set(files) == {"store.sqlite", "reports/a.html"}
-    # sha256 of "one"
-    assert files["reports/a.html"]["sha256"].startswith("7692c3ad3540bb80")
-    assert check_manifest(run_folder).document() == []
-    assert " ".join(text_of(check_manifest(run_folder)).split()) == f"{run_folder} is what its manifest says."
-    assert write_manifest(run_folder).read_text() == path.read_text()
-
-    (run_folder / "reports" / "a.html").write_text("two")
-    (run_folder / "reports" / "b.html").write_text("new")
-    (run_folder / "store.sqlite").unlink()
-    assert check_manifest(run_folder).document() == [
-        "reports/a.html has changed",
-        "reports/b.html is new",
-        "store.sqlite is missing",
-    ]
-
-
-def test_a_manifest_is_checked_only_where_there_is_one(tmp_path):
-    with pytest.raises(MissingDataError, match="export manifest --out"):
-        check_manifest(tmp_path)
 
 
 def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
@@ -191,7 +119,7 @@ def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):
 
 def test_answers_in_several_groups_of_rows_are_each_there_once(run_folder, monkeypatch):
     whole = pd.read_parquet(export(run_dir(run_folder), "parquet").paths[0])
-    monkeypatch.setattr(sample_exports, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(exports, "ROWS_AT_ONCE", 3)
     [path, _] = export(run_dir(run_folder), "parquet").paths
     assert pq.ParquetFile(path).num_row_groups == 3  # of 3, 3 and 2 answers
     pd.testing.assert_frame_equal(pd.read_parquet(path), whole)

@@ -11,7 +11,6 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.exports import export
 from atrl_bench.report.verify import verify
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 
@@ -82,11 +81,3 @@ def test_a_page_that_was_cut_off_is_rendered_again(run_dir):
         ("reports/table.html", "is cut off"),
         ("reports/table.json", "is cut off"),
     }
-
-
-def test_a_manifest_is_checked_where_there_is_one(run_dir):
-    export(run_dir, "manifest")
-    assert verify(run_dir).is_whole
-    (run_dir.reports / "table.html").write_text("<html><p>2</p></html>\n")
-    [damage] = verify(run_dir).damages
-    assert (damage.part, damage.what) == ("manifest.json", "reports/table.html has changed")
