@@ -10,7 +10,6 @@ Shapes: P prompts, G responses each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,9 +19,7 @@ from trl.trainer.utils import pad
 from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
-from atrl_bench.training.multimodal import Media, Visual, joined_visuals, media_of, read_prompt, token_types
-
-MediaIds = tuple[int | None, int | None]  # the tokens that stand for an image and for a video
+from atrl_bench.training.multimodal import PromptBatch, joined_visuals
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
@@ -32,29 +29,6 @@ def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> in
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     of_a_position = 2 * text.num_hidden_layers * num_heads * head_size * dtype.itemsize
     return max(1, int(SAMPLER_GB * GB // (of_a_position * num_positions)))
-
-
-@dataclass(frozen=True)
-class PromptBatch:
-    """Prompts about to be answered, each of them once."""
-
-    keys_P: list[str]  # what names the random numbers of each
-    token_ids_P: list[list[int]]
-    token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
-    visuals_P: list[Visual]
-    media_P: list[Media]  # what each shows, for an engine that reads it for itself
-    images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
-
-
-def read_prompts(
-    processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype, media_ids: MediaIds
-) -> PromptBatch:
-    """Return what the processor makes of prompts with images and videos."""
-    read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
-    types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
-    token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
-    media_P = [media_of(messages) for messages in messages_P]
-    return PromptBatch(list(keys_P), token_ids_P, {"mm_token_type_ids": types_P}, visuals_P, media_P)
 
 
 def sample_groups(

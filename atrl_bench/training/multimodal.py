@@ -9,6 +9,7 @@ So every pass over a response sees the frames, grids and seconds with which it w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,33 @@ from atrl_bench.models.local import Prompt, model_inputs
 
 Visual = dict[str, Tensor]
 Media = dict[str, list[Any]]  # a prompt's images and videos, in order, by `image` and `video`
+MediaIds = tuple[int | None, int | None]  # the tokens that stand for an image and for a video
 
 TOKEN_FIELDS = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 IMAGE, VIDEO = 1, 2  # in `mm_token_type_ids`; text is 0
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """Prompts about to be answered, each of them once."""
+
+    keys_P: list[str]  # what names the random numbers of each
+    token_ids_P: list[list[int]]
+    token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
+    visuals_P: list[Visual]
+    media_P: list[Media]  # what each shows, for an engine that reads it for itself
+    images_P: list[Any] | None = None  # as TRL takes them; None in a run that has videos, or without images
+
+
+def read_prompts(
+    processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype, media_ids: MediaIds
+) -> PromptBatch:
+    """Return what the processor makes of prompts with images and videos."""
+    read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
+    types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
+    token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
+    media_P = [media_of(messages) for messages in messages_P]
+    return PromptBatch(list(keys_P), token_ids_P, {"mm_token_type_ids": types_P}, visuals_P, media_P)
 
 
 def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> tuple[list[int], Visual]:

@@ -24,8 +24,8 @@ from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.group_sampling import read_prompts, sample_groups
-from atrl_bench.training.multimodal import with_media
+from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.multimodal import read_prompts, with_media
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.accuracy import AccuracyReward

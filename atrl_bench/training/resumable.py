@@ -82,6 +82,10 @@ class Resumable(Trainer):
         self._metrics["train"][name].append(float(value))
         self._noted.add(name)
 
+    def take_note(self, name: str) -> float:
+        """Return the value that was noted last under this name, which no line of metrics then has."""
+        return float(self._metrics["train"][name].pop())
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics with the seconds of each phase since the last line."""
         for name, seconds in self.clock.pop().items():

@@ -8,15 +8,15 @@ Shapes: B responses, T response tokens, G responses to a problem, F rewards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.training.group_sampling import PromptBatch
-from atrl_bench.training.multimodal import Visual
+from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.multimodal import PromptBatch, Visual
 
 # TRL makes the first two while it scores a rollout and the last in each loss; the others are asked for by ours.
 PassName = Literal["old policy", "reference", "critic", "dependency", "training"]
@@ -102,3 +102,40 @@ class RolloutState:
     groups: Sequence[ResponseGroup] = ()  # answered and rewarded, those of all processes
     responses: Sequence[SampledResponse] = ()  # of them, this process's share
     passes: list[ScoringPass] = field(default_factory=list)  # about to be made, in TRL's order
+
+
+class RolloutTrainer(Protocol):
+    """What rewards, advantages and token weights may ask of the trainer whose rollout they are handed."""
+
+    accelerator: Any
+    model: Any
+    processing_class: Any
+    clock: PhaseClock
+    run_seed: int
+    num_generations: int
+
+    @property
+    def rollout(self) -> int:
+        """The number of the rollout that is made or trained on."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a process can sample only together with all others."""
+
+    def note(self, name: str, value: float) -> None:
+        """Keep a value for the next line of metrics, which has the mean of all."""
+
+    def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True, model: Any = None) -> Tensor:
+        """Return the log-probabilities of a batch's responses in one more pass over them, by the policy unless told."""
+
+    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
+        """Return `size` responses to each prompt, outside of the metrics of the rollout."""
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the text of each token by itself."""
+
+    def total_rewards(self, group: ResponseGroup) -> list[float]:
+        """Return the weighted sum of the rewards of each response."""
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""

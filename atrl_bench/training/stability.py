@@ -22,8 +22,8 @@ from transformers import TrainerCallback
 
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.training.group_sampling import PromptBatch, sample_groups
-from atrl_bench.training.multimodal import joined_visuals, with_media
+from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_media
 from atrl_bench.training.order import further_problems
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class StabilityChecks(TrainerCallback):
         trainer = self._trainer
         examples = [trainer.data.example(row, trainer.run_seed) for row in self._rows]
         messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-        prompts = trainer._read(messages, [f"check:{row}" for row in self._rows])
+        prompts = trainer.read(messages, [f"check:{row}" for row in self._rows])
         model = trainer.accelerator.unwrap_model(trainer.model)
         was_training = model.training
         model.eval()
@@ -73,7 +73,7 @@ class StabilityChecks(TrainerCallback):
                 trainer.sizes.model_copy(update={"temperature": 0.0}),
                 group_size=1,
                 run_seed=trainer.run_seed,
-                pad_id=trainer._tokenizer.pad_token_id,
+                pad_id=trainer.processing_class.tokenizer.pad_token_id,
                 eos_ids=trainer.eos_token_ids,
             )
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
@@ -95,8 +95,8 @@ class StabilityChecks(TrainerCallback):
         drifts = []
         divergences = self._divergences(model, prompts, responses)
         for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
-            texts = [self._trainer._tokenizer.decode([token]) for token in response]
-            is_free_T = unrewarded(self._trainer.data.problems[row].truth, texts)
+            truth, texts = self._trainer.data.problems[row].truth, self._trainer.token_texts(response)
+            is_free_T = unrewarded(truth, texts)
             if is_free_T.any():
                 drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))
         return drifts

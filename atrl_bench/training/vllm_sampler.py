@@ -30,8 +30,7 @@ from trl.trainer.utils import ensure_master_addr_port
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
 from atrl_bench.profiles import Rollouts, TrainingSizes
-from atrl_bench.training.group_sampling import PromptBatch
-from atrl_bench.training.multimodal import Media
+from atrl_bench.training.multimodal import Media, PromptBatch
 
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training

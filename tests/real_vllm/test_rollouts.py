@@ -33,7 +33,7 @@ def greedy(trainer):
     """Return the likeliest responses to the first problems, by vLLM and by transformers."""
     examples = [trainer.data.example(row, 0) for row in range(16)]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    prompts = trainer._read(messages, [str(row) for row in range(16)])
+    prompts = trainer.read(messages, [str(row) for row in range(16)])
     trainer.vllm.load(trainer.state.global_step)
     trainer.vllm.temperature = 0.0
     by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]
@@ -76,7 +76,7 @@ def test_adapters_reach_vllm_merged_into_the_weights(make_trainer, compared):
 
 def test_dapo_draws_further_problems_by_vllm(make_trainer, compared):
     trainer = make_trainer("dapo", credit="atrl")
-    draws, draw = [], trainer._generate_together
+    draws, draw = [], trainer.generate
 
     def record(rows, key):
         draws.append(key)
@@ -85,7 +85,7 @@ def test_dapo_draws_further_problems_by_vllm(make_trainer, compared):
             groups[0].rewards_GF[:, 0] = 1.0  # all right: another problem is drawn for it
         return groups
 
-    trainer._generate_together = record
+    trainer.generate = record
     trainer.train()
     assert {"0:0", "0:1", "1:0", "1:1"} <= set(draws)
     assert len(compared) == 2

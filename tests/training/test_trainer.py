@@ -289,7 +289,7 @@ def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(
             _generate_groups=lambda rows, key: generated.setdefault(index, rows) and groups_of(index, rows),
             accelerator=SimpleNamespace(process_index=index, num_processes=2, device="cpu"),
         )
-        return CreditTrainer._generate_together(trainer, [5, 6, 7], "0:0")
+        return CreditTrainer.generate(trainer, [5, 6, 7], "0:0")
 
     dealt_rows = [[5, 6], [7, 5]]
     for index in (0, 1):

@@ -31,8 +31,7 @@ from atrl_bench.models.video import Video
 from atrl_bench.printable import Rows
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
-from atrl_bench.training.group_sampling import PromptBatch
-from atrl_bench.training.multimodal import with_media
+from atrl_bench.training.multimodal import PromptBatch, with_media
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout_engine import require_sampler
 from atrl_bench.training.run import train
@@ -155,8 +154,8 @@ def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make
         for example in (trainer.data.example(row, 0) for row in range(3))
     ]
     trainer.vllm.load(0)
-    together = trainer.vllm.sample(trainer._read(messages, ["a", "b", "c"]), 4)
-    alone = trainer.vllm.sample(trainer._read(messages[2:], ["c"]), 4)
+    together = trainer.vllm.sample(trainer.read(messages, ["a", "b", "c"]), 4)
+    alone = trainer.vllm.sample(trainer.read(messages[2:], ["c"]), 4)
     assert [one.token_ids for one in together[8:]] == [one.token_ids for one in alone]
     assert len({tuple(one.token_ids) for one in together}) > 3
 
@@ -233,7 +232,7 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_by
     examples = [trainer.data.example(row, 0) for row in range(16)]
     messages = [with_media(example["prompt"], example["images"], []) for example in examples]
     trainer.vllm.load(0)
-    trainer.vllm.sample(trainer._read(messages, [""] * 16), 1)  # so every image of the run has been seen
+    trainer.vllm.sample(trainer.read(messages, [""] * 16), 1)  # so every image of the run has been seen
     with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability") as error:
         trainer.train()
     assert trainer.state.global_step == 2  # those of rollout 0: none by responses of another policy

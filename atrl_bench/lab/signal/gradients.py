@@ -69,8 +69,7 @@ class GradientMeter:
     def of_prompt(self, row: int) -> PromptGradients:
         """Return the gradients of problem `row` of the training set."""
         trainer = self.trainer
-        batch = trainer._generate_and_score_completions([{"row": row}] * trainer.num_generations)
-        success = trainer._metrics["train"]["accuracy"].pop()
+        batch, success = trainer.rollout_of(row)
         advantage_B1 = batch["advantages"].unsqueeze(1)
         if not advantage_B1.any():
             nothing = [math.nan] * len(self.rules)
@@ -110,7 +109,7 @@ class GradientMeter:
                 with torch.no_grad():
                     for weight, part in zip(self._parameters, parts, strict=True):
                         weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.args.learning_rate)
-            groups = self.trainer._generate_together(rows, "held out")
+            groups = self.trainer.generate(rows, "held out")
             return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
         finally:
             with torch.no_grad():
@@ -121,13 +120,13 @@ class GradientMeter:
         num_tokens, reading = batch["completion_ids"].shape[1], self.config.reading
         reader = _ReadingModel(self.trainer.model, self._capture, self._inputs, reading, num_tokens)
         self.trainer.score(batch, "old policy", trim=False, model=reader)
-        truth, decode = self.trainer.data.problems[row].truth, self.trainer._tokenizer.decode
+        truth = self.trainer.data.problems[row].truth
         ids_B = [
             ids_T[mask_T].tolist()
             for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
         ]
         return [
-            replace(attention, parts=tokens_of_parts(truth, [decode([token]) for token in ids]))
+            replace(attention, parts=tokens_of_parts(truth, self.trainer.token_texts(ids)))
             for attention, ids in zip(reader.attention_B, ids_B, strict=True)
         ]
 
@@ -139,7 +138,7 @@ class GradientMeter:
 
     def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
-        self.trainer._compute_loss(self.trainer.model, {**batch, "advantages": advantages_BT}).backward()
+        self.trainer.loss({**batch, "advantages": advantages_BT}).backward()
         # A weight that these responses did not reach, an adapter of the image where there is none, has no gradient.
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self._parameters]
         return torch.cat([grad.flatten().float().cpu() for grad in grads])

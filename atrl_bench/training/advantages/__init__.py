@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.training.advantages.gae import Critic
-    from atrl_bench.training.rollout_state import SampledResponse
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
 
 
 class AdvantageEstimator:
     """From the scored batch of a rollout to its advantages, before any token weight."""
 
-    critic: Critic | None = None  # what it learns with, which resume checkpoints hold
     every_group = False  # whether a group of equal rewards has advantages too
     kl_in_reward = False  # whether the rewards have paid for the KL divergence, so that the loss does not
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return the advantages, (B,) of responses or (B, T) of tokens."""
         raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write into a resume checkpoint what the estimator has learned: nothing, unless it learns."""
+
+    def load(self, folder: Path) -> None:
+        """Read it."""
 
 
 class GroupRelative(AdvantageEstimator):
     """TRL's own advantages: (R - mean) / (std + 1e-4) over the responses to the same problem."""
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return advantages_B."""
         advantages_B: Tensor = batch["advantages"]

@@ -21,8 +21,7 @@ from atrl_bench.training import recipe as recipes
 from atrl_bench.training.advantages import AdvantageEstimator
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import SampledResponse
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
 
 ROWS_AT_ONCE = 32  # responses whose features are on the device together
 FILE_NAME = "critic.safetensors"
@@ -146,15 +145,14 @@ class GeneralisedAdvantages(AdvantageEstimator):
     The hidden states come from one more scoring pass over each rollout, before its first update.
     """
 
-    critic: Critic
     every_group = True  # a group that is all right or all wrong has advantages here
 
-    def __init__(self, critic: Critic) -> None:
-        self.critic = critic
+    def __init__(self, critic: Critic, kl_coef: float) -> None:
+        self.critic, self._kl_coef = critic, kl_coef
         self.kl_in_reward = critic.settings.kl_in_reward
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return whitened advantages_BT, and let the critic learn from the rollout."""
         settings, mask_BT = self.critic.settings, batch["completion_mask"].float()
@@ -170,7 +168,7 @@ class GeneralisedAdvantages(AdvantageEstimator):
             rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:
                 difference_BT = (logprobs_BT - batch["ref_per_token_logps"]) * mask_BT
-                rewards_BT = rewards_BT - trainer.recipe.kl_coef * difference_BT
+                rewards_BT = rewards_BT - self._kl_coef * difference_BT
                 trainer.note("critic/kl", mean(difference_BT))
             advantages_BT = generalised_advantages(
                 rewards_BT, values_BT, mask_BT, discount=settings.discount, gae_lambda=settings.gae_lambda
@@ -186,8 +184,16 @@ class GeneralisedAdvantages(AdvantageEstimator):
         trainer.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
         return whitened(advantages_BT, mask_BT, trainer.total)
 
+    def save(self, folder: Path) -> None:
+        """Write the critic into a resume checkpoint."""
+        self.critic.save(folder)
 
-def hidden_states(batch: Mapping[str, Any], trainer: CreditTrainer) -> tuple[Tensor, Tensor]:
+    def load(self, folder: Path) -> None:
+        """Read it."""
+        self.critic.load(folder)
+
+
+def hidden_states(batch: Mapping[str, Any], trainer: RolloutTrainer) -> tuple[Tensor, Tensor]:
     """Return the hidden state that each response token was drawn from, on the CPU, and its log-probability."""
     num_tokens = batch["completion_ids"].shape[1]
     model = trainer.accelerator.unwrap_model(trainer.model)

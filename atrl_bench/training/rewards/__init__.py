@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.training.rollout_state import ResponseGroup
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import ResponseGroup, RolloutTrainer
 
 Reward = Callable[..., list[float]]
 
@@ -27,6 +26,6 @@ class GroupReward:
         """Return zeros."""
         return [0.0] * len(completions)
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
+    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
         """Return rewards_G of each group."""
         raise NotImplementedError

@@ -29,8 +29,7 @@ from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.rewards import GroupReward, Reward
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import ResponseGroup
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import ResponseGroup, RolloutTrainer
 
 
 def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Temporal) -> Tensor:
@@ -70,7 +69,7 @@ class TemporalReward(GroupReward):
     def __init__(self, settings: Temporal, accuracy: Reward) -> None:
         self._settings, self._accuracy = settings, accuracy
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
+    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
         """Return the bonus of each response: zeros for a group about an image."""
         shuffled_P = self.shuffled_accuracies(groups, trainer)
         rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
@@ -87,7 +86,7 @@ class TemporalReward(GroupReward):
             trainer.note("temporal/rewarded", float(np.mean(rewarded)))
         return rewards_P
 
-    def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor | None]:
+    def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor | None]:
         """Return the accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
         # Devices that share a model generate together, so each of them answers for all its groups, of images too.
         again = [group for group in groups if group.about_video or trainer.in_step]
@@ -115,7 +114,7 @@ class LengthReward(GroupReward):
     def __init__(self, settings: Temporal, rewarded_lengths: tuple[int, int]) -> None:
         self._settings, self._rewarded_lengths = settings, rewarded_lengths
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: CreditTrainer) -> list[Tensor]:
+    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
         """Return the bonus of each response."""
         rewards_P = []
         for group in groups:

@@ -15,15 +15,14 @@ from atrl_bench.training.recipe import CreditChoice
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.training.rollout_state import SampledResponse
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
 
 
 class TokenWeighting(Protocol):
     """From the scored batch of a rollout to a weight for each response token."""
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return weights_BT, by which the advantages are multiplied."""
 

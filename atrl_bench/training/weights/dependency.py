@@ -33,8 +33,7 @@ from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import SampledResponse
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
 
 
 def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> Tensor:
@@ -73,7 +72,7 @@ class DependencyWeights:
         self._black = black_patch(image_processor)
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
         process = trainer.accelerator.process_index
@@ -95,7 +94,7 @@ class DependencyWeights:
         note_anchors(dependency_BT, batch, responses, trainer)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
-    def _draws(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer) -> Tensor:
+    def _draws(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer) -> Tensor:
         """Return a random number for each patch here; which response has which does not depend on where it is."""
         patches_I = batch["image_grid_thw"].prod(1).cpu().split([len(one.example["images"]) for one in responses])
         own = [(response.number, int(patches.sum())) for response, patches in zip(responses, patches_I, strict=True)]
@@ -105,15 +104,14 @@ class DependencyWeights:
 
 
 def note_anchors(
-    dependency_BT: Tensor, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+    dependency_BT: Tensor, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
 ) -> None:
     """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
     areas, masks_BT = [], batch["completion_mask"].bool()
     for b, example in enumerate(response.example for response in responses):
         if (truth := example["truth"]) is not None:
             token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
-            texts = [trainer.processing_class.tokenizer.decode([token]) for token in token_ids]
-            is_anchor_T = tokens_of_part(truth, "perception", texts)
+            is_anchor_T = tokens_of_part(truth, "perception", trainer.token_texts(token_ids))
             areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), is_anchor_T))
     defined = [area for area in areas if not math.isnan(area)]
     if defined:

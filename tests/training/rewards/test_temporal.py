@@ -99,7 +99,7 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     rows = rows_about(trainer, "video", 1)
     [group] = trainer._generate_groups(rows, "0:0")
     prompt = shuffled_prompt(group, trainer.run_seed)
-    prompts = trainer._read([prompt], ["0:0"])
+    prompts = trainer.read([prompt], ["0:0"])
     [ids], [visual] = prompts.token_ids_P, prompts.visuals_P
     assert ids == group.generated[0][0]
     assert set(visual) == set(group.visual) == {"pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
