@@ -110,6 +110,14 @@ def test_random_deals_the_same_weights_and_follows_the_seed():
     assert sorted(first.tolist()) == sorted(token_credit(attention, "atrl", seed=1).credit_T.tolist())
 
 
+def test_random_follows_the_seed_where_the_clusters_are_the_same_for_every_seed():
+    dealt, clustered = (
+        {tuple(token_credit(by_hand(), rule, FLAT, seed).credit_T.tolist()) for seed in range(8)}
+        for rule in ("random", "atrl")
+    )
+    assert len(clustered) == 1 < len(dealt)
+
+
 def test_partitions_are_averaged_and_none_is_shared_with_the_next_seed():
     attention, config = realistic(200), CreditConfig(scale="as_written", partitions=3)
     assert len({*partition_seeds(7, 3), *partition_seeds(8, 3)}) == 6

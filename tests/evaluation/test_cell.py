@@ -16,11 +16,12 @@ from PIL import Image
 from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import cell_spec as cell_spec_module
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec
 from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.models import local
+from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.records import Response, Verdict
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import NOT_PERMITTED, PERMISSION
 
@@ -181,13 +182,37 @@ def test_another_grader_takes_the_answers_over(store, backend, tmp_path, monkeyp
     assert content(store, new) == content(store, old)
 
 
+def store_one_answer(store: Store, spec: CellSpec) -> str:
+    key = store.add_cell(spec.as_dict())
+    store.add_problems(key, [Problem("0", "0", "Question 0", Gold("0"))])
+    store.add_responses(key, [Response("0", 0, "hash", "\\boxed{0}", 3, 0.0, False)])
+    return key
+
+
+def test_of_a_problem_with_some_of_its_answers_the_others_are_asked_for(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    key = store_one_answer(store, cell_spec("mini", "geoqa_test", profile=PROFILE, data_dir=data))
+    evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert ("0", 0) not in backend.asked
+    assert len(store.samples(key)) == 2 * NUM_REPEATS == backend.asked.total() + 1
+
+
+def test_the_answers_of_an_engine_are_not_taken_over_by_a_cell_without_one(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()])
+    where = {"profile": PROFILE, "data_dir": data}
+    served = EvaluationOptions(engine=Engine("vllm", "1"), endpoint=EndpointConfig("http://here/v1", "mini"))
+    store_one_answer(store, cell_spec("mini", "geoqa_test", served, **where))
+    evaluate("mini", "geoqa_test", store=store, **where)
+    assert backend.asked.total() == NUM_REPEATS
+
+
 def test_a_row_with_a_broken_image_is_skipped_named_and_left_out_of_the_count(store, backend, tmp_path) -> None:
     whole = picture()
-    images = [whole] * 110
+    images = [whole] * 100  # one in a hundred is no more than that
     images[7] = whole[: len(whole) // 2]  # truncated
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=write_geoqa(tmp_path / "data", images))
     assert list(store.skipped(key)) == ["7"]
-    assert store.cell(key).expected == 109 * NUM_REPEATS == len(store.samples(key))
+    assert store.cell(key).expected == 99 * NUM_REPEATS == len(store.samples(key))
 
 
 def test_more_than_one_broken_row_in_a_hundred_fails_the_cell_and_keeps_the_rest(store, backend, tmp_path) -> None:

@@ -72,3 +72,12 @@ def test_a_video_is_seen_by_an_even_number_of_frames(mini_world) -> None:
     for frames in (0, -2, 7):
         with pytest.raises(AtrlBenchError, match=f"cannot be seen by {frames} frames"):
             cell_spec("mini", "vsi_bench", EvaluationOptions(frames=frames), profile=SMOKE, data_dir=mini_world)
+
+
+def test_a_task_may_need_longer_answers_than_its_profile_gives(mini_world) -> None:
+    limits = {
+        task: cell_spec("mini", task, profile=SMOKE, data_dir=mini_world).decoding.max_new_tokens
+        for task in ("geoqa_test", "code_words_test")
+    }
+    assert limits == {"geoqa_test": SMOKE.evaluation.max_new_tokens, "code_words_test": 112}
+    assert SMOKE.evaluation.max_new_tokens < 112

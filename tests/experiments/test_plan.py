@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.local import DeadWorkerError, death
 from atrl_bench.engines.placement import Demand
@@ -27,12 +28,14 @@ from atrl_bench.experiments.plan import (
     obstacle,
     plan_ablation,
     plan_table,
+    training_spec,
 )
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import read_table
+from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import gpus_of
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
@@ -71,6 +74,17 @@ def test_credit_seed_and_profile_each_change_the_key_of_a_training(tmp_path, min
     assert base not in others
     assert len(others) == 3
     assert plan(tmp_path, mini_world, rows=["grpo"]).jobs[0].run_key == base
+
+
+def test_a_training_after_a_first_stage_changes_its_key_with_that_stage(tmp_path, mini_world):
+    stage = tmp_path / "stage.yaml"
+    recipe = load_recipe("step_grpo", start_from=str(stage))
+
+    def key(of_stage):
+        stage.write_text(f"base: sft_steps\nname: stage\n{of_stage}\n", encoding="utf-8")
+        return spec_key(training_spec(recipe, smoke(tmp_path, mini_world), seed=0))
+
+    assert key("") == key("# the same") != key("response: boxed")
 
 
 def test_only_cells_whose_checkpoint_exists_have_a_key(tmp_path, mini_world):

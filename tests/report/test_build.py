@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
@@ -23,7 +25,7 @@ def cell(table, row: str, column: str):
 def small(tmp_path):
     """Return a function that stores the given verdicts by row, one column, and builds the table of those rows."""
 
-    def build(verdicts: dict[str, str], *, finished: bool = True, groups: int | None = None, seeds: int = 1):
+    def build(verdicts: dict[str, str], *, growing: Sequence[str] = (), groups: int | None = None, seeds: int = 1):
         states = {"+": "correct", "-": "wrong", "?": "unparseable", "t": "timed out", "j": "judge failed"}
         definition = load_table("main_7b").select(rows=list(verdicts), columns=["mathvision_testmini"])
         with Store.open(tmp_path / "store.sqlite") as store:
@@ -39,7 +41,7 @@ def small(tmp_path):
                     store.add_verdicts(
                         key, {(n, 0): Verdict(states[m], "1", "fast", "") for n, m in answered if m != "."}
                     )
-                    if finished:
+                    if row not in growing:
                         store.finish_cell(key, expected=len(of_seed))
                     keys.setdefault((row, "mathvision_testmini"), []).append(key)
             return build_table(
@@ -87,13 +89,34 @@ def test_a_tie_is_not_bold_and_the_page_says_so(small):
 
 
 def test_a_cell_that_still_grows_shows_how_far_it_is_and_is_not_tested(small):
-    table = small({"zero_shot": "--..", "grpo": "++.."}, finished=False)
+    table = small({"zero_shot": "--..", "grpo": "++.."}, growing=["zero_shot", "grpo"])
     found = cell(table, "grpo", "mathvision_testmini")
     assert (found.state, found.estimate.num_problems, found.num_expected) == ("partial", 2, 4)
     assert found.difference.estimate.mean == 1.0
     assert found.q_value is None
     assert not found.is_best
     assert "--rows grpo --columns mathvision_testmini" in found.command
+
+
+def test_nothing_is_tested_against_a_baseline_that_still_grows(small):
+    table = small({"zero_shot": "-" * 12, "grpo": "+" * 12}, growing=["zero_shot"])
+    found = cell(table, "grpo", "mathvision_testmini")
+    assert (found.state, found.difference.estimate.mean, found.q_value) == ("measured", 1.0, None)
+
+
+def test_the_best_of_a_column_is_sought_among_finished_cells(small):
+    """One seed of GRPO is the highest, and the other is not there yet: of the others SAPO is better than zero-shot."""
+    marks = {"zero_shot": "-" * 24, "sapo": " ".join(["+" * 12 + "-" * 12] * 2), "grpo": "+" * 24}
+    table = small(marks, seeds=2)
+    is_best = {row: cell(table, row, "mathvision_testmini").is_best for row in marks}
+    assert is_best == {"zero_shot": False, "sapo": True, "grpo": False}
+
+
+def test_problems_of_one_group_alone_tell_nothing_apart(small):
+    """There is no p-value over a single group, and that is no small one."""
+    found = cell(small({"zero_shot": "-" * 8, "grpo": "+" * 8}, groups=1), "grpo", "mathvision_testmini")
+    assert math.isnan(found.difference.p_value)
+    assert (found.q_value, found.is_significant, found.is_best) == (1.0, False, False)
 
 
 def test_a_row_with_fewer_seeds_than_asked_for_is_partial(small):

@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
+from atrl_bench.report.contrasts import contrast_of
 from atrl_bench.report.figures.anchors import csv_row, read_scores
 from atrl_bench.report.figures.drawing import csv_text
 from atrl_bench.report.findings import Finding, findings
@@ -77,6 +78,18 @@ def test_what_either_interval_leaves_open_is_not_called_clear(change):
         f"A difference of {least} points would have been seen, four times in five."
     )
     assert "clear" not in found.because[0]
+
+
+@pytest.mark.parametrize(
+    ("sd", "half"),
+    [
+        (0.05, 0.0621),  # over five seeds 2.776 * 0.05 / sqrt(5)
+        (0.001, 0.0098),  # over problems 1.96 * 0.005
+    ],
+)
+def test_the_interval_of_a_difference_is_the_wider_of_that_over_problems_and_that_over_seeds(sd, half):
+    low, high = contrast_of(comparison("Uniform", 0.05, sd=sd)).interval
+    assert (low, high) == pytest.approx((0.05 - half, 0.05 + half), abs=1e-4)
 
 
 def test_one_seed_settles_nothing_however_large_the_difference():

@@ -287,6 +287,16 @@ def test_csv_tells_measured_from_published_numbers(table):
     assert float(grpo["low"]) < float(grpo["score"]) < float(grpo["high"])
 
 
+def test_csv_has_scores_in_percent_and_probabilities_as_they_are(table):
+    records = csv.DictReader(io.StringIO(render_csv(table)))
+    [written] = (r for r in records if (r["row"], r["column"], r["kind"]) == ("grpo", "geoqa_test", "measured"))
+    cell = next(row for row in table.rows if row.id == "grpo").cells[0]
+    assert float(written["score"]) == pytest.approx(100 * cell.estimate.mean)
+    assert float(written["difference"]) == pytest.approx(100 * cell.difference.estimate.mean)
+    assert float(written["p"]) == pytest.approx(cell.difference.p_value, abs=1e-6)
+    assert float(written["q"]) == pytest.approx(cell.q_value, abs=1e-6)
+
+
 def test_the_same_store_gives_the_same_bytes(make_table, tmp_path):
     small = {"seeds": 2, "problems": 8, "columns": ["geoqa_test", "mathverse_testmini"]}
     one = write_report(make_table(**small, path=tmp_path / "a.sqlite"), tmp_path / "a")

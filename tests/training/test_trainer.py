@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -235,18 +236,46 @@ def test_ft_rl_averages_over_the_tokens_it_selects(make_trainer):
     assert trainer._compute_loss(trainer.model, part).item() == pytest.approx(-1.0, abs=1e-6)
 
 
-def test_an_update_with_a_gradient_that_is_not_a_number_is_skipped_and_counted(make_trainer):
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_an_update_with_one_number_in_its_gradient_that_is_not_finite_is_skipped_and_counted(make_trainer, number):
+    """Clipping spreads a NaN over the whole gradient; of an infinity it makes one NaN, and zeros of the rest."""
     trainer = make_trainer("sapo", overrides={"weight_decay": 0.0})
-    original = trainer._compute_loss
 
-    def broken(model, inputs):
-        return original(model, inputs) * (float("nan") if trainer.state.global_step == 1 else 1.0)
+    def broken(gradient):
+        gradient = gradient.clone()
+        gradient.view(-1)[0] = number if trainer.state.global_step == 1 else gradient.view(-1)[0]
+        return gradient
 
-    trainer._compute_loss = broken
+    next(trainer.model.parameters()).register_hook(broken)
     trainer.train()
     counts = [line["skipped_updates"] for line in trainer.state.log_history if "loss" in line]
     assert counts == [0.0, 1.0, 0.0, 0.0]
     assert all(torch.isfinite(value).all() for value in weights_of(trainer).values())
+
+
+def give_rewards(monkeypatch, *columns):
+    """Have every group of four responses get these rewards, a column for each reward function."""
+    rewards_GF = torch.tensor(columns).T
+
+    def rewards(self, inputs, *_):
+        return rewards_GF.repeat(len(inputs) // 4, 1)
+
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", rewards)
+
+
+def test_responses_that_differ_in_any_reward_get_their_credit(make_trainer, monkeypatch):
+    give_rewards(monkeypatch, [1.0] * 4, [0.0, 0.0, -0.5, -1.0])  # all are right, and two too long
+    batch = scored_batch(make_trainer("grpo", credit="atrl", overlong_cache_fraction=0.2))
+    assert (batch["advantages"].abs().sum(1) > 0).all()
+    assert (batch["advantages"].std(1) > 0).all()
+
+
+def test_the_reward_of_a_response_is_the_weighted_sum_of_its_rewards(make_trainer, monkeypatch):
+    give_rewards(monkeypatch, [1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -0.5, -1.0])
+    trainer = make_trainer("grpo", overlong_cache_fraction=0.2)
+    trainer.reward_weights = torch.tensor([0.5, 2.0])
+    [group] = trainer._generate_groups([0], "0:0")
+    assert trainer.total_rewards(group) == [0.5, -0.5, -0.5, -1.5]
 
 
 def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trainer, monkeypatch):

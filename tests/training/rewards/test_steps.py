@@ -78,6 +78,7 @@ def test_a_chain_with_every_section_in_order_is_valid():
         ("### Step 2:", "### Step 3:"),  # 1, 3
         ("### The final answer is:", "So it is"),
         ("### Rationales:", "### Rationales:\n### The final answer is: 5"),  # before the steps
+        ("### Step 2:", "### The final answer is: 5\n### Step 2:"),  # between them
     ],
 )
 def test_a_chain_with_a_section_missing_or_out_of_order_is_not(old, new):

@@ -41,7 +41,15 @@ def test_a_number_is_right_to_two_decimals_and_with_its_point(answer, gold, rewa
 
 @pytest.mark.parametrize(
     ("answer", "gold", "reward"),
-    [("9", "10", 0.9), ("12.5", "10", 0.75), ("25", "10", 0.0), ("-10", "10", 0.0), ("0", "0", 1.0), ("1", "0", 0.0)],
+    [
+        ("9", "10", 0.9),
+        ("-9", "-10", 0.9),
+        ("12.5", "10", 0.75),
+        ("25", "10", 0.0),
+        ("-10", "10", 0.0),
+        ("0", "0", 1.0),
+        ("1", "0", 0.0),
+    ],
 )
 def test_a_measurement_loses_its_relative_error(answer, gold, reward):
     assert regression(answer, gold) == pytest.approx(reward)

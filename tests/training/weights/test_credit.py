@@ -119,8 +119,12 @@ def test_the_anchor_auc_is_over_responses_that_transcribe_their_image(weigher, b
     assert not math.isnan(diagnostics["credit/anchor_auc_connectivity"])
 
 
-def test_the_credit_of_a_response_does_not_depend_on_its_place_in_the_batch(tiny_model, batch):
-    weigher = credit_weights(CreditChoice(rule="random"), tiny_model, Letters(), run_seed=0)
-    weights_BT = weigher.weights(Rows(), **batch)
-    weigher.capture.remove()
-    assert torch.equal(weights_BT[0], weights_BT[1])
+def test_the_credit_of_a_response_follows_the_seed_of_the_run_and_not_its_place_in_the_batch(tiny_model, batch):
+    of_runs = []
+    for run_seed in range(4):
+        weigher = credit_weights(CreditChoice(rule="random"), tiny_model, Letters(), run_seed)
+        weights_BT = weigher.weights(Rows(), **batch)
+        weigher.capture.remove()
+        assert torch.equal(weights_BT[0], weights_BT[1])
+        of_runs.append(weights_BT[0])
+    assert not all(torch.equal(weights_T, of_runs[0]) for weights_T in of_runs)
