@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 
 from atrl_bench.digests import spec_key
-from atrl_bench.engines.cluster import WorkPiece, over_cluster
 from atrl_bench.engines.devices import GPUS_PER_NODE, VISIBLE
-from atrl_bench.engines.ray_cluster import RayCluster
+from atrl_bench.engines.ray_cluster import ClusterJob, RayCluster
 from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.experiments.cluster_jobs import AnyJob, parts_of
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.definition import list_tables
-from atrl_bench.experiments.pieces import pieces_of
+from atrl_bench.experiments.jobs import TrainingJob, job_of_row
 from atrl_bench.experiments.plan import Job, Plan, plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -85,19 +85,19 @@ class Schedule:
         return 1 - busy / (self.num_gpus * end)
 
 
-def jobs_of(tables: Sequence[str], sampler: str, folder: Path) -> tuple[list[WorkPiece[Sleep]], list[str]]:
+def jobs_of(tables: Sequence[str], sampler: str, folder: Path) -> tuple[list[ClusterJob[Sleep]], list[str]]:
     """Return the jobs of these tables, each once and the largest first, with the names of those that no node holds."""
     run_dir = RunDir.at(folder / "paper", load_profile("paper").sampled_by(sampler))
     if sampler == "vllm":
         run_dir = replace(run_dir, engine=Engine("vllm", "0"))
-    pieces: dict[tuple[str | None, str], WorkPiece[Sleep]] = {}
+    pieces: dict[tuple[str | None, str], ClusterJob[Sleep]] = {}
     left_out = []
     with run_dir.open_store() as store:
         for table in tables:
             plan = plan_table(table, run_dir)
             hours_of = estimated_hours(plan)
             for job in plan.jobs:
-                at, parts = (job.run_key, job.model), pieces_of(job, plan, store)
+                at, parts = (job.run_key, job.model), parts_of(job_of_row(job, run_dir), store)
                 if at in pieces or not parts or not parts[0].resources.gpus:
                     continue  # stands in another table, or is a small world's, for a CPU
                 if parts[0].resources.gpus > GPUS_PER_NODE:
@@ -120,28 +120,28 @@ def estimated_hours(plan: Plan) -> Callable[[Job], tuple[float, float]]:
     return hours_of
 
 
-def sleeping(piece: WorkPiece[Job], table: str, hours: tuple[float, float], folder: Path) -> WorkPiece[Sleep]:
+def sleeping(piece: ClusterJob[AnyJob], table: str, hours: tuple[float, float], folder: Path) -> ClusterJob[Sleep]:
     """Return the piece of work with its hours in place of its work."""
     training, answering = hours
-    is_training, gpus = not piece.item.evaluations, piece.resources.gpus
+    is_training, gpus = isinstance(piece.item, TrainingJob), piece.resources.gpus
     name = f"{table}: {piece.name}"
     file = folder / f"{spec_key({'name': name})}.log"
     sleep = Sleep(name, training if is_training else answering / gpus, gpus, is_training, str(file))
     then = tuple(sleeping(each, table, (0.0, answering / len(piece.then)), folder) for each in piece.then)
-    return WorkPiece(sleep, name, piece.resources, then)
+    return ClusterJob(sleep, name, piece.resources, then)
 
 
 def simulate(
-    pieces: Sequence[WorkPiece[Sleep]], num_gpus: int, seconds: float, lost: Node | None
+    pieces: Sequence[ClusterJob[Sleep]], num_gpus: int, seconds: float, lost: Node | None
 ) -> tuple[list[Interval], float]:
     """Return when each attempt ran, and the GPU-hours of all of it; `lost` dies after a third of the seconds."""
-    all_pieces = [part for whole in pieces for part in whole.all_pieces()]
+    all_pieces = [part for first in pieces for part in first.all_jobs()]
     work = sum(each.item.gpus * each.item.hours for each in all_pieces)
     if lost is not None:
         threading.Thread(target=kill_in_its_work, args=(lost, all_pieces, seconds / 3), daemon=True).start()
     started, rate = time.time(), seconds * num_gpus / work
-    cluster = RayCluster(new_processes=False)
-    for piece, error in over_cluster(cluster, partial(do, seconds_per_hour=rate), pieces, {}):
+    cluster = replace(RayCluster.at(), new_processes=False)
+    for piece, error in cluster.run(partial(do, seconds_per_hour=rate), pieces, {}):
         if error is not None:
             raise RuntimeError(f"{piece.name}: {error}")
     intervals = []
@@ -153,7 +153,7 @@ def simulate(
     return intervals, work
 
 
-def kill_in_its_work(node: Node, pieces: Sequence[WorkPiece[Sleep]], seconds: float) -> None:
+def kill_in_its_work(node: Node, pieces: Sequence[ClusterJob[Sleep]], seconds: float) -> None:
     """Kill a node after so many seconds, or once it has done something: workers take a while to start."""
     time.sleep(seconds)
     while not any(node.name == name for piece in pieces for *_, name in lines_of(piece)):
@@ -161,7 +161,7 @@ def kill_in_its_work(node: Node, pieces: Sequence[WorkPiece[Sleep]], seconds: fl
     node.kill()
 
 
-def lines_of(piece: WorkPiece[Sleep]) -> list[list[str]]:
+def lines_of(piece: ClusterJob[Sleep]) -> list[list[str]]:
     """Return what a job has written down: when the attempt began, when a part of it was done, and on which node."""
     path = Path(piece.item.file)
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
@@ -186,7 +186,7 @@ def cluster_of(num_nodes: int) -> Iterator[Node]:
             if "timed out" not in str(error).lower():
                 raise
     os.environ["RAY_ADDRESS"] = cluster.address
-    ray = RayCluster()._ray
+    ray = RayCluster.at().ray
     while sum(node["Alive"] for node in ray.nodes()) < num_nodes:
         time.sleep(1)
     try:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.audit import audit
-from atrl_bench.engines.devices import Machine
+from atrl_bench.cli.table_run import run_table
+from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.plan import cell_keys, plan_table
@@ -26,7 +27,7 @@ from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.figures.draw import draw_all
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables
-from atrl_bench.report.table_run import TableRun, render, run_table
+from atrl_bench.report.table_run import TableRun, render
 
 FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
 
@@ -98,7 +99,7 @@ class AllTables(Record):
 
 def run_all(
     run_dir: RunDir,
-    machine: Machine,
+    where: Machine | Cluster,
     *,
     tables: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
@@ -115,17 +116,17 @@ def run_all(
     for number, name in enumerate(names, start=1):
         if on_table is not None:
             on_table(number, len(names), name)
-        outcomes.append(_run(name, run_dir, machine, seeds, jobs, quiet))
+        outcomes.append(_run(name, run_dir, where, seeds, jobs, quiet))
     finish_folder(run_dir)
     return AllTables(tuple(outcomes))
 
 
 def _run(
-    name: str, run_dir: RunDir, machine: Machine, seeds: Sequence[int] | None, jobs: int | None, quiet: bool
+    name: str, run_dir: RunDir, where: Machine | Cluster, seeds: Sequence[int] | None, jobs: int | None, quiet: bool
 ) -> TableOutcome:
     started, result, error = time.monotonic(), None, ""
     try:
-        result = run_table(plan_table(name, run_dir, seeds=seeds), machine, jobs=jobs, quiet=quiet)
+        result = run_table(plan_table(name, run_dir, seeds=seeds), where, jobs=jobs, quiet=quiet)
     except AtrlBenchError as caught:
         error = caught.what
     except Exception as caught:

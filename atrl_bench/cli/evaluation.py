@@ -11,6 +11,7 @@ from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import PAPERS_JUDGE, AllowCode, JudgeModel, Options, allow_code, names_of, shared
 from atrl_bench.cli.printing import show
+from atrl_bench.cli.submission import is_left_to_slurm
 
 SCOPES = "all, or open: option letters are the rules' alone"
 Scope = Literal["all", "open"]
@@ -133,7 +134,9 @@ def evaluate(
         show(cost, options.as_json)
         return
     require_consent(cost, options, is_generated=run_dir.profile.generated_data)
-    scores = evaluate_model(model, names, choice, run_dir, options.machine, quiet=quiet)
+    if is_left_to_slurm(options):
+        return
+    scores = evaluate_model(model, names, choice, run_dir, options.where, quiet=quiet)
     if launched().is_main:
         show(scores, options.as_json)
 

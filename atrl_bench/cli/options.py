@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import sys
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -21,11 +21,13 @@ import typer
 from atrl_bench.cli import completion
 
 if TYPE_CHECKING:
-    from atrl_bench.engines.devices import Machine
+    from atrl_bench.engines.devices import Cluster, Machine
     from atrl_bench.experiments.plan import Plan
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.profiles import Profile
 
+CLUSTERS = ("ray", "ray://HOST:PORT", "slurm", "slurm:NODES")
+ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 # For verbs that list these among their own options.
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="run programs that the model writes, in isolation")]
@@ -84,7 +86,7 @@ class Options:
         str | None,
         typer.Option(
             "--on",
-            help="what does the work: ray[://HOST:PORT], slurm[:PARTITION], or print its script; default: this machine",
+            help="what does the work: ray[://HOST:PORT], or slurm[:NODES], which starts Ray; default: this machine",
         ),
     ] = None
     serve: Annotated[
@@ -148,20 +150,32 @@ class Options:
 
     @cached_property
     def machine(self) -> Machine:
-        """What the work may run on."""
+        """What the work may use of this machine."""
         from atrl_bench.engines.devices import machine
 
+        return machine(self.gpus, self.processes)
+
+    @cached_property
+    def where(self) -> Machine | Cluster:
+        """What the work may run on: this machine, or what `--on` names."""
         if self.on is None:
-            return machine(self.gpus, self.processes)
+            return self.machine
         if self.jobs or self.gpus or self.processes:
             raise typer.BadParameter(
                 "a cluster's own scheduler says how much runs at a time, and on which GPUs.\n"
                 "With --on, leave out --jobs, --gpus and --processes.",
                 param_hint="--on",
             )
-        from atrl_bench.engines.clusters import cluster_machine
+        from atrl_bench.engines.ray_cluster import RayCluster
+        from atrl_bench.engines.slurm import SlurmAllocation
+        from atrl_bench.errors import UnknownNameError
 
-        return cluster_machine(self.on)
+        if not ON.fullmatch(self.on):
+            forms = "--on ray on a machine of the cluster, --on ray://HOST:10001 from another one, or --on slurm:NODES"
+            raise UnknownNameError("cluster", self.on, CLUSTERS, next_step=forms)
+        if self.on.startswith("slurm"):
+            return SlurmAllocation(nodes=int(self.on.partition(":")[2] or 1))
+        return RayCluster.at(self.on)
 
     def selection(self) -> dict[str, Any]:
         """Return which rows, columns and seeds of a table are meant, as planning takes them."""
@@ -224,11 +238,7 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
 
         @wraps(verb)
         def command(**arguments: Any) -> None:
-            options = Options(**{name: arguments.pop(name) for name in names})
-            if options.on == "print":
-                _write_script(options)
-            else:
-                verb(options=options, **arguments)
+            verb(options=Options(**{name: arguments.pop(name) for name in names}), **arguments)
 
         parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *added]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -236,21 +246,6 @@ def shared(*names: str, **helps: str) -> Callable[[Callable[..., None]], Callabl
         return command
 
     return decorate
-
-
-def _write_script(options: Options) -> None:
-    """Write a script that gives this command on several nodes of a Slurm cluster, and say where it is."""
-    from atrl_bench.cli.printing import show_text
-    from atrl_bench.engines.slurm import write_script
-
-    arguments = list(sys.argv[1:])
-    if "--on=print" in arguments:
-        arguments.remove("--on=print")
-    else:
-        at = arguments.index("--on")
-        del arguments[at : at + 2]
-    script = write_script([each for each in arguments if each not in ("--yes", "--json")])
-    show_text(str(script), f"Wrote {script}. Submit it in this folder: sbatch {script}", options.as_json)
 
 
 def _annotation(name: str, helps: dict[str, str]) -> Any:

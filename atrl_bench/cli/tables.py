@@ -10,6 +10,7 @@ from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
 from atrl_bench.cli.printing import show, show_text
+from atrl_bench.cli.submission import is_left_to_slurm
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.cost_of_all import CostOfAll
@@ -147,11 +148,13 @@ def _run(planned: Plan, options: Options) -> None:
     if options.dry_run:
         show(estimate_cost(planned), options.as_json)
         return
-    require_room_for_plan(planned, options.machine)
+    require_room_for_plan(planned, options.where)
     require_consent(estimate_cost(planned), options, is_generated=planned.profile.generated_data)
-    from atrl_bench.report import table_run
+    if is_left_to_slurm(options):
+        return
+    from atrl_bench.cli import table_run
 
-    result = table_run.run_table(planned, options.machine, jobs=options.jobs, quiet=options.as_json)
+    result = table_run.run_table(planned, options.where, jobs=options.jobs, quiet=options.as_json)
     _show_table(result, options)
     if result.failures:
         raise typer.Exit(1)
@@ -193,14 +196,16 @@ def _run_all(options: Options) -> None:
         return
     run_dir, seeds = options.run_dir(quiet=True), seeds_of(options.seeds)
     require_consent(cost, options, is_generated=run_dir.profile.generated_data)
+    if is_left_to_slurm(options):
+        return
     from atrl_bench.cli.all_tables import run_all
 
     def announce(number: int, total: int, name: str) -> None:
         if not options.as_json:
             typer.echo(f"Table {number} of {total}: {name}")
 
-    machine, quiet = options.machine, options.as_json
-    result = run_all(run_dir, machine, seeds=seeds, jobs=options.jobs, quiet=quiet, on_table=announce)
+    where, quiet = options.where, options.as_json
+    result = run_all(run_dir, where, seeds=seeds, jobs=options.jobs, quiet=quiet, on_table=announce)
     show(result, options.as_json)
     if result.has_failures:
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from atrl_bench.cli import completion
 from atrl_bench.cli.consent import require_consent
 from atrl_bench.cli.options import Options, names_of, shared
 from atrl_bench.cli.printing import show, show_text, yaml_text
+from atrl_bench.cli.submission import is_left_to_slurm
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.cost_record import CostEstimate
@@ -119,10 +120,12 @@ def sweep(
     if options.dry_run:
         show(cost(run_dir), options.as_json)
         return
-    require_room(expand(load_sweep(name), **overrides), run_dir, options.machine, options.seed)
+    require_room(expand(load_sweep(name), **overrides), run_dir, options.where, options.seed)
     require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
-    quiet, machine = options.as_json, options.machine
-    result = train_command.train_sweep(name, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
+    if is_left_to_slurm(options):
+        return
+    quiet, where = options.as_json, options.where
+    result = train_command.train_sweep(name, overrides, run_dir, where, seed=options.seed, quiet=quiet)
     show(result, options.as_json)
 
 

@@ -1,1 +1,1 @@
-"""Where work runs: so far, side by side in processes of this machine."""
+"""Where work runs: in this process, in processes and on GPUs of this machine, on a Ray cluster."""

@@ -13,12 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from atrl_bench.errors import InvalidFileError
-
-if TYPE_CHECKING:
-    from atrl_bench.engines.cluster import Cluster
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPUS_PER_NODE = 8  # of a machine that nobody has described
@@ -46,17 +42,33 @@ class Devices:
         return Devices(self.gpus[:count]) if self.gpus else Devices(processes=count)
 
 
+HERE = Devices()
+
+
 @dataclass(frozen=True)
 class Machine:
-    """What a command may use, and whether its user said so: GPUs named by nobody are for work that needs one.
-
-    With a `cluster` they are those of its largest node, and work goes there.
-    """
+    """What a command may use, and whether its user said so: GPUs named by nobody are for work that needs one."""
 
     gpus: tuple[str, ...] = ()
     processes: int = 1
     is_chosen: bool = False
-    cluster: Cluster | None = None
+
+    def devices_for(self, num_gpus: int) -> Devices:
+        """Return the devices of work that needs so many GPUs and has the machine to itself.
+
+        What needs more than there are was refused before (`room.py`), unless it is trained and only to be evaluated.
+        """
+        if self.gpus and (num_gpus or self.is_chosen):
+            return Devices(self.gpus)
+        return Devices(processes=self.processes)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines whose scheduler says what runs where, by what the largest of them has; 0 GB where nothing is known."""
+
+    gpus_per_node: int
+    memory_gb: float
 
 
 ONE_PROCESS = Machine()

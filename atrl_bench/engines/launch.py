@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from atrl_bench.engines.devices import Devices, environment
-from atrl_bench.engines.local import NUM_ATTEMPTS, death, start_worker
+from atrl_bench.engines.local import NUM_ATTEMPTS, exit_reason, start_worker
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
@@ -109,7 +109,7 @@ def _error(error_file: Path, code: int, log: Path) -> LaunchError:
         error_file.unlink()
         return LaunchError(**{**content, "what": f"{content['what']} Log: {log}"})
     return LaunchError(
-        f"A process {death(code)}, {NUM_ATTEMPTS} times, and could not say why. Log: {log}",
+        f"A process {exit_reason(code)}, {NUM_ATTEMPTS} times, and could not say why. Log: {log}",
         next_step=f"read the end of {log}; a process that was killed has often used too much memory",
     )
 

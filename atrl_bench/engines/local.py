@@ -11,18 +11,47 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from atrl_bench.cores import usable_cores
 from atrl_bench.engines.devices import Devices, Machine
-from atrl_bench.engines.placement import Demand, Placement
 from atrl_bench.errors import AtrlBenchError, reason_of
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 NUM_ATTEMPTS = 3  # of a piece of work whose process dies
 
 ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """How many GPUs a piece of work cannot do without, and how many more it could use."""
+
+    least: int
+    most: int
+
+
+class Placement(Generic[ItemT]):
+    """Work that waits, and the GPUs that are free for it: first fit. Nothing here starts anything."""
+
+    def __init__(self, demands: Sequence[tuple[ItemT, Demand]], machine: Machine) -> None:
+        self._waiting, self._machine = list(demands), machine
+        self._free = list(machine.gpus)
+
+    def next(self) -> tuple[ItemT, Devices] | None:
+        """Return the first piece of work that fits on what is free, with its devices; None where none does."""
+        for place, (item, demand) in enumerate(self._waiting):
+            if demand.least <= len(self._free):
+                del self._waiting[place]
+                gpus, self._free = self._free[: demand.most], self._free[demand.most :]
+                return item, Devices(tuple(gpus)) if gpus else Devices(processes=self._machine.processes)
+        return None
+
+    def give_back(self, devices: Devices) -> None:
+        """Free the devices of work that has ended."""
+        self._free = [gpu for gpu in self._machine.gpus if gpu in {*self._free, *devices.gpus}]
 
 
 def default_workers(machine: Machine) -> int:
@@ -59,9 +88,9 @@ def side_by_side(
                 except (EOFError, ConnectionResetError):  # the latter where it had not even read what to do
                     worker.process.join()
                     if worker.attempt < NUM_ATTEMPTS:
-                        busy.append(worker.successor())
+                        busy.append(worker.retry())
                         continue
-                    error = DeadWorkerError(death(worker.process.exitcode))
+                    error = DeadWorkerError(exit_reason(worker.process.exitcode))
                 placement.give_back(worker.devices)
                 yield worker.item, error
     finally:
@@ -83,7 +112,7 @@ class DeadWorkerError(AtrlBenchError):
         )
 
 
-def death(exit_code: int | None) -> str:
+def exit_reason(exit_code: int | None) -> str:
     """Return in words how a process ended."""
     if exit_code is None or exit_code >= 0:
         return f"ended with code {exit_code}"
@@ -113,7 +142,7 @@ class _Worker:
         with contextlib.suppress(OSError):  # dead since its last work: reading from it tells
             self.connection.send((work, item, devices))
 
-    def successor(self) -> _Worker:
+    def retry(self) -> _Worker:
         """Return a new worker that begins this one's work again."""
         new = _Worker()
         new.begin(self.work, self.item, self.devices, self.attempt + 1)
@@ -143,7 +172,7 @@ def portable(error: Exception) -> Exception:
 
 def start_worker(parent: int) -> None:
     """Make this process one thread wide, silent, and dead as soon as its parent is."""
-    be_worker()
+    limit_threads()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -151,7 +180,7 @@ def start_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def be_worker() -> None:
+def limit_threads() -> None:
     """Make this process one thread wide and silent."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,83 +1,166 @@
-"""A Ray cluster: each errand is a task, which Ray places, begins again where its worker or node died, and counts."""
+"""A Ray cluster: jobs go out as tasks, which Ray places, and begins again where their worker or node died."""
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from atrl_bench.engines.cluster import Errand, address_towards
-from atrl_bench.engines.local import NUM_ATTEMPTS, DeadWorkerError
-from atrl_bench.errors import EndpointError, MissingDataError, reason_of
+from atrl_bench.engines.devices import Cluster, Devices
+from atrl_bench.engines.local import NUM_ATTEMPTS, DeadWorkerError, limit_threads, portable
+from atrl_bench.errors import EndpointError, MachineTooSmallError, MissingDataError, reason_of
 
-HERE = "auto"  # the cluster that this machine belongs to, or RAY_ADDRESS names
+ItemT = TypeVar("ItemT")
+HERE = "ray"  # the cluster that this machine belongs to, or RAY_ADDRESS names
+AUTO = "auto"  # how Ray calls that
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_TO_ANSWER = 10.0
+CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
+NOWHERE = "192.0.2.1"  # an address that is nobody's, by RFC 5737
+SENT_PREFIXES = ("ATRL_BENCH_", "HF_")  # of the variables that a command passes on
 
 
-class RayCluster:
-    """The cluster at an address: `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
+@dataclass(frozen=True)
+class Resources:
+    """What a job asks for, all of it on one machine; without GPUs a process for each core."""
 
-    def __init__(self, address: str = HERE, *, new_processes: bool = True) -> None:
-        self._ray = ray = _connected(address)
-        self.host = _host(address)
+    gpus: int = 0
+    cpus: int = 1
+    memory_gb: float = 0.0  # 0 where the estimate says nothing
+
+
+@dataclass(frozen=True)
+class ClusterJob(Generic[ItemT]):
+    """One job under its name, and the jobs that begin once it has succeeded."""
+
+    item: ItemT
+    name: str
+    resources: Resources
+    then: tuple[ClusterJob[ItemT], ...] = ()
+
+    def all_jobs(self) -> Iterator[ClusterJob[ItemT]]:
+        """Yield this job and all that come after it."""
+        yield self
+        for job in self.then:
+            yield from job.all_jobs()
+
+
+@dataclass(frozen=True)
+class RayCluster(Cluster):
+    """A cluster whose nodes reach this machine at `host`; `ray` is the module, connected to it."""
+
+    host: str
+    ray: Any
+    cpus_per_node: int = 1
+    new_processes: bool = True  # for each job with GPUs: they are free when the process that used them is gone
+
+    @classmethod
+    def at(cls, name: str = HERE) -> RayCluster:
+        """Return the cluster at `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
+        address = AUTO if name == HERE else name
+        ray = _connected(address)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         # Of one and the same node: a job asks for no more than that has, or it would wait for ever.
         largest = max(nodes, key=lambda node: [node.get(kind, 0) for kind in ("GPU", "CPU", "memory")])
-        self.gpus_per_node = int(largest.get("GPU", 0))
-        self._cpus_per_node = int(largest.get("CPU", 0))
-        self._bytes_per_node = int(largest.get("memory", 0))
-        self.memory_gb = self._bytes_per_node / 1e9
-        self._task = self._gpu_task = ray.remote(_do)
-        if new_processes:
-            self._gpu_task = ray.remote(max_calls=1)(_do)  # GPUs are free when the process that used them is gone
+        gpus, cpus, memory = (largest.get(kind, 0) for kind in ("GPU", "CPU", "memory"))
+        return cls(int(gpus), int(memory) / 1e9, host=_host(address), ray=ray, cpus_per_node=int(cpus))
 
-    def submit(self, errand: Errand) -> Any:
-        """Return the reference to a task."""
-        resources = errand.resources
-        options = {
-            "name": errand.name,
-            "num_cpus": min(resources.cpus, self._cpus_per_node),
+    def run(
+        self, work: Callable[[ItemT, Devices], None], jobs: Sequence[ClusterJob[ItemT]], variables: Mapping[str, str]
+    ) -> Iterator[tuple[ClusterJob[ItemT], BaseException | None]]:
+        """Yield each job when it has ended, with its error; what would have come after one that failed never begins.
+
+        Whoever stops waiting stops the work. A job that no node has the GPUs for is refused before any is sent: it
+        would wait for ever.
+        """
+        for job in (each for first in jobs for each in first.all_jobs()):
+            self._require_node(job)
+        passed = {name: value for name, value in os.environ.items() if name.startswith(SENT_PREFIXES)}
+        passed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as on one machine, whatever Ray would set
+        passed.update(variables)
+        running = {self._submit(work, job, passed): job for job in jobs}
+        try:
+            while running:
+                # In turns, so that an interrupt comes through.
+                ended, _ = self.ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+                for task in ended:
+                    job, error = running.pop(task), self._error(task)
+                    if error is None:
+                        running |= {self._submit(work, after, passed): after for after in job.then}
+                    yield job, error
+        finally:
+            for task in running:
+                self.ray.cancel(task, force=True)
+
+    def _require_node(self, job: ClusterJob[Any]) -> None:
+        needs, largest = job.resources.gpus, self.gpus_per_node
+        if needs > largest:
+            raise MachineTooSmallError(
+                f"No node of the cluster has the GPUs for a job: {job.name}.",
+                why=f"It needs {needs} on one node; the largest has {largest or 'none'}.",
+                next_step="the same command on a cluster with such a node, or without --on to use this machine",
+            )
+
+    def _submit(self, work: Callable[[ItemT, Devices], None], job: ClusterJob[ItemT], variables: dict[str, str]) -> Any:
+        """Return the reference to the task that does a job."""
+        resources = job.resources
+        options: dict[str, Any] = {
+            "name": job.name,
+            "num_cpus": min(resources.cpus, self.cpus_per_node),
             "num_gpus": resources.gpus,
             "max_retries": NUM_ATTEMPTS - 1,  # of workers and nodes that die: what fails says so as a result
         }
         if resources.memory_gb:
-            options["memory"] = min(int(resources.memory_gb * 1e9), self._bytes_per_node)
-        task = self._gpu_task if resources.gpus else self._task
-        return task.options(**options).remote(errand)
-
-    def ended(self, sent: Collection[Any]) -> list[tuple[Any, BaseException | None]]:
-        """Return the tasks of these that have ended, with their errors."""
-        done: list[Any] = []
-        while not done:  # in turns, so that an interrupt comes through
-            done, _ = self._ray.wait(list(sent), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
-        return [(task, self._error(task)) for task in done]
+            options["memory"] = int(min(resources.memory_gb, self.memory_gb) * 1e9)
+        if resources.gpus and self.new_processes:
+            options["max_calls"] = 1
+        # The work is read once the variables are set: what it imports looks at them.
+        payload = pickle.dumps((work, job.item))
+        return self.ray.remote(**options)(_run_on_node).remote(payload, os.getcwd(), variables, resources.cpus)
 
     def _error(self, task: Any) -> BaseException | None:
         try:
-            error: Exception | None = self._ray.get(task)
-        except self._ray.exceptions.RayError as death:
+            error: Exception | None = self.ray.get(task)
+        except self.ray.exceptions.RayError as death:
             return DeadWorkerError(
                 f"or its node died ({type(death).__name__})", "ray logs, and more memory for its nodes if that ran out"
             )
         return error
 
-    def cancel(self, sent: Collection[Any]) -> None:
-        """Stop these tasks at once."""
-        for task in sent:
-            self._ray.cancel(task, force=True)
 
-
-def _do(errand: Errand) -> Exception | None:
+def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus: int) -> Exception | None:
+    """Do a job on the GPUs that Ray gives this task, else in so many processes; return its error if it failed."""
     import ray
 
-    context = ray.get_runtime_context()
-    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
-    gpus = [str(gpu) for gpu in ray.get_gpu_ids()]
-    return errand.do(gpus, str(names.get(context.get_node_id(), socket.gethostname())))
+    try:
+        names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+        node = str(names.get(ray.get_runtime_context().get_node_id(), socket.gethostname()))
+        gpus = [str(gpu) for gpu in ray.get_gpu_ids()]
+        os.environ.update({**variables, "ATRL_BENCH_PLACE": node})
+        limit_threads()
+        _enter(folder, node)
+        work, item = pickle.loads(payload)
+        work(item, Devices(tuple(gpus)) if gpus else Devices(processes=cpus))
+    except Exception as error:
+        return portable(error)
+    return None
+
+
+def _enter(folder: str, node: str) -> None:
+    """Go to the folder that the command was given in, which names everything else."""
+    if not Path(folder).is_dir():
+        raise MissingDataError(
+            f"{node} has no folder {folder}.",
+            why="The command was given there, and its run folder is named from there.",
+            next_step="give the command in a folder that all machines share",
+        )
+    os.chdir(folder)
 
 
 def _connected(address: str) -> Any:
@@ -90,12 +173,12 @@ def _connected(address: str) -> Any:
             "--on ray needs Ray, which is not installed here.", next_step="pip install 'atrl-bench[ray]'"
         ) from None
     if not ray.is_initialized():
-        named = os.environ.get("RAY_ADDRESS", HERE) if address == HERE else address
+        named = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
         try:
             _require_answer(named)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, each after Ray has asked for a while
-            where = "this machine is part of none" if named == HERE else f"none answers at {named}"
+            where = "this machine is part of none" if named == AUTO else f"none answers at {named}"
             raise EndpointError(
                 f"There is no Ray cluster: {where}.",
                 why=reason_of(error),
@@ -112,9 +195,16 @@ def _require_answer(address: str) -> None:
 
 
 def _host(address: str) -> str:
-    """Return the address by which a cluster's nodes reach this machine."""
-    if address == HERE:
+    """Return the address by which a cluster's nodes reach this machine; `ATRL_BENCH_HOST` names a better one."""
+    if address == AUTO:
         import ray.util
 
         return str(ray.util.get_node_ip_address())
-    return address_towards(urlsplit(address).hostname)
+    if named := os.environ.get("ATRL_BENCH_HOST"):
+        return named
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing: it only chooses a way there
+        try:
+            probe.connect((urlsplit(address).hostname or NOWHERE, 1))
+        except OSError:  # a machine without a network has itself
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atrl_bench.engines.devices import ONE_PROCESS, Machine, environment, memory_gb
+from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environment, memory_gb
 from atrl_bench.engines.processes import launched
+from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
-from atrl_bench.experiments.jobs import answered_by_engine, evaluate_into, evaluated_over
-from atrl_bench.experiments.pieces import answer_on
+from atrl_bench.experiments.cluster_jobs import run_on_cluster
+from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
-from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
@@ -23,7 +23,6 @@ from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
 from atrl_bench.results.store import Store
-from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
 
 MAX_NAME = 34  # columns of a terminal
 
@@ -122,47 +121,37 @@ def evaluate_model(
     names: Sequence[str],
     options: EvaluationOptions,
     run_dir: RunDir,
-    machine: Machine = ONE_PROCESS,
+    where: Machine | Cluster = ONE_PROCESS,
     *,
     quiet: bool = False,
 ) -> ModelScores:
     """Return the scores of each task and each suite in `names`, with intervals, every row accounted for."""
     tasks, keys = expand(names), {}
+    evaluations = tuple((task.name, options) for task in tasks)
+    job = EvaluationJob(run_dir=run_dir, name=model, model=model, evaluations=evaluations, num_shaded=0)
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
         if options.endpoint is None and launched().count == 1:
-            if machine.cluster is not None:
-                for _ in answer_on(machine.cluster, model, [(task.name, options) for task in tasks], run_dir, store):
-                    watch.row_done()
-            else:
-                _answer_over(machine, store, model, tasks, options, run_dir)
-        for task in tasks:  # what other processes have answered is found
-            keys[task.name] = evaluate_into(store, model, task.name, options, run_dir)
-            if machine.cluster is None:
-                watch.row_done()
+            _answer_elsewhere(job, where, store)
+        for task in tasks:  # what was answered elsewhere is found
+            keys[task.name] = answer_task(store, model, task.name, options, run_dir)
+            watch.row_done()
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))
 
 
-def _answer_over(
-    machine: Machine, store: Store, model: str, tasks: Sequence[Task], options: EvaluationOptions, run_dir: RunDir
-) -> None:
-    """Have the tasks answered by the folder's engine, or by a process for each device.
-
-    The first failure is raised after all of them.
-    """
-    profile, name = run_dir.profile.model_copy(update={"model": model}), f"evaluate {model}"
-    rest = [(task.name, options) for task in tasks]
-    failures: list[Exception] = []
-    if run_dir.engine is not None:
-        to_serve = devices_for(gpus_to_serve(profile, run_dir.rates.on(memory_gb(machine.gpus))), machine)
-        failures, rest = answered_by_engine(store, model, rest, run_dir, to_serve, name)
-    devices = devices_for(gpus_to_answer(profile), machine)
-    os.environ.update(environment(devices))
-    if not devices.are_here:
-        failures += evaluated_over(devices, name, store, model, rest, run_dir)
-    if failures:
-        raise failures[0]
+def _answer_elsewhere(job: EvaluationJob, where: Machine | Cluster, store: Store) -> None:
+    """Have a cluster do the job, the run folder's engine, or a process for each device; nothing where there is none."""
+    if isinstance(where, Machine):
+        devices = where.devices_for(job.num_gpus(job.run_dir.rates.on(memory_gb(where.gpus))))
+        os.environ.update(environment(devices))
+        if job.run_dir.engine is not None or not devices.are_here:
+            answer(job, devices, store)
+        return
+    assert isinstance(where, RayCluster)
+    for _, error in run_on_cluster(where, [job], store):
+        if error is not None:
+            raise error
 
 
 def task_scores(store: Store, key: str, task: str) -> TaskScores:

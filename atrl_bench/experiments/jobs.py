@@ -1,241 +1,287 @@
-"""What one job does: train its row, then answer its benchmarks, each unless the store has it already.
+"""Train a recipe, answer benchmarks: the two things that every command has done, each unless the store has it already.
 
-Each writes to the store as it goes, so killing it at any moment loses nothing.
+    train(job, where, store) -> the folder of the checkpoint
+    answer(job, where, store)
+
+`where` is this process (`HERE`), or processes of this machine on its GPUs or cores; on a Ray cluster a node does the
+same (`cluster_jobs.py`). Both write to the store as they go, so killing them at any moment loses nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.engines.devices import Devices, environment
-from atrl_bench.engines.launch import LaunchError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from atrl_bench.digests import spec_key
+from atrl_bench.engines import launch
+from atrl_bench.engines.devices import Devices, environment, memory_gb
+from atrl_bench.engines.launch import Configuration, LaunchError
+from atrl_bench.engines.processes import launched
 from atrl_bench.errors import EndpointError, reason_of
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
-from atrl_bench.experiments.orders import EvaluationOrder, TrainingOrder, evaluate_over, train_over
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, is_answered, obstacle, training_spec
+from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, trained_model, training_spec
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.serving import endpoint_of, require_engine, serving
-from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
+from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
-from atrl_bench.training.recipe import Recipe, first_stage
+from atrl_bench.training import run
+from atrl_bench.training.arguments import most_devices
+from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
+from atrl_bench.training.machine_rates import MachineRates
+from atrl_bench.training.recipe import PreferenceRecipe, RolloutRecipe, SupervisedRecipe, first_stage
 from atrl_bench.training.rollout_engine import uses_verl
-from atrl_bench.training.run import train
 from atrl_bench.training.sets import folder_of
 
-HERE = Devices()
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
 
-def carry_out(job: Job, devices: Devices, run_dir: RunDir) -> None:
-    """Train the job's row if it has a recipe, then evaluate it, over these devices.
+class _Job(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_dir: RunDir
+    name: str  # of the logs of other processes
+
+
+class TrainingJob(_Job):
+    """One training: its recipe, what names it, and what it starts from where that is known already."""
+
+    recipe: RolloutRecipe | SupervisedRecipe | PreferenceRecipe
+    spec: dict[str, Any]
+    seed: int
+    base_model: Path | str | None = None
+
+    def num_gpus(self, rates: MachineRates) -> int:
+        """How many GPUs hold it."""
+        return run.gpus_of(self.recipe, self.run_dir.profile, rates)
+
+
+class EvaluationJob(_Job):
+    """Benchmarks that one model answers; a model that is a training is trained first.
+
+    Of each, the answers to `num_shaded` problems have their credit computed, for the pages that show it.
+    """
+
+    model: TrainingJob | Path | str
+    evaluations: tuple[tuple[str, EvaluationOptions], ...]
+    num_shaded: int = SHADED_PROBLEMS
+
+    @property
+    def model_here(self) -> Path | str:
+        """The model, once it is trained."""
+        assert not isinstance(self.model, TrainingJob)
+        return self.model
+
+    def num_gpus(self, rates: MachineRates) -> int:
+        """How many GPUs the answers need: a server spreads a model over several, this process has one for it."""
+        profile = self.run_dir.profile
+        if not isinstance(self.model, TrainingJob):
+            profile = profile.model_copy(update={"model": str(self.model)})
+        return gpus_to_answer(profile) if self.run_dir.engine is None else gpus_to_serve(profile, rates)
+
+
+LAUNCH_SPEC: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(TrainingJob | EvaluationJob)
+
+
+def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
+    """Return what a row of a table needs, without the benchmarks that this machine may not run."""
+    run_dir = run_dir.with_model(job.model)
+    model: TrainingJob | str = job.model
+    if job.recipe is not None:
+        spec = job.run_spec or {}
+        model = TrainingJob(run_dir=run_dir, name=job.name, recipe=job.recipe, spec=spec, seed=job.seed)
+    evaluations = tuple(
+        (task, EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED))
+        for task, frames in job.evaluations
+        if not obstacle(task)
+    )
+    return EvaluationJob(run_dir=run_dir, name=job.name, model=model, evaluations=evaluations)
+
+
+def is_done(job: TrainingJob | EvaluationJob, store: Store) -> bool:
+    """Return whether nothing of a job is left to do: trained, answered, graded by its judge, shaded for its pages."""
+    if isinstance(job, TrainingJob):
+        return trained_model(spec_key(job.spec), store) is not None
+    is_trained = not isinstance(job.model, TrainingJob) or is_done(job.model, store)
+    return is_trained and not remaining(job, store).evaluations
+
+
+def remaining(job: EvaluationJob, store: Store) -> EvaluationJob:
+    """Return the job without the benchmarks that are done."""
+    model = trained_model(spec_key(job.model.spec), store) if isinstance(job.model, TrainingJob) else job.model
+
+    def is_left(task: str, options: EvaluationOptions) -> bool:
+        key = None if model is None else cell_key(model, task, options, job.run_dir)
+        if key is None or not is_finished(store, key, options.judge or job.run_dir.judge):
+            return True
+        return bool(job.num_shaded) and not is_shaded(key, job.run_dir)
+
+    return job.model_copy(update={"evaluations": tuple(item for item in job.evaluations if is_left(*item))})
+
+
+def run_job(job: TrainingJob | EvaluationJob, where: Devices) -> None:
+    """Do a job in a process of its own."""
+    os.environ.update(environment(where))
+    with job.run_dir.open_store() as store:
+        if isinstance(job, TrainingJob):
+            train(job, where, store)
+        else:
+            answer(job, where, store)
+
+
+def train(job: TrainingJob, where: Devices, store: Store | None) -> Path:
+    """Return the folder of the job's checkpoint, trained now unless the store has it, and recorded there.
+
+    A recipe that starts from another's checkpoint has that one trained first. A process that helps the main one of its
+    launch has no store.
+    """
+    if job.base_model is None:
+        job = job.model_copy(update={"base_model": _base_model(job, where, store)})
+    if store is None:
+        return _train_here(job, None, "").checkpoint
+    key = store.add_run(job.spec)
+    try:
+        # verl starts what it needs itself, on one machine or over a cluster.
+        if where.are_here or uses_verl(job.recipe, job.run_dir.profile):
+            result = _train_here(job, store, key)
+            store.finish_run(
+                key,
+                checkpoint=str(result.checkpoint.relative_to(job.run_dir.root)),
+                digest=result.digest,
+                seconds=result.seconds,
+                summary=result.summary,
+            )
+            return result.checkpoint
+        if (checkpoint := job.run_dir.checkpoint_of(store, key)) is None:
+            _train_over(job, where)
+            checkpoint = job.run_dir.checkpoint_of(store, key)
+            assert checkpoint is not None
+        return checkpoint
+    except Exception as error:
+        store.fail_run(key, reason_of(error))
+        raise
+
+
+def _base_model(job: TrainingJob, where: Devices, store: Store | None) -> Path | str:
+    first = first_stage(job.recipe)
+    if first is None:
+        return job.run_dir.profile.model
+    spec = training_spec(first, job.run_dir, job.seed) if store else {}
+    return train(job.model_copy(update={"recipe": first, "spec": spec}), where, store)
+
+
+def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.TrainingResult:
+    """Train in this process, with those of its launch, of which the main one alone touches the run folder."""
+    run_dir, kept_in = job.run_dir, job.run_dir.checkpoint_store
+    if kept_in is not None and store is not None and (stored := store.run(key)) is not None and stored.digest:
+        kept_in.require_same(key, stored.digest)
+    assert job.base_model is not None
+    result = run.train(
+        job.recipe,
+        profile=run_dir.profile,
+        base_model=job.base_model,
+        data_dir=run_dir.data_dir(folder_of(job.recipe.data)) if store else None,
+        out=run_dir.checkpoints,
+        seed=job.seed,
+        spec=job.spec,
+        on_progress=lambda done, total: store.heartbeat("run", key, done, total) if store else None,
+        trackers=run_dir.trackers,
+        kept_in=kept_in,
+    )
+    if kept_in is not None and store is not None:
+        kept_in.put(result.checkpoint, result.digest)
+    return result
+
+
+def _train_over(job: TrainingJob, devices: Devices) -> None:
+    """Have this trained over as many of the devices as it can be spread over evenly."""
+    recipe, profile = job.recipe, job.run_dir.profile
+    devices = devices.first(most_devices(recipe, profile, devices.count))
+    rates = job.run_dir.rates.on(memory_gb(devices.gpus))
+    configuration: Configuration = "fsdp2" if run.gpus_of(recipe, profile, rates) > 1 else "ddp"
+    _launch(job, f"{job.name}.train-{recipe.name}", devices, configuration)
+
+
+def answer(job: EvaluationJob, where: Devices, store: Store) -> None:
+    """Have the job's benchmarks answered, by the run folder's engine where it has one that answers them.
 
     A benchmark that fails does not keep the others from being answered; the first failure is raised after them.
     """
-    os.environ.update(environment(devices))
-    run_dir = run_dir.with_model(job.model)
-    with run_dir.open_store() as store:
-        model: str | Path = job.model
-        if job.recipe is not None:
-            spec, seed = job.run_spec or {}, job.seed
-            model = train_into(store, job.recipe, spec, run_dir=run_dir, seed=seed, devices=devices, name=job.name)
-        evaluations = [
-            (task, EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED))
-            for task, frames in job.evaluations
-            if not obstacle(task)
-        ]
-        answer_all(store, model, evaluations, run_dir, devices, job.name)
+    if isinstance(job.model, TrainingJob):
+        job = job.model_copy(update={"model": train(job.model, where, store)})
+    errors, job = _answer_by_engine(job, where, store)
+    errors += (_answer_here if where.are_here else _answer_over)(job, where, store)
+    if errors:
+        raise errors[0]
 
 
-def train_into(
-    store: Store | None,
-    recipe: Recipe,
-    spec: dict[str, Any],
-    *,
-    run_dir: RunDir,
-    seed: int,
-    devices: Devices = HERE,
-    name: str = "",
-) -> Path:
-    """Return the folder of the recipe's checkpoint, trained now unless the store has it, and recorded there.
-
-    A recipe that starts from another's checkpoint has that one trained first. A process that helps the main one of its
-    launch has neither store nor spec. `name` is that of the log of other processes.
-    """
-    base_model: str | Path = run_dir.profile.model
-    if (first := first_stage(recipe)) is not None:
-        first_spec = training_spec(first, run_dir, seed) if store else {}
-        base_model = train_into(
-            store, first, first_spec, run_dir=run_dir, seed=seed, devices=devices, name=name or recipe.name
-        )
-    # verl starts what it needs itself, on one machine or over a cluster.
-    if devices.are_here or store is None or uses_verl(recipe, run_dir.profile):
-        return train_here(store, recipe, spec, base_model, run_dir, seed)
-    key = store.add_run(spec)
-    if (checkpoint := run_dir.checkpoint_of(store, key)) is None:
-        try:
-            order = TrainingOrder(run_dir=run_dir, recipe=recipe, spec=spec, seed=seed, base_model=base_model)
-            train_over(devices, order, name or recipe.name)
-        except Exception as error:
-            store.fail_run(key, reason_of(error))
-            raise
-        checkpoint = run_dir.checkpoint_of(store, key)
-        assert checkpoint is not None
-    return checkpoint
-
-
-def train_here(
-    store: Store | None, recipe: Recipe, spec: dict[str, Any], base_model: Path | str, run_dir: RunDir, seed: int
-) -> Path:
-    """Return the folder of the recipe's checkpoint, trained in this process, with those of its launch, and recorded."""
-    key = store.add_run(spec) if store else ""
-    kept_in = run_dir.checkpoint_store
-
-    def heartbeat(done: int, total: int) -> None:
-        if store is not None:
-            store.heartbeat("run", key, done, total)
-
-    try:
-        if kept_in is not None and store is not None and (run := store.run(key)) is not None and run.digest:
-            kept_in.require_same(key, run.digest)
-        result = train(
-            recipe,
-            profile=run_dir.profile,
-            base_model=base_model,
-            data_dir=run_dir.data_dir(folder_of(recipe.data)) if store else None,
-            out=run_dir.checkpoints,
-            seed=seed,
-            spec=spec,
-            on_progress=heartbeat,
-            trackers=run_dir.trackers,
-            kept_in=kept_in,
-        )
-        if kept_in is not None and store is not None:  # the main process of its launch
-            kept_in.put(result.checkpoint, result.digest)
-    except Exception as error:
-        if store is not None:
-            store.fail_run(key, reason_of(error))
-        raise
-    if store is not None:
-        store.finish_run(
-            key,
-            checkpoint=str(result.checkpoint.relative_to(run_dir.root)),
-            digest=result.digest,
-            seconds=result.seconds,
-            summary=result.summary,
-        )
-    return result.checkpoint
-
-
-def answer_all(
-    store: Store,
-    model: str | Path,
-    evaluations: Sequence[tuple[str, EvaluationOptions]],
-    run_dir: RunDir,
-    devices: Devices,
-    name: str,
-) -> None:
-    """Have the folder's engine or these devices answer all of these; the first failure is raised after them."""
-    failures, rest = answered_by_engine(store, model, evaluations, run_dir, devices, name)
-    evaluate_all = _evaluated_here if devices.are_here else partial(evaluated_over, devices, name)
-    failures += evaluate_all(store, model, rest, run_dir)
-    if failures:
-        raise failures[0]
-
-
-def answered_by_engine(
-    store: Store,
-    model: str | Path,
-    evaluations: Sequence[tuple[str, EvaluationOptions]],
-    run_dir: RunDir,
-    devices: Devices,
-    name: str,
-) -> tuple[list[Exception], list[tuple[str, EvaluationOptions]]]:
-    """Have the folder's engine answer what it answers of these; return its failures, and what is not among them.
+def _answer_by_engine(job: EvaluationJob, where: Devices, store: Store) -> tuple[list[Exception], EvaluationJob]:
+    """Run the tasks that the folder's engine supports; return errors, and the job without the tasks that failed.
 
     Its server is gone when this returns: whoever loads the model next has the devices to itself.
     """
-    waiting = [
-        (task, options)
-        for task, options in evaluations
-        if run_dir.engine is not None and is_served(task) and not is_answered(store, model, task, options, run_dir)
-    ]
+    if job.run_dir.engine is None:
+        return [], job
+    unanswered = remaining(job.model_copy(update={"num_shaded": 0}), store).evaluations
+    waiting = [(task, options) for task, options in unanswered if is_served(task)]
+    if not waiting:
+        return [], job
+    require_engine(job.run_dir)
     failed: dict[str, Exception] = {}
-    if waiting:
-        require_engine(run_dir)
-        try:
-            with serving(model, run_dir, devices, name) as server:
-                for task, options in waiting:
-                    own = replace(options, engine=run_dir.engine, endpoint=endpoint_of(server))
-                    try:
-                        evaluate_into(store, model, task, own, run_dir)
-                    except Exception as error:
-                        failed[task] = error if server.is_running else server.died()
-        except EndpointError as error:  # it did not start
-            failed = {task: error for task, _ in waiting}
-    return list(failed.values()), [item for item in evaluations if item[0] not in failed]
+    try:
+        with serving(job.model_here, job.run_dir, where, job.name) as server:
+            for task, options in waiting:
+                served = replace(options, engine=job.run_dir.engine, endpoint=endpoint_of(server))
+                try:
+                    answer_task(store, job.model_here, task, served, job.run_dir)
+                except Exception as error:
+                    failed[task] = error if server.is_running else server.died()
+    except EndpointError as error:  # it did not start
+        failed = {task: error for task, _ in waiting}
+    rest = tuple((task, options) for task, options in job.evaluations if task not in failed)
+    return list(failed.values()), job.model_copy(update={"evaluations": rest})
 
 
-def _evaluated_here(
-    store: Store, model: str | Path, evaluations: Sequence[tuple[str, EvaluationOptions]], run_dir: RunDir
-) -> list[Exception]:
+def _answer_here(job: EvaluationJob, where: Devices, store: Store) -> list[Exception]:
     """Answer the tasks one after another and return the errors of those that failed."""
-    failures: list[Exception] = []
-    for task, options in evaluations:
+    errors: list[Exception] = []
+    for task, options in job.evaluations:
         try:
-            key = evaluate_into(store, model, task, options, run_dir)
-            shade(store, key, run_dir, SHADED_PROBLEMS)  # now, so that a report needs no model
+            answer_and_shade(job, task, options, store)
         except Exception as error:
-            failures.append(error)
-    return failures
+            errors.append(error)
+    return errors
 
 
-def evaluated_over(
-    devices: Devices,
-    name: str,
-    store: Store,
-    model: str | Path,
-    evaluations: Sequence[tuple[str, EvaluationOptions]],
-    run_dir: RunDir,
-) -> list[Exception]:
+def _answer_over(job: EvaluationJob, where: Devices, store: Store) -> list[Exception]:
     """Return the same over devices; the processes end with the first task that fails, and others begin after it."""
-    failures: list[Exception] = []
-    waiting = [
-        (task, options)
-        for task, options in evaluations
-        if not is_complete(store, cell_key(model, task, options, run_dir), run_dir, options.judge or run_dir.judge)
-    ]
-    while waiting:
-        order = EvaluationOrder(run_dir=run_dir, model=model, evaluations=waiting, shaded=SHADED_PROBLEMS)
+    errors: list[Exception] = []
+    job = remaining(job, store)
+    while job.evaluations:
         try:
-            evaluate_over(devices, order, name)
+            _launch(job, f"{job.name}.evaluate", where, "ddp")
             break
         except LaunchError as error:
-            failures.append(error)
-            waiting = waiting[error.progress + 1 :]
-    return failures
+            errors.append(error)
+            job = job.model_copy(update={"evaluations": job.evaluations[error.progress + 1 :]})
+    return errors
 
 
-def is_complete(store: Store, key: str | None, run_dir: RunDir, judge: JudgeConfig | None) -> bool:
-    """Return whether a job has nothing left to do for a cell: answered, graded by this judge, shaded for its pages."""
-    return key is not None and is_finished(store, key, judge) and is_shaded(key, run_dir)
+def answer_and_shade(job: EvaluationJob, task: str, options: EvaluationOptions, store: Store) -> None:
+    """Answer one of the job's tasks, and compute the credit that its pages show, so that a report needs no model."""
+    key = answer_task(store, job.model_here, task, options, job.run_dir)
+    if job.num_shaded and launched().is_main:
+        shade(store, key, job.run_dir, job.num_shaded)
 
 
-def evaluate_into(
-    store: Store,
-    model: str | Path,
-    task: str,
-    options: EvaluationOptions,
-    run_dir: RunDir,
-) -> str:
+def answer_task(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
     """Return the key of the cell of `model` on `task`, filled now unless the store has it.
 
     The run folder's judge decides unless the options name another.
@@ -243,3 +289,13 @@ def evaluate_into(
     options = run_dir.with_choices(options)
     data_dir = run_dir.data_dir(find_task(task).folder)
     return evaluate(model, task, options, store=store, profile=run_dir.profile, data_dir=data_dir)
+
+
+def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, configuration: Configuration) -> None:
+    """Do a job in a process for each device: what they are told lies beside what they print, in the folder's logs."""
+    logs = job.run_dir.root / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    path = logs / f"{file_name(stem)}.json"
+    write_atomically(path, LAUNCH_SPEC.dump_json(job, indent=2))
+    on_gpus = configuration if devices.gpus else "cpu"
+    launch.run("atrl_bench.experiments.rank", path, on_gpus, devices, logs / f"{file_name(job.name)}.log")

@@ -301,13 +301,8 @@ def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[st
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
     """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
-    model = _model_of(job, store)
+    model = job.model if job.run_key is None else trained_model(job.run_key, store)
     return {} if model is None else _cell_keys(model, job.evaluations, plan)
-
-
-def is_trained(job: Job, store: Store) -> bool:
-    """Return whether a job's checkpoint is there, or needs no training."""
-    return _model_of(job, store) is not None
 
 
 def _cell_keys(
@@ -355,8 +350,7 @@ def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
     return _by_column(plan, _cell_keys(model, evaluations, plan, endpoint=EndpointConfig("", model)))
 
 
-def _model_of(job: Job, store: Store) -> str | TrainedModel | None:
-    if job.run_key is None:
-        return job.model
-    run = store.run(job.run_key)
+def trained_model(run_key: str, store: Store) -> TrainedModel | None:
+    """Return the checkpoint of a training as the store remembers it, None where it is not done."""
+    run = store.run(run_key)
     return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None

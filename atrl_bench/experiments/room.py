@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from atrl_bench.engines.cluster import Cluster
-from atrl_bench.engines.devices import Machine
+from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.experiments.plan import Plan, planned_key, planned_spec
 from atrl_bench.experiments.run_dir import RunDir
@@ -19,9 +18,9 @@ from atrl_bench.training.verl_configuration import require_verl_form
 from atrl_bench.training.verl_run import verl_python
 
 
-def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, seed: int) -> None:
+def require_room(recipes: Iterable[Recipe], run_dir: RunDir, where: Machine | Cluster, seed: int) -> None:
     """Raise for the first of these trainings that is not done and cannot be: `MachineTooSmallError` if too big."""
-    capacity = _largest_node(machine.cluster, run_dir) if machine.cluster else this_machine(run_dir.root, machine.gpus)
+    capacity = this_machine(run_dir.root, where.gpus) if isinstance(where, Machine) else _largest_node(where, run_dir)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) != "done":
@@ -34,13 +33,13 @@ def require_room(recipes: Iterable[Recipe], run_dir: RunDir, machine: Machine, s
             require_fit(stage, run_dir.profile, capacity, run_dir.rates, stored_gb=stored_gb)
 
 
-def require_room_for_plan(plan: Plan, machine: Machine) -> None:
+def require_room_for_plan(plan: Plan, where: Machine | Cluster) -> None:
     """Raise `MachineTooSmallError` if a row of a plan does not fit, with the rows that do."""
     refused: dict[str, MachineTooSmallError] = {}
     for job in plan.due:
         if job.recipe is not None and job.row.id not in refused:
             try:
-                require_room([job.recipe], plan.run_dir.with_model(job.model), machine, job.seed)
+                require_room([job.recipe], plan.run_dir.with_model(job.model), where, job.seed)
             except MachineTooSmallError as error:
                 refused[job.row.id] = error
     if refused:

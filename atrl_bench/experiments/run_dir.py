@@ -24,7 +24,7 @@ from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.remote import RemoteStore
+from atrl_bench.results.remote import WRITER, RemoteStore
 from atrl_bench.results.store import Run, Store
 from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
@@ -43,9 +43,8 @@ NamedT = TypeVar("NamedT")
 class RunDir:
     """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules.
 
-    `report_to` names the trackers that its trainings report to; `engine` answers in place of this process; `writer` is
-    the address of the process that writes its store, where that is on another machine; `checkpoint_store` keeps its
-    finished checkpoints beside the folder itself.
+    `report_to` names the trackers that its trainings report to; `engine` answers in place of this process;
+    `checkpoint_store` keeps its finished checkpoints beside the folder itself.
     """
 
     root: Path
@@ -54,7 +53,6 @@ class RunDir:
     judge: JudgeConfig | None = None
     report_to: tuple[str, ...] = ()
     engine: Engine | None = None
-    writer: str | None = None
     checkpoint_store: CheckpointStore | None = None
 
     @classmethod
@@ -88,8 +86,8 @@ class RunDir:
 
     def open_store(self, *, read_only: bool = False) -> Store:
         """Return the opened result store, a new one where there is none; one that is only read has to be there."""
-        if self.writer is not None:
-            return RemoteStore(self.store_path, self.writer)
+        if (writer := os.environ.get(WRITER)) is not None:
+            return RemoteStore(self.store_path, writer)
         if read_only and not self.store_path.is_file():
             raise MissingDataError(
                 f"There is no result store in {self.root}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,6 @@ from atrl_bench.engines.devices import Devices, memory_gb
 from atrl_bench.engines.model_server import START_SECONDS, ModelServer, find_vllm, running_vllm
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell_spec import Engine
-from atrl_bench.experiments.orders import file_name
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
 from atrl_bench.models.local import ModelRef, find_model, limit_pixels
@@ -71,6 +71,11 @@ def flags_for(ref: ModelRef, run_dir: RunDir, devices: Devices) -> list[str]:
     profile = run_dir.profile.model_copy(update={"model": str(ref.folder)})
     of_a_copy = max(1, gpus_to_serve(profile, run_dir.rates.on(memory_gb(devices.gpus))))
     return vllm_flags(ref.folder, run_dir.profile.evaluation, num_gpus=len(devices.gpus), gpus_per_copy=of_a_copy)
+
+
+def file_name(name: str) -> str:
+    """Return a name under which files of a job may lie."""
+    return re.sub(r"[^\w.=+-]+", "-", name)
 
 
 def endpoint_of(server: ModelServer) -> EndpointConfig:

@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from atrl_bench.engines.devices import ONE_PROCESS, Devices, Machine, environment
+from atrl_bench.engines.devices import HERE, ONE_PROCESS, Cluster, Machine, environment
 from atrl_bench.engines.processes import launched
+from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.experiments.jobs import train_into
-from atrl_bench.experiments.pieces import train_on
+from atrl_bench.experiments.cluster_jobs import run_on_cluster
+from atrl_bench.experiments.jobs import TrainingJob, train
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
-from atrl_bench.experiments.run import devices_for
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.models.chat_client import EndpointConfig
@@ -24,9 +24,9 @@ from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
+from atrl_bench.training.machine_rates import ASSUMED
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
 from atrl_bench.training.rollout_engine import uses_verl
-from atrl_bench.training.run import gpus_of
 from atrl_bench.training.sets import describe, folder_of
 from atrl_bench.training.verl_configuration import differences_from_trl, require_verl_form, verl_configuration
 
@@ -101,36 +101,43 @@ def train_recipe(
     """
     loaded = load_recipe(recipe, **overrides)
     if not launched().is_main:
-        train_into(None, loaded, {}, run_dir=run_dir, seed=seed)
+        train(_job(loaded, run_dir, seed, {}), HERE, None)
         return None
     with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
         run_dir.keep_checkpoint_store(store)
-        return _trained(store, loaded, run_dir, machine, seed)
+        return _trained(_job(loaded, run_dir, seed), machine, store)
 
 
 def train_sweep(
     sweep: str,
     overrides: dict[str, Any],
     run_dir: RunDir,
-    machine: Machine = ONE_PROCESS,
+    where: Machine | Cluster = ONE_PROCESS,
     *,
     seed: int = 0,
     quiet: bool = False,
 ) -> TrainedSweep:
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
-    recipes, points = expand(load_sweep(sweep), **overrides), {}
-    with run_dir.open_store() as store, Watch(store, len(recipes), noun="trainings", quiet=quiet) as watch:
+    jobs = [_job(recipe, run_dir, seed) for recipe in expand(load_sweep(sweep), **overrides)]
+    points, errors, here = {}, [], where if isinstance(where, Machine) else ONE_PROCESS
+    with run_dir.open_store() as store, Watch(store, len(jobs), noun="trainings", quiet=quiet) as watch:
         run_dir.keep_checkpoint_store(store)
-        here = machine
-        if machine.cluster is not None:
-            for _ in train_on(machine.cluster, recipes, run_dir, store, seed):
+        if isinstance(where, RayCluster):
+            for _, error in run_on_cluster(where, jobs, store):
+                errors += [error] if error is not None else []
                 watch.row_done()
-            here = ONE_PROCESS  # where all of them are found
-        for recipe in recipes:
-            points[recipe.name] = _trained(store, recipe, run_dir, here, seed)
-            if machine.cluster is None:
+        if errors:
+            raise errors[0]
+        for job in jobs:  # what a cluster has trained is found
+            points[job.name] = _trained(job, here, store)
+            if here is where:
                 watch.row_done()
     return TrainedSweep(points)
+
+
+def _job(recipe: Recipe, run_dir: RunDir, seed: int, spec: dict[str, Any] | None = None) -> TrainingJob:
+    spec = training_spec(recipe, run_dir, seed) if spec is None else spec
+    return TrainingJob(run_dir=run_dir, name=recipe.name, recipe=recipe, spec=spec, seed=seed)
 
 
 def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
@@ -142,15 +149,15 @@ def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     return {"verl": configuration, "differs_from_trl": differences_from_trl(recipe)}
 
 
-def _trained(store: Store, recipe: Recipe, run_dir: RunDir, machine: Machine, seed: int) -> TrainedRecipe:
-    spec, devices = training_spec(recipe, run_dir, seed), Devices()
-    if launched().count == 1 and not uses_verl(recipe, run_dir.profile):
-        devices = devices_for(gpus_of(recipe, run_dir.profile), machine)
+def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
+    devices = HERE
+    if launched().count == 1 and not uses_verl(job.recipe, job.run_dir.profile):
+        devices = machine.devices_for(job.num_gpus(ASSUMED))
         os.environ.update(environment(devices))
-    checkpoint = train_into(store, recipe, spec, run_dir=run_dir, seed=seed, devices=devices)
-    run = store.run(store.add_run(spec))
+    checkpoint = train(job, devices, store)
+    run = store.run(store.add_run(job.spec))
     assert run is not None
-    command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {run_dir.options}"
+    command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {job.run_dir.options}"
     return TrainedRecipe(str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 

@@ -1,4 +1,4 @@
-"""From a plan to its rendered table: run what the store lacks, look for test problems in the training data, render."""
+"""From a plan to its rendered table, as far as the store is filled; and test problems in its training data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
-from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
@@ -57,16 +56,6 @@ class TableRun(Record):
         beside = [path.name for path in self.files if path not in pages and path.suffix != ".tex"]
         floats = [path for path in self.files if path.suffix == ".tex"]
         yield f"Beside it: {', '.join(beside)}" + (f"; LaTeX: {floats[0].parent}, one table a file" if floats else "")
-
-
-def run_table(plan: Plan, machine: Machine, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
-    """Return the rendered table after everything it needs was trained and evaluated, as far as that succeeds."""
-    from atrl_bench.experiments.run import run_plan  # a table is read and printed without what trains and grades
-
-    result = run_plan(plan, machine, jobs=jobs, quiet=quiet)
-    if not result.failures:
-        _look_for_overlap(plan)
-    return render(plan, num_done_now=result.num_done, failures=result.failures)
 
 
 def render(
@@ -210,7 +199,7 @@ def _overlap_notes(plan: Plan) -> list[str]:
         return []
 
 
-def _look_for_overlap(plan: Plan) -> None:
+def look_for_overlap(plan: Plan) -> None:
     """Count the test problems in the training data, unless these data were looked through before.
 
     A table may have been killed between its last answer and this; where all was done before, the data may be gone.

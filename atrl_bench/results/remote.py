@@ -28,6 +28,7 @@ from atrl_bench.results.working import hold
 if TYPE_CHECKING:
     import httpx
 
+WRITER = "ATRL_BENCH_STORE_WRITER"  # the variable with the address of the process that writes the store
 TOKEN = "ATRL_BENCH_STORE_TOKEN"  # the variable with what every request carries
 PLACE = "ATRL_BENCH_PLACE"  # the variable with the name of the machine that work runs on
 PATIENCE = 60.0  # seconds that a writer may be silent; what it did twice is there once

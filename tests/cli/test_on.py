@@ -33,12 +33,12 @@ def test_an_unknown_cluster_has_its_near_names(monkeypatch, capsys):
     assert "Unknown cluster 'rya'. Did you mean ray?" in said
 
 
-@pytest.mark.parametrize("name", ["ray://", "ray://head", "ray:head:10001", "head:6379", "slurm:", "slurm:two words"])
-def test_an_address_or_a_partition_that_is_none_is_refused_with_the_forms_to_write(name, monkeypatch, capsys):
+@pytest.mark.parametrize("name", ["ray://", "ray://head", "ray:head:10001", "head:6379", "slurm:gpu", "slurm:0"])
+def test_an_address_or_a_number_of_nodes_that_is_none_is_refused_with_the_forms_to_write(name, monkeypatch, capsys):
     code, said = refused([*COMMAND, "--on", name], monkeypatch, capsys)
     assert code == 2
     assert f"Unknown cluster '{name}'." in said
-    forms = "--on ray on a machine of the cluster, --on ray://HOST:10001 from another one, or --on slurm:PARTITION"
+    forms = "--on ray on a machine of the cluster, --on ray://HOST:10001 from another one, or --on slurm:NODES"
     assert f"Next: {forms}" in said
 
 
@@ -47,13 +47,6 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
     code, said = refused([*COMMAND, "--on", "ray"], monkeypatch, capsys)
     assert code == 1
     assert "Ray, which is not installed here. Next: pip install 'atrl-bench[ray]'" in said
-
-
-def test_submitit_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    code, said = refused([*COMMAND, "--on", "slurm:gpu"], monkeypatch, capsys)
-    assert code == 1
-    assert "submitit, which is not installed here. Next: pip install 'atrl-bench[slurm]'" in said
 
 
 @pytest.mark.parametrize("option", ["--jobs", "--gpus", "--processes"])

@@ -11,8 +11,7 @@ from pathlib import Path
 from worker_functions import call, die, die_once, fail_oddly, name_nothing, read_json, sleep
 
 from atrl_bench.engines.devices import Machine
-from atrl_bench.engines.local import DeadWorkerError, side_by_side
-from atrl_bench.engines.placement import Demand
+from atrl_bench.engines.local import DeadWorkerError, Demand, side_by_side
 from atrl_bench.errors import UnknownNameError
 
 CPU = Machine()

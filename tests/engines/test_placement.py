@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atrl_bench.engines.devices import Devices, Machine
-from atrl_bench.engines.placement import Demand, Placement
+from atrl_bench.engines.local import Demand, Placement
 
 EIGHT = Machine(tuple(map(str, range(8))))
 

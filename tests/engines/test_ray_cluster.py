@@ -18,7 +18,6 @@ from subprocess import PIPE, STDOUT
 import pytest
 from worker_functions import call, die, die_once, name_nothing, write
 
-from atrl_bench.engines.cluster import Resources, WorkPiece, over_cluster
 from atrl_bench.engines.local import DeadWorkerError
 from atrl_bench.errors import UnknownNameError
 
@@ -65,18 +64,18 @@ def nodes(client_port):
 
 @pytest.mark.filterwarnings(*LOGGED_BY_RAY)
 def test_what_fails_is_told_what_dies_is_begun_three_times_and_others_go_on(nodes, tmp_path):
-    from atrl_bench.engines.ray_cluster import RayCluster
+    from atrl_bench.engines.ray_cluster import ClusterJob, RayCluster, Resources
 
-    def piece(name, function, *then):
-        return WorkPiece((function, name), name, Resources(), then)
+    def job(name, function, *then):
+        return ClusterJob((function, name), name, Resources(), then)
 
     died, after = tmp_path / "died", tmp_path / "after"
-    pieces = [
-        piece("fails", partial(name_nothing, "atlr"), piece("never begins", partial(write, str(tmp_path / "never")))),
-        piece("dies", partial(die, str(died))),
-        piece("dies once", partial(die_once, str(tmp_path / "once")), piece("follows", partial(write, str(after)))),
+    jobs = [
+        job("fails", partial(name_nothing, "atlr"), job("never begins", partial(write, str(tmp_path / "never")))),
+        job("dies", partial(die, str(died))),
+        job("dies once", partial(die_once, str(tmp_path / "once")), job("follows", partial(write, str(after)))),
     ]
-    errors = {piece.name: error for piece, error in over_cluster(RayCluster(), call, pieces, {"ATRL_BENCH_SAID": "x"})}
+    errors = {each.name: error for each, error in RayCluster.at().run(call, jobs, {"ATRL_BENCH_SAID": "x"})}
     assert errors.keys() == {"fails", "dies", "dies once", "follows"}
     assert isinstance(errors["fails"], UnknownNameError)
     assert "atrl" in errors["fails"].why

@@ -1,101 +1,155 @@
-"""Slurm through submitit, whose local executor has processes of this machine for jobs; and the script of --on print."""
+"""`--on slurm`: the script that is submitted starts Ray on every node and gives the command on the first of them."""
 
 from __future__ import annotations
 
+import json
 import os
-import stat
+import signal
+import socket
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
-from worker_functions import call, die, die_once, name_nothing, write
 
-from atrl_bench import cli
-from atrl_bench.engines import slurm
-from atrl_bench.engines.cluster import Resources, WorkPiece, over_cluster
-from atrl_bench.engines.local import DeadWorkerError
-from atrl_bench.errors import MissingDataError, UnknownNameError
+COMMAND = [sys.executable, "-m", "atrl_bench"]
+ROOT = Path(__file__).parents[2]
+SRUN = """
+echo "$@" >> srun
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+SBATCH = """
+[[ $1 == --parsable ]] || exit 1
+export SLURM_SUBMIT_DIR="$PWD" SLURM_JOB_ID=7 SLURM_JOB_NODELIST=nodes SLURM_JOB_NUM_NODES=2
+bash "$2" > runs/slurm/7.out 2>&1 &
+echo $! > script
+wait $!
+echo "7;cluster"
+"""
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slurm, "SECONDS_BETWEEN_LOOKS", 0.1)
-    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    return tmp_path
+class StandIns:
+    """Programs of a cluster that do their work in this folder, found before those of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        self.environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+        for name in ("RAY_ADDRESS", "RAY_PORT"):
+            self.environment.pop(name, None)
+
+    def add(self, **programs: str) -> None:
+        for name, content in programs.items():
+            path = self.folder / "bin" / name.replace("_", "-")
+            path.write_text(f"#!/bin/bash\n{content}\n")
+            path.chmod(0o755)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
 
 
-def piece(name, function, *then):
-    return WorkPiece((function, name), name, Resources(), then)
+@pytest.fixture
+def cluster(tmp_path) -> StandIns:
+    """A Slurm of two nodes, on which Ray is up at once and commands only write down what they were given."""
+    stand_ins = StandIns(tmp_path)
+    stand_ins.add(
+        scontrol='if [[ $1 == requeue ]]; then echo "$2" > requeued; else echo first; sleep 0.2; echo second; fi',
+        sbatch=SBATCH,
+        srun=SRUN,
+        ray="[[ $1 == status ]] || sleep 2",
+        atrl_bench='printf "%s|" "$RAY_ADDRESS" "$@" > given',
+    )
+    return stand_ins
+
+
+ARGUMENTS = ["run-table", "main_7b", "--profile", "smoke", "--out", "a folder"]
+
+
+def test_the_submitted_script_starts_ray_on_every_node_and_gives_the_command_on_the_first(cluster):
+    done = cluster.run(*ARGUMENTS, "--on", "slurm:2")
+    assert done.returncode == 0, done.stderr
+    assert "Submitted runs/slurm/run-table.sbatch, job 7. It prints to runs/slurm/7.out" in " ".join(
+        done.stdout.split()
+    )
+    given = (cluster.folder / "given").read_text().split("|")[:-1]
+    assert given == ["first:6379", *ARGUMENTS, "--on", "ray", "--yes"]
+    started = [line for line in (cluster.folder / "srun").read_text().splitlines() if "ray start" in line]
+    assert any("--nodelist=first ray start --head --port=6379" in line for line in started)
+    assert any("--exclude=first ray start --address=first:6379" in line for line in started)
+    assert "#SBATCH --nodes=2\n" in (cluster.folder / "runs" / "slurm" / "run-table.sbatch").read_text()
+
+
+def test_a_job_that_runs_out_of_time_waits_for_its_turn_again(cluster):
+    cluster.add(atrl_bench='kill -USR1 "$(cat script)"; sleep 5')
+    cluster.run(*ARGUMENTS, "--on=slurm")
+    assert (cluster.folder / "requeued").read_text() == "7\n"
+
+
+def test_a_ray_that_cannot_start_ends_the_script(cluster):
+    cluster.add(ray="exit 1")
+    cluster.run(*ARGUMENTS, "--on", "slurm")
+    assert not (cluster.folder / "given").exists()
+
+
+def test_what_slurm_refuses_is_told_in_its_words(cluster):
+    cluster.add(sbatch="echo 'sbatch: error: invalid account' >&2; exit 1")
+    done = cluster.run(*ARGUMENTS, "--on", "slurm")
+    assert done.returncode == 1
+    assert "sbatch: error: invalid account" in done.stderr
+    assert "SBATCH_ACCOUNT" in done.stderr
+
+
+def test_where_slurm_is_not_the_script_is_written_to_be_submitted_where_it_is(tmp_path):
+    done = StandIns(tmp_path).run("evaluate", "mini", "--tasks", "geoqa_test", "--on", "slurm", "--json")
+    assert json.loads(done.stdout) == {"script": "runs/slurm/evaluate.sbatch", "job": None}
+    script = (tmp_path / "runs" / "slurm" / "evaluate.sbatch").read_text()
+    assert "atrl-bench evaluate mini --tasks geoqa_test --on ray --yes" in script
 
 
 @pytest.mark.slow
-def test_jobs_that_fail_die_and_follow_end_as_on_any_cluster(folder):
-    pytest.importorskip("submitit", reason="pip install 'atrl-bench[slurm]'")
-    died, after = folder / "died", folder / "after"
-    pieces = [
-        piece("fails", partial(name_nothing, "atlr"), piece("never begins", partial(write, "never"))),
-        piece("dies", partial(die, str(died))),
-        piece("dies once", partial(die_once, str(folder / "once")), piece("follows", partial(write, str(after)))),
-    ]
-    cluster = slurm.SlurmCluster(executor="local")
-    errors = {piece.name: error for piece, error in over_cluster(cluster, call, pieces, {"ATRL_BENCH_SAID": "x"})}
-    assert errors.keys() == {"fails", "dies", "dies once", "follows"}
-    assert isinstance(errors["fails"], UnknownNameError)
-    assert isinstance(errors["dies"], DeadWorkerError)
-    assert died.read_text() == "begun\n" * 3
-    assert errors["dies once"] is errors["follows"] is None
-    assert after.read_text() == f"{os.uname().nodename} x"
-    assert stat.S_IMODE(slurm.FOLDER.stat().st_mode) == 0o700
+def test_a_command_answers_over_the_ray_that_its_script_has_started_as_it_does_alone(tmp_path):
+    pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
+    stand_ins = StandIns(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stand_ins.environment["RAY_PORT"] = str(server.getsockname()[1])
+    stand_ins.add(
+        scontrol="echo 127.0.0.1",
+        srun=SRUN,
+        ray=f'[[ $1 != start ]] || set -- "$@" --num-cpus=1 --object-store-memory=80000000; exec {ray_program()} "$@"',
+        atrl_bench=f'exec {" ".join(COMMAND)} "$@"',
+    )
+    evaluation = ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", "--limit", "3", "--json"]
+    script = json.loads(stand_ins.run(*evaluation, "--out", "together", "--on", "slurm:2").stdout)["script"]
+    variables = {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NODELIST": "nodes", "SLURM_JOB_NUM_NODES": "2"}
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(
+            ["bash", script],
+            cwd=tmp_path,
+            env=stand_ins.environment | variables,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=600)
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)  # as Slurm ends what a job has started
+    assert code == 0, (tmp_path / "output").read_text()
+    [ours] = json.loads(stand_ins.run(*evaluation, "--out", "together").stdout)
+    [theirs] = json.loads(stand_ins.run(*evaluation, "--out", "alone").stdout)
+    assert ours == theirs
+    assert "geoqa_test" in (tmp_path / "output").read_text()
 
 
-def test_what_is_submitted_again_is_the_same_errand(folder, monkeypatch):
-    submitit = pytest.importorskip("submitit", reason="pip install 'atrl-bench[slurm]'")
-    monkeypatch.setenv("ATRL_BENCH_SAID", "y")
-    cluster = slurm.SlurmCluster(executor="debug")
-    [(_, error)] = over_cluster(cluster, call, [piece("writes", partial(write, "here"))], {})
-    assert error is None
-    assert Path("here").read_text().endswith(" y")
-    errand = slurm.SlurmErrand.__new__(slurm.SlurmErrand)
-    object.__setattr__(errand, "errand", "the errand")
-    again = errand.checkpoint()
-    assert isinstance(again, submitit.helpers.DelayedSubmission)
-    assert again.function is errand
-
-
-def test_without_sbatch_the_ways_that_are_left_are_named(monkeypatch, folder):
-    pytest.importorskip("submitit", reason="pip install 'atrl-bench[slurm]'")
-    monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(MissingDataError, match="sbatch, which is not on the PATH") as refused:
-        slurm.SlurmCluster()
-    assert "--on print" in refused.value.next_step
-
-
-def test_the_printed_script_gives_the_command_on_the_first_node_once_ray_is_up(folder, monkeypatch, capsys):
-    arguments = ["run-table", "main_7b", "--profile", "paper", "--on", "print", "--out", "a folder"]
-    monkeypatch.setattr(sys, "argv", ["atrl-bench", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
-    assert "sbatch runs/slurm/run-table.sbatch" in " ".join(capsys.readouterr().out.split())
-    tools = folder / "bin"
-    tools.mkdir()
-    for name, content in {
-        "scontrol": "echo first; sleep 0.2; echo second",  # a pipe closed by then ended the script
-        "srun": f'echo "$@" >> {folder}/srun; while [[ $1 == --* ]]; do shift; done; "$@"',
-        "ray": "exit 0",
-        "atrl-bench": f'printf "%s|" "$RAY_ADDRESS" "$@" > {folder}/given',
-    }.items():
-        (tools / name).write_text(f"#!/bin/bash\n{content}\n")
-        (tools / name).chmod(0o755)
-    variables = {"SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_NODELIST": "nodes", "SLURM_JOB_NUM_NODES": "2"}
-    environment = {**os.environ, **variables, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["bash", "runs/slurm/run-table.sbatch"], check=True, env=environment, timeout=60)
-    given = (folder / "given").read_text().split("|")[:-1]
-    assert given == ["first:6379", *arguments[:4], "--out", "a folder", "--on", "ray", "--yes"]
-    started = [line for line in (folder / "srun").read_text().splitlines() if "ray start" in line]
-    assert any("--nodelist=first ray start --head" in line for line in started)
-    assert any("--exclude=first ray start --address=first:6379" in line for line in started)
+def ray_program() -> Path:
+    return Path(sys.executable).with_name("ray")

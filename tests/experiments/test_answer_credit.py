@@ -15,7 +15,7 @@ from atrl_bench.experiments.answer_credit import (
     remembered_credit,
     shade_changes,
 )
-from atrl_bench.experiments.jobs import evaluate_into
+from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models import local
 from atrl_bench.models.prompt import Prompt
@@ -44,7 +44,7 @@ def filled(tmp_path_factory):
     sizes = load_profile("smoke").evaluation.model_copy(update={"max_problems": 4, "num_repeats": 1})
     run_dir = RunDir.at(tmp_path_factory.mktemp("run"), load_profile("smoke").model_copy(update={"evaluation": sizes}))
     with Store.open(run_dir.store_path) as store:
-        yield store, evaluate_into(store, "mini", "mathvision_testmini", EvaluationOptions(), run_dir), run_dir
+        yield store, answer_task(store, "mini", "mathvision_testmini", EvaluationOptions(), run_dir), run_dir
 
 
 def test_the_texts_of_the_tokens_join_to_the_response(mini, prompt):
@@ -97,7 +97,7 @@ def test_a_cells_credit_is_computed_once_and_then_read(filled, monkeypatch):
 def test_every_answer_gets_credit_however_its_cell_shows_a_problem(filled, task, options):
     """By another number of frames than the profile's, and with a prompt of the task file's own choice."""
     store, _, run_dir = filled
-    key = evaluate_into(store, "mini", task, EvaluationOptions(limit=2, **options), run_dir)
+    key = answer_task(store, "mini", task, EvaluationOptions(limit=2, **options), run_dir)
     assert credit_of_cell(store, key, run_dir).keys() == store.responses(key).keys()
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.cli.table_run import run_table
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.experiments import judge_choice
@@ -19,7 +20,6 @@ from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures.sources import Source, done_cells
-from atrl_bench.report.table_run import run_table
 
 SMOKE = load_profile("smoke")
 

@@ -10,8 +10,7 @@ import pytest
 from atrl_bench.cli.printing import text_of
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import Devices, Machine
-from atrl_bench.engines.local import DeadWorkerError, death
-from atrl_bench.engines.placement import Demand
+from atrl_bench.engines.local import DeadWorkerError, Demand, exit_reason
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import jobs, run
@@ -181,10 +180,10 @@ def test_what_two_tables_share_is_planned_once(tmp_path):
 
 def test_a_row_whose_process_dies_is_reported_as_failed_with_the_reason_and_its_neighbour_is_not(tmp_path, monkeypatch):
     def die_and_go_on(_, demands, machine, num_workers):
-        dies, goes_on = sorted((job for job, _ in demands), key=lambda job: job.recipe is None)
+        dies, goes_on = sorted((job for job, _ in demands), key=lambda job: job.name != "grpo seed 0")
         with planned.run_dir.open_store() as store:  # as far as a worker gets before it dies
-            store.add_run(dies.run_spec)
-        return [(dies, DeadWorkerError(death(-9))), (goes_on, None)]
+            store.add_run(dies.model.spec)
+        return [(dies, DeadWorkerError(exit_reason(-9))), (goes_on, None)]
 
     monkeypatch.setattr(run, "side_by_side", die_and_go_on)
     planned = plan_table("main_7b", smoke(tmp_path), rows=["grpo", "zero_shot"], columns=["mathvision_testmini"])
@@ -202,12 +201,12 @@ def test_a_row_whose_process_dies_is_reported_as_failed_with_the_reason_and_its_
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Carry jobs out in this process, by writing down what they are and nothing else."""
+    """The names of the jobs that are carried out: by being written down, and nothing else."""
     done = []
 
     def write_down(_, demands, machine, num_workers):
-        done.extend(job for job, _ in demands)
-        return [(job, None) for job in done]
+        done.extend(job.name for job, _ in demands)
+        return [(job, None) for job, _ in demands]
 
     monkeypatch.setattr(run, "side_by_side", write_down)
     return done
@@ -246,12 +245,14 @@ def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, m
     rows = ["zero_shot_7b", "zero_shot_3b"]
     planned = plan_table("cross_dataset", smoke(tmp_path, mini_world), rows=rows)
     run_plan(planned, Machine())
-    assert [job.row.id for job in counted] == ["zero_shot_7b"]
+    assert counted == ["zero_shot_7b"]
 
 
 def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
-    run_plan(plan_ablation("hard_truncation", smoke(tmp_path, mini_world), ["topk=0.35"]), Machine())
-    assert [job.row.label for job in counted] == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
+    planned = plan_ablation("hard_truncation", smoke(tmp_path, mini_world), ["topk=0.35"])
+    run_plan(planned, Machine())
+    labels = [job.row.label for job in planned.jobs if job.name in counted]
+    assert labels == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
     assert (tmp_path / "points" / "hard_truncation.json").is_file()
 
 
@@ -277,27 +278,28 @@ def test_tables_share_the_trainings_they_have_in_common(tmp_path, mini_world):
 def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_answered(tmp_path, mini_world, monkeypatch):
     asked = []
 
-    def evaluate_into(store, model, task, *_):
+    def answer_task(store, model, task, *_):
         asked.append(task)
         if task == "geoqa_test":
             raise MissingDataError("no GeoQA")
 
-    monkeypatch.setattr(jobs, "evaluate_into", evaluate_into)
+    monkeypatch.setattr(jobs, "answer_task", answer_task)
     planned = plan(tmp_path, mini_world, rows=["zero_shot"])
     with pytest.raises(MissingDataError, match="no GeoQA"):
-        jobs.carry_out(planned.jobs[0], Devices(), planned.run_dir)
+        jobs.run_job(jobs.job_of_row(planned.jobs[0], planned.run_dir), Devices())
     assert asked == [column.task for column in load_table("main_7b").columns]
 
 
 def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failure(tmp_path, monkeypatch):
     monkeypatch.delenv("ATRL_BENCH_ALLOW_CODE", raising=False)
     obstacle.cache_clear()
-    monkeypatch.setattr(jobs, "evaluate_into", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr(jobs, "answer_task", lambda *_, **__: pytest.fail("it was asked"))
     columns = ["chartmimic"]
     planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct"], columns=columns)
-    jobs.carry_out(planned.jobs[0], Devices(), planned.run_dir)
+    job = jobs.job_of_row(planned.jobs[0], planned.run_dir)
+    jobs.run_job(job, Devices())
     with planned.run_dir.open_store() as store:
-        assert run.is_done(planned.jobs[0], planned, store)
+        assert jobs.is_done(job, store)
         cell = read_table(planned, store).rows[0].cells[0]
     obstacle.cache_clear()
     assert cell.state == "not measured"
@@ -369,29 +371,34 @@ def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
 
 
 def test_a_training_gets_the_gpus_of_its_estimate_or_an_even_share_and_an_evaluation_all_that_are_free(tmp_path):
-    eight, profile = Machine(tuple("01234567")), load_profile("paper")
-    base, trained = plan_table("main_7b", paper(tmp_path), rows=["zero_shot", "grpo"]).jobs
-    least = gpus_of(trained.recipe, profile)
+    eight = Machine(tuple("01234567"))
+    base, trained = jobs_of("main_7b", paper(tmp_path), rows=["zero_shot", "grpo"])
+    least = gpus_of(trained.model.recipe, load_profile("paper"))
     assert 1 < least <= 8
-    assert run.demand(trained, profile, eight, num_jobs=9) == Demand(least, least)
-    assert run.demand(trained, profile, eight, num_jobs=1) == Demand(least, 8)
-    assert run.demand(base, profile, eight, num_jobs=9) == Demand(1, 8)
+    assert run.demand(trained, eight, num_jobs=9) == Demand(least, least)
+    assert run.demand(trained, eight, num_jobs=1) == Demand(least, 8)
+    assert run.demand(base, eight, num_jobs=9) == Demand(1, 8)
+    assert run.demand(trained, Machine(), num_jobs=1) == Demand(0, 0)
     # The CPU will do for the mini model, unless the user names GPUs.
-    mini = load_profile("mini")
-    assert run.demand(trained, mini, eight, num_jobs=1) == Demand(0, 0)
-    assert run.demand(trained, mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
-    assert run.demand(trained, profile, Machine(), num_jobs=1) == Demand(0, 0)
+    [mini] = jobs_of("main_7b", smoke(tmp_path), rows=["grpo"])
+    assert run.demand(mini, eight, num_jobs=1) == Demand(0, 0)
+    assert run.demand(mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
 
 
 def test_a_server_gets_as_many_gpus_as_hold_its_model_at_least(tmp_path):
-    eight, profile = Machine(tuple("01234567")), load_profile("paper")
-    [instruct] = plan_table("scale_32b", paper(tmp_path), rows=["instruct_72b"]).jobs
+    eight, engine = Machine(tuple("01234567")), Engine("vllm", "0")
+    served = replace(paper(tmp_path), engine=engine)
+    [instruct] = jobs_of("scale_32b", served, rows=["instruct_72b"])
     # 147 GB of weights: 37 on each of four GPUs, beside 15 of keys and values and 9 in reserve.
-    assert run.demand(instruct, profile, eight, num_jobs=1, is_served=True) == Demand(4, 8)
-    assert run.demand(instruct, profile, eight, num_jobs=1) == Demand(1, 8)
-    [base] = plan_table("main_7b", paper(tmp_path), rows=["zero_shot"]).jobs
-    assert run.demand(base, profile, eight, num_jobs=1, is_served=True) == Demand(1, 8)
-    assert run.demand(base, load_profile("mini"), eight, num_jobs=1, is_served=True) == Demand(0, 0)
+    assert run.demand(instruct, eight, num_jobs=1) == Demand(4, 8)
+    assert run.demand(*jobs_of("scale_32b", paper(tmp_path), rows=["instruct_72b"]), eight, num_jobs=1) == Demand(1, 8)
+    assert run.demand(*jobs_of("main_7b", served, rows=["zero_shot"]), eight, num_jobs=1) == Demand(1, 8)
+    mini = replace(smoke(tmp_path), engine=engine)
+    assert run.demand(*jobs_of("main_7b", mini, rows=["zero_shot"]), eight, num_jobs=1) == Demand(0, 0)
+
+
+def jobs_of(table: str, run_dir: RunDir, **selection) -> list[jobs.EvaluationJob]:
+    return [jobs.job_of_row(job, run_dir) for job in plan_table(table, run_dir, **selection).jobs]
 
 
 def test_a_price_by_vllm_stands_beside_the_price_and_takes_its_place_where_the_folder_is_served(tmp_path):

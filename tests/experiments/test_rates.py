@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.jobs import is_done, job_of_row
 from atrl_bench.experiments.plan import best_rates, plan_table
 from atrl_bench.experiments.rates import PICKED_BY, at_rate, best_rate
-from atrl_bench.experiments.run import is_done
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Run, Store
@@ -129,10 +129,11 @@ def test_a_training_that_answers_no_benchmark_is_still_due_until_it_is_done(tmp_
     with Store.open(tmp_path / "store.sqlite") as store:
         jobs = {job.rate: job for job in planned.needed(best_rates(planned, store))}
         assert jobs[4.0].evaluations == ()
-        assert not is_done(jobs[4.0], planned, store)
+        of_rate = {rate: job_of_row(job, planned.run_dir) for rate, job in jobs.items()}
+        assert not is_done(of_rate[4.0], store)
         trained(planned, store, {0.5: 0.9, 1.0: 0.2, 2.0: 0.1, 4.0: 0.3})
-        assert is_done(jobs[4.0], planned, store)
-        assert not is_done(jobs[1.0], planned, store)  # its benchmarks are still to be answered
+        assert is_done(of_rate[4.0], store)
+        assert not is_done(of_rate[1.0], store)  # its benchmarks are still to be answered
 
 
 def test_a_plan_prices_the_rate_that_will_be_picked_before_it_is_known(tmp_path, mini_world):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from atrl_bench.engines.devices import Machine
+from atrl_bench.engines.devices import Cluster, Machine
+from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.errors import MachineTooSmallError, NotFetchedError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments import plan, room, run
-from atrl_bench.experiments.pieces import answer_on
+from atrl_bench.experiments.evaluate_command import evaluate_model
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -52,7 +51,7 @@ def test_the_gpus_that_the_command_leaves_count_and_not_all_of_the_machine(tmp_p
 
 
 def test_a_training_that_no_node_of_a_cluster_holds_is_refused_with_what_the_largest_has(tmp_path, four_gpus):
-    cluster = Machine(tuple("0123"), cluster=SimpleNamespace(gpus_per_node=4, memory_gb=2000.0))
+    cluster = Cluster(gpus_per_node=4, memory_gb=2000.0)
     room.require_room([load_recipe("dapo")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
     with pytest.raises(MachineTooSmallError) as caught:
         room.require_room([load_recipe("grpo")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
@@ -63,10 +62,11 @@ def test_a_training_that_no_node_of_a_cluster_holds_is_refused_with_what_the_lar
 
 
 def test_answers_that_no_node_of_a_cluster_has_a_gpu_for_are_refused_before_anything_is_sent(tmp_path):
-    cluster = SimpleNamespace(gpus_per_node=0, submit=lambda _: pytest.fail("it was sent"), host="127.0.0.1")
-    run_dir = RunDir.at(tmp_path, PAPER)
-    with run_dir.open_store() as store, pytest.raises(MachineTooSmallError) as caught:
-        list(answer_on(cluster, PAPER.model, [("geoqa_test", EvaluationOptions())], run_dir, store))
+    cluster = RayCluster(gpus_per_node=0, memory_gb=2000.0, host="127.0.0.1", ray=None)
+    with pytest.raises(MachineTooSmallError) as caught:
+        evaluate_model(
+            PAPER.model, ["geoqa_test"], EvaluationOptions(), RunDir.at(tmp_path, PAPER), cluster, quiet=True
+        )
     text = str(caught.value)
     assert "has the GPUs for a job: evaluate Qwen/Qwen2.5-VL-7B-Instruct on geoqa_test." in text
     assert "It needs 1 on one node; the largest has none." in text

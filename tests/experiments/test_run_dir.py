@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments import train_command
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import errors
 from atrl_bench.report.figures.sources import Source
-from atrl_bench.training.recipe import load_recipe
 
 
 @pytest.mark.parametrize(
@@ -66,9 +64,8 @@ def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(t
 
 def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, monkeypatch):
     run_dir = RunDir.at(tmp_path, load_profile("smoke"))
-    monkeypatch.setattr(train_command, "train_into", lambda *_, **__: tmp_path / "checkpoints" / "one")
-    with run_dir.open_store() as store:
-        trained = train_command._trained(store, load_recipe("grpo"), run_dir, ONE_PROCESS, 0)
+    monkeypatch.setattr(train_command, "train", lambda *_: tmp_path / "checkpoints" / "one")
+    trained = train_command.train_recipe("grpo", {}, run_dir, quiet=True)
     assert trained.next == (
         f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
     )

@@ -15,6 +15,7 @@ import pytest
 import vllm_stand_in
 
 from atrl_bench import resources
+from atrl_bench.cli.table_run import run_table
 from atrl_bench.engines.devices import ONE_PROCESS, Devices
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
@@ -27,7 +28,6 @@ from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.served import EndpointModel
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.table_run import run_table
 from atrl_bench.results.store import Store
 
 COMMAND = [sys.executable, "-m", "atrl_bench"]

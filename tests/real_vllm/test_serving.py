@@ -15,7 +15,7 @@ import pytest
 
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.jobs import evaluate_into
+from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.plan import EVALUATION_SEED, EvaluationOptions, evaluations_of
 from atrl_bench.experiments.run_dir import RunDir, read_engine
 from atrl_bench.profiles import load_profile
@@ -60,8 +60,8 @@ def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(t
             for task, frames in evaluations_of(*TABLE.columns):
                 options = EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED)
                 model = out / run.checkpoint
-                served = evaluate_into(store, model, task, options, run_dir)  # stored: nothing is running any more
-                local_key = evaluate_into(store, model, task, options, here)
+                served = answer_task(store, model, task, options, run_dir)  # stored: nothing is running any more
+                local_key = answer_task(store, model, task, options, here)
                 assert store.cell(served).spec["engine"] == {"name": "vllm", "version": version("vllm")}
                 assert answers(store, served) == answers(store, local_key)
                 num_compared += store.cell(served).num_responses

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
-from atrl_bench.experiments.orders import LaunchOrder, TrainingOrder
+from atrl_bench.experiments.jobs import LAUNCH_SPEC, TrainingJob
 from atrl_bench.experiments.run_dir import CHECKPOINTS_FILE, RunDir
 from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.models.checkpoint_store import CheckpointStore
@@ -90,7 +90,7 @@ def test_nothing_is_trained_for_a_store_that_cannot_be_used(folder, verl_stand_i
 
 def test_the_processes_of_a_launch_are_told_of_the_store(folder):
     run_dir = folder("one")
-    order = TrainingOrder(run_dir=run_dir, recipe=load_recipe("sapo"), spec={}, seed=0, base_model="mini")
-    read = LaunchOrder.model_validate_json(LaunchOrder(training=order).model_dump_json())
-    assert read.training is not None
-    assert read.training.run_dir.checkpoint_store == run_dir.checkpoint_store
+    job = TrainingJob(run_dir=run_dir, name="sapo", recipe=load_recipe("sapo"), spec={}, seed=0, base_model="mini")
+    read = LAUNCH_SPEC.validate_json(LAUNCH_SPEC.dump_json(job))
+    assert isinstance(read, TrainingJob)
+    assert (read.recipe, read.run_dir.checkpoint_store) == (job.recipe, run_dir.checkpoint_store)

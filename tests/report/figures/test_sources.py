@@ -12,7 +12,7 @@ from atrl_bench.analysis.error_types import error_messages, types_by_judge
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
-from atrl_bench.experiments.jobs import evaluate_into
+from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini.ground_truth import mathvision_problems
@@ -41,7 +41,7 @@ def run_dir(tmp_path_factory):
     profile = load_profile("smoke").model_copy(update={"evaluation": sizes})
     made = RunDir.at(tmp_path_factory.mktemp("run"), profile)
     with Store.open(made.store_path) as store:
-        evaluate_into(store, "mini", "mathvision_testmini", EvaluationOptions(), made)
+        answer_task(store, "mini", "mathvision_testmini", EvaluationOptions(), made)
     return made
 
 
