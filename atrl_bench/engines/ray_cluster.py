@@ -23,7 +23,7 @@ SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_TO_ANSWER = 10.0
 CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
 NOWHERE = "192.0.2.1"  # an address that is nobody's, by RFC 5737
-SENT_PREFIXES = ("ATRL_BENCH_", "HF_")  # of the variables that a command passes on
+SENT_PREFIXES = ("ATRL_BENCH_", "HF_", "AWS_", "FSSPEC_")  # of the variables that a command passes on
 
 
 @dataclass(frozen=True)

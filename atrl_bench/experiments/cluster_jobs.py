@@ -39,13 +39,11 @@ def run_on_cluster(
 
 @contextmanager
 def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[Mapping[str, str]]:
-    """Yield the variables with which other machines reach what they need: this store, the judge, checkpoints."""
+    """Yield the variables with which other machines reach what they need: this store, and the judge."""
     with written_here(store, cluster.host) as writer:
         variables = {WRITER: writer.url, TOKEN: writer.token}
         if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
             variables[run_dir.judge.api_key_variable] = key
-        if run_dir.checkpoint_store is not None:
-            variables |= run_dir.checkpoint_store.credentials()
         yield variables
 
 

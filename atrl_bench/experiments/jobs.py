@@ -181,7 +181,7 @@ def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.Training
     """Train in this process, with those of its launch, of which the main one alone touches the run folder."""
     run_dir, kept_in = job.run_dir, job.run_dir.checkpoint_store
     if kept_in is not None and store is not None and (stored := store.run(key)) is not None and stored.digest:
-        kept_in.require_same(key, stored.digest)
+        kept_in.has(key, stored.digest)
     assert job.base_model is not None
     result = run.train(
         job.recipe,

@@ -125,10 +125,9 @@ class RunDir:
 
         One that neither has is not there.
         """
-        folder, kept_in = self.root / run.checkpoint, self.checkpoint_store
-        is_missing = not (folder / DONE).is_file()
-        if is_missing and kept_in is not None and kept_in.require_same(folder.name, run.digest):
-            kept_in.fetch(folder)
+        folder = self.root / run.checkpoint
+        if self.checkpoint_store is not None and not (folder / DONE).is_file():
+            self.checkpoint_store.fetch(folder, run.digest)
         return folder
 
     @property

@@ -1,4 +1,4 @@
-"""Finished checkpoints in a folder or an object store, so that any machine has what one of them trained.
+"""Finished checkpoints in a folder or an object store, by fsspec, so that any machine has what one of them trained.
 
 A checkpoint lies there under its training's key as it does in its run folder, file by file. `done.json`, which holds
 its digest, is sent last and looked for first: what has none is not there.
@@ -10,20 +10,18 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, MissingDataError
-from atrl_bench.models.local import DONE, model_ref
+from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
+from atrl_bench.models.local import DONE, find_model
 from atrl_bench.models.upload import files_of
 
 NONE = "none"  # what `--checkpoints` says for the run folder alone
-OPENED = "atrl-bench.json"  # proves that this store can be written and read, before anything is trained for it
-PACKAGES = {"s3": "atrl-bench[s3]", "s3a": "atrl-bench[s3]", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-VARIABLES = ("AWS_", "FSSPEC_")
-R = TypeVar("R")
+OPENED = "atrl-bench.json"  # proves that this store can be written, before anything is trained for it
 
 
 @dataclass(frozen=True)
@@ -40,68 +38,59 @@ class CheckpointStore:
         return cls((option if "://" in option else str(Path(option).absolute())).rstrip("/"))
 
     def require_open(self) -> None:
-        """Raise unless checkpoints can be kept there; the first time that is found out by writing a small file."""
-
-        def open_it(files: Any, root: str) -> None:
-            path = f"{root}/{OPENED}"
-            if not files.exists(path):
-                files.pipe_file(path, b'{"holds": "checkpoints of atrl-bench, each under its training\'s key"}\n')
-            files.cat_file(path)
-
-        self._reached(open_it)
-
-    def credentials(self) -> dict[str, str]:
-        """Return the variables of this process that another machine needs to reach the store; files there say more."""
-        return {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
+        """Raise unless checkpoints can be kept there, by writing a small file."""
+        with self._files() as (files, root):
+            files.pipe_file(f"{root}/{OPENED}", b'{"holds": "checkpoints of atrl-bench by their trainings\' keys"}\n')
 
     def digest_of(self, key: str) -> str | None:
         """Return the digest of a training's checkpoint, None where it is not there, or not whole."""
-
-        def read(files: Any, root: str) -> bytes:
+        with self._files() as (files, root):
             path = f"{root}/{key}/{DONE}"
-            return bytes(files.cat_file(path)) if files.exists(path) else b"{}"
-
+            content = files.cat_file(path) if files.exists(path) else b"{}"
         try:
-            return str(json.loads(self._reached(read))["digest"])
+            return str(json.loads(content)["digest"])
         except (ValueError, KeyError, TypeError):
             return None
 
     def put(self, folder: Path, digest: str) -> None:
         """Send a finished checkpoint, unless it is there; another one under its key is never overwritten."""
-        if self.require_same(folder.name, digest):
+        if self.has(folder.name, digest):
             return
-
-        def send(files: Any, root: str) -> None:
-            for name in [*(name for name in files_of(folder) if name != DONE), DONE]:
+        with self._files() as (files, root):
+            for name in sorted(files_of(folder), key=DONE.__eq__):  # that one last
                 files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
 
-        self._reached(send)
-
-    def fetch(self, folder: Path) -> bool:
+    def fetch(self, folder: Path, digest: str = "") -> bool:
         """Return whether the store has this training's checkpoint, which is then in its folder here, whole.
 
-        What is in the folder already, of a training that was begun, is replaced once all has arrived with the digest
-        that its training gave it.
+        With `digest` another checkpoint is refused. What is in the folder already, of a training that was begun, is
+        replaced once all has arrived with the digest that its training gave it.
         """
-        digest = self.digest_of(folder.name)
-        if digest is None:
+        if not self.has(folder.name, digest):
             return False
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="arriving-", suffix=".tmp", dir=folder) as temporary:
-            arriving = Path(temporary)
-            self._reached(lambda files, root: _get(files, f"{root}/{folder.name}", arriving))
-            self._require_whole(arriving, folder.name, digest)
-            names = [path.relative_to(arriving) for path in arriving.rglob("*") if path.is_file()]
-            for name in sorted(names, key=lambda name: name.name == DONE):  # that one last
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(arriving / name, folder / name)
+            arrived = Path(temporary)
+            with self._files() as (files, root):
+                for path in files.find(f"{root}/{folder.name}"):
+                    files.get_file(path, str(_inside(arrived, Path(path).relative_to(f"{root}/{folder.name}"))))
+            try:
+                find_model(arrived)
+            except MissingDataError as error:
+                raise MissingDataError(
+                    f"The checkpoint {folder.name} in {self.url} is damaged.",
+                    why=error.why or error.what,
+                    next_step=f"delete {self.url}/{folder.name}, then give the command again: it is made anew",
+                ) from None
+            for name in sorted(files_of(arrived), key=DONE.__eq__):
+                os.replace(arrived / name, _inside(folder, Path(name)))
         shutil.rmtree(folder / "resume", ignore_errors=True)
         return True
 
-    def require_same(self, key: str, digest: str) -> bool:
+    def has(self, key: str, digest: str) -> bool:
         """Return whether a training's checkpoint is there; raises if it is not the one that has this digest."""
         there = self.digest_of(key)
-        if there not in (None, digest):
+        if digest and there not in (None, digest):
             raise MissingDataError(
                 f"The checkpoint {key} in {self.url} is not the one of this run folder.",
                 why=f"Its digest is {there}, that of the training here {digest}.",
@@ -109,68 +98,36 @@ class CheckpointStore:
             )
         return there is not None
 
-    def _require_whole(self, folder: Path, key: str, digest: str) -> None:
-        try:
-            found = model_ref(folder).digest
-        except MissingDataError as error:
-            found = error.why or error.what
-        if found != digest:
-            raise MissingDataError(
-                f"The checkpoint {key} in {self.url} is damaged.",
-                why=f"What arrived has the digest {found}, and its training left {digest}.",
-                next_step=f"delete {self.url}/{key}, then give the command again: it is sent, or trained, anew",
-            )
+    @contextmanager
+    def _files(self) -> Iterator[tuple[Any, str]]:
+        """Hold fsspec's file system of the URL, and what the URL is called in it.
 
-    def _system(self) -> tuple[Any, str]:
-        """Return fsspec's file system of the URL, and what the URL is called in it."""
+        Each kind has errors of its own for a wrong key, a bucket that is not there, a cut line or a package that is
+        not installed; none is hidden: what it says is the reason that is given.
+        """
         import fsspec
 
-        protocol = self.url.partition("://")[0]
-        # Buckets and repositories are never made: a wrong name has to be noticed.
-        options = {"auto_mkdir": True} if protocol in (self.url, "file") else {}
+        is_here = "://" not in self.url or self.url.startswith("file://")
         try:
-            files, root = fsspec.url_to_fs(self.url, **options)
+            # Buckets and repositories are never made: a wrong name has to be noticed.
+            files, root = fsspec.url_to_fs(self.url, **({"auto_mkdir": True} if is_here else {}))
             files.invalidate_cache()  # others write there, too
-        except ImportError as error:
-            package = PACKAGES.get(protocol, "")
-            raise MissingDataError(
-                f"Checkpoints in {protocol}:// need a package that is not installed.",
-                why=str(error).splitlines()[0],
-                next_step=f"pip install '{package}'" if package else "install the package that is named above",
-            ) from None
-        except ValueError as error:
-            raise InvalidFileError(
-                f"{self.url} is no place for checkpoints.",
-                why=str(error).splitlines()[0],
-                next_step="--checkpoints s3://BUCKET/FOLDER, hf://USER/REPOSITORY, or a folder's path",
-            ) from None
-        return files, root.rstrip("/")
-
-    def _reached(self, action: Callable[[Any, str], R]) -> R:
-        """Return what an action on the store's file system and the name of its root returns.
-
-        Each kind of store has errors of its own for a wrong key, a bucket that is not there and a cut line; none is
-        hidden: what it says is the reason that is given.
-        """
-        try:
-            return action(*self._system())
+            yield files, root.rstrip("/")
         except AtrlBenchError:
             raise
         except Exception as error:
             said = str(error).strip() or type(error).__name__
             raise EndpointError(
-                f"The checkpoints' store {self.url} does not answer as it should.",
+                f"Checkpoints cannot be kept in {self.url}.",
                 why=f"{type(error).__name__}: {said.splitlines()[0]}",
-                next_step="check the address and its credentials (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                "hf: `hf auth login`), then give the same command again",
+                next_step="check the address (s3://BUCKET/FOLDER, hf://USER/REPOSITORY, or a folder), its package "
+                "(s3: pip install 'atrl-bench[s3]') and its credentials, then give the same command again",
             ) from error
 
 
-def _get(files: Any, root: str, folder: Path) -> None:
-    for path in files.find(root):
-        name = Path(path).relative_to(root)
-        if ".." in name.parts:  # an object store takes any name
-            raise ValueError(f"{path} would be written outside the checkpoint's folder")
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.get_file(path, str(target))
+def _inside(folder: Path, name: Path) -> Path:
+    """Return where a file of a checkpoint lies; an object store takes any name, also one that leads out."""
+    if ".." in name.parts or name.is_absolute():
+        raise ValueError(f"{name} would be written outside the checkpoint's folder")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    return folder / name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
+from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
 from atrl_bench.experiments.jobs import LAUNCH_SPEC, TrainingJob
 from atrl_bench.experiments.run_dir import CHECKPOINTS_FILE, RunDir
 from atrl_bench.experiments.train_command import train_recipe
@@ -82,7 +82,7 @@ def test_a_store_with_another_checkpoint_of_that_training_is_refused(folder, ver
 def test_nothing_is_trained_for_a_store_that_cannot_be_used(folder, verl_stand_in, tmp_path):
     verl_stand_in(fails=True)
     run_dir = folder("one", checkpoint_store=CheckpointStore("s4://bucket"))
-    with pytest.raises(InvalidFileError, match="is no place for checkpoints"):
+    with pytest.raises(EndpointError, match="Checkpoints cannot be kept in s4://bucket"):
         train(run_dir)
     assert not run_dir.checkpoints.exists()
     assert not (tmp_path / "one" / CHECKPOINTS_FILE).exists()
