@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
-from atrl_bench.evaluation.book import Book
 from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.finished import is_finished
-from atrl_bench.evaluation.loop import Answering, answer
+from atrl_bench.evaluation.loop import AnswerJob, answer
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.judge import Judge
@@ -62,14 +62,14 @@ def evaluate(
     key = store.add_cell(spec.as_dict())
     if processes.agree(is_finished(store, key, options.judge)):
         return key
-    filling = _Filling(store, spec, model, options, profile, data_dir, on_progress)
+    runner = CellRunner(store, spec, model, options, profile, data_dir, on_progress)
     try:
         if processes.count > 1:
             processes.main_first(lambda: load_rows(find_task(task), data_dir, options.limit))  # one of them fetches it
-            filling.fill(share=(processes.index, processes.count))
+            runner.fill(share=(processes.index, processes.count))
             processes.agree(None)
         if processes.is_main:
-            filling.fill()  # finds what all have stored, and does what none of them did
+            runner.fill()  # finds what all have stored, and does what none of them did
         processes.agree(None)
     except EndpointError:
         raise  # what is missing stays pending: an endpoint that is down says nothing about the model
@@ -89,7 +89,7 @@ def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:
 
 
 @dataclass(frozen=True)
-class _Filling:
+class CellRunner:
     """A cell with all that is needed to fill it."""
 
     store: Store
@@ -116,32 +116,32 @@ class _Filling:
         judge = Judge(self.options.judge, self.store) if self.options.judge else None
         if judge is not None:
             check_calibration(judge)  # before hours of answering, not after
-        book = Book(
+        writer = CellWriter(
             self.store, key, problems, self.spec.decoding.repeats, judge, self.on_progress, share, malformed=malformed
         )
         if share[0] == 0:
-            book.grade_stored()
-        if book.num_done < book.total:
-            self._answer(task, rows, book)
+            writer.grade_stored()
+        if writer.num_done < writer.total:
+            self._answer(task, rows, writer)
         if share[1] == 1:
-            self.store.finish_cell(key, expected=book.total)
+            self.store.finish_cell(key, expected=writer.total)
 
-    def _answer(self, task: Task, rows: Dataset, book: Book) -> None:
+    def _answer(self, task: Task, rows: Dataset, writer: CellWriter) -> None:
         endpoint = self.options.endpoint
         with self._answerer() as load_answerer:
             answer(
-                Answering(
+                AnswerJob(
                     task=task,
                     rows=rows,
-                    problems=book.problems,
+                    problems=writer.problems,
                     spec=self.spec,
                     sizes=self.profile.evaluation,
                     load_answerer=load_answerer,
                     stored=self.store.responses(self.spec.key).keys(),
-                    keep=book.save,
-                    skip=book.skip,
+                    keep=writer.save,
+                    skip=writer.skip,
                     num_parallel=endpoint.num_parallel if endpoint else 0,
-                    share=book.share,
+                    share=writer.share,
                 )
             )
 
@@ -160,7 +160,7 @@ class _Filling:
                 yield lambda: served
 
     def _served(self, endpoint: EndpointConfig) -> EndpointModel:
-        """Return the model behind an address; of an engine's it is known what it has to be told, and how it counts."""
+        """Return the model behind an address; our own vLLM needs banned tokens, and counts the token that ends an answer."""
         if self.spec.engine is None:
             return EndpointModel(endpoint)
         never_drawn = media_token_ids(local.find_model(self.model).folder)

@@ -37,7 +37,7 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answering:
+class AnswerJob:
     """What is to be answered and by whom, what has been, and where new answers go.
 
     With `num_parallel` the answerer is a server, and so many problems are asked about at a time. `share` is (number of
@@ -85,15 +85,15 @@ class Answering:
                 yield Question(prompt, repeats)
 
 
-def answer(answering: Answering) -> None:
+def answer(job: AnswerJob) -> None:
     """Have every answer given that is missing from the batches of this process."""
-    if answering.num_parallel:
-        questions = (question for batch in answering.batches() for question in answering.questions(batch))
-        _answer_in_parallel(answering, questions)
+    if job.num_parallel:
+        questions = (question for batch in job.batches() for question in job.questions(batch))
+        _answer_in_parallel(job, questions)
         return
-    for batch in answering.batches():
-        if missing := list(answering.questions(batch)):
-            answering.keep(_ask(answering.load_answerer(), missing, answering.sampling))
+    for batch in job.batches():
+        if missing := list(job.questions(batch)):
+            job.keep(_ask(job.load_answerer(), missing, job.sampling))
 
 
 def plan_batches(
@@ -118,12 +118,12 @@ def _ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) 
     return [response for responses in answerer.generate(prompts, repeats, sampling) for response in responses]
 
 
-def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> None:
+def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
     """Ask about many problems at a time and keep each answer as it arrives, also when another request fails."""
     running: dict[Future[list[Response]], Question] = {}
     unfinished: list[Question] = []  # the server gave fewer answers than it was asked for: each of the rest alone
     failure: BaseException | None = None
-    server, num_parallel = answering.load_answerer(), answering.num_parallel
+    server, num_parallel = job.load_answerer(), job.num_parallel
     threads = ThreadPoolExecutor(num_parallel)
     try:
         while True:
@@ -132,7 +132,7 @@ def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> 
                 question = unfinished.pop() if unfinished else next(questions, None)
                 if question is None:
                     break
-                running[threads.submit(_ask, server, [question], answering.sampling)] = question
+                running[threads.submit(_ask, server, [question], job.sampling)] = question
             if not running:
                 break
             arrived = []
@@ -147,7 +147,7 @@ def _answer_in_parallel(answering: Answering, questions: Iterator[Question]) -> 
                 rest = question.repeats[len(future.result()) :]
                 unfinished += [question._replace(repeats=[repeat]) for repeat in reversed(rest)]
             if arrived:
-                answering.keep(arrived)
+                job.keep(arrived)
             if failure is not None:
                 for future in running:
                     future.cancel()

@@ -18,8 +18,8 @@ MAX_BAD_FRACTION = 0.01  # more rows that cannot be asked than this, and the num
 
 
 @dataclass
-class Book:
-    """The record of one cell; of several processes with a `share` in it, the first writes down the progress."""
+class CellWriter:
+    """Writes one cell; of several processes with a `share` in it, the first writes down the progress."""
 
     store: Store
     key: str
