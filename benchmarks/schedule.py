@@ -30,10 +30,10 @@ from atrl_bench.engines.devices import GPUS_PER_NODE, VISIBLE
 from atrl_bench.engines.ray_cluster import ClusterJob, RayCluster
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.cluster_jobs import AnyJob, parts_of
-from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.jobs import TrainingJob, job_of_row
 from atrl_bench.experiments.plan import Job, Plan, plan_table
+from atrl_bench.experiments.price import price_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 
@@ -109,7 +109,7 @@ def jobs_of(tables: Sequence[str], sampler: str, folder: Path) -> tuple[list[Clu
 
 def estimated_hours(plan: Plan) -> Callable[[Job], tuple[float, float]]:
     """Return what says how many hours a job trains on its GPUs, and how many GPU-hours it answers."""
-    cost = estimate_cost(plan)
+    cost = price_of(plan)
 
     def hours_of(job: Job) -> tuple[float, float]:
         stages = [f", for {job.row_at_rate}", *([job.row_at_rate] if job.recipe else [])]

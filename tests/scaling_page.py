@@ -9,26 +9,16 @@ import heapq
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 
-from atrl_bench.experiments.cost_estimate import estimate_cost
-from atrl_bench.experiments.cost_of_all import estimate_all
-from atrl_bench.experiments.cost_record import CostEstimate
+from atrl_bench.experiments import cost as formulae
+from atrl_bench.experiments.cost import ASSUMED, LONGEST_TO_MEAN, RATES, Needs, answering_needs, training_needs
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.plan import Plan, plan_table
+from atrl_bench.experiments.price import Price, price_of, price_of_all
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.shape import KNOWN_SHAPES
 from atrl_bench.profiles import load_profile
-from atrl_bench.training import cost_estimate
-from atrl_bench.training.cost_estimate import (
-    LONGEST_TO_MEAN,
-    DeviceMemory,
-    TrainingNeeds,
-    answering_needs,
-    training_needs,
-)
-from atrl_bench.training.machine_rates import ASSUMED
-from atrl_bench.training.model_shape import KNOWN_SHAPES
 from atrl_bench.training.recipe import Recipe, load_recipe
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -64,7 +54,7 @@ def blocks() -> dict[str, str]:
             "engines": _table(_engine_rows()),
             "tables": _table(_table_rows(plans)),
         }
-        return parts | {"together": f"{estimate_all(plans).whole.gpu_hours:,.0f}\n"}
+        return parts | {"together": f"{price_of_all(plans).gpu_hours:,.0f}\n"}
 
 
 def _table(rows: Iterator[Sequence[str]]) -> str:
@@ -75,15 +65,14 @@ def _table(rows: Iterator[Sequence[str]]) -> str:
 
 def _rate_rows() -> Iterator[Sequence[str]]:
     yield "rate", "assumed", "unit", "what it is"
-    for each in fields(ASSUMED):
-        if "unit" in each.metadata:
-            yield f"`{each.name}`", f"{each.default:.3g}", each.metadata["unit"], each.metadata["basis"]
+    for name, rate in RATES.items():
+        yield f"`{name}`", f"{rate.default:.3g}", rate.title, rate.description
 
 
 def _assumption_rows() -> Iterator[Sequence[str]]:
     yield "constant", "value", "what it says"
     for name, meaning in ASSUMPTIONS.items():
-        yield f"`{name}`", f"{getattr(cost_estimate, name):g}", meaning
+        yield f"`{name}`", f"{getattr(formulae, name):g}", meaning
 
 
 def _method_rows() -> Iterator[Sequence[str]]:
@@ -137,8 +126,8 @@ def _model_rows() -> Iterator[Sequence[str]]:
             )
 
 
-def _devices(needs: TrainingNeeds) -> tuple[str, str]:
-    usable = (1 - cost_estimate.MARGIN) * ASSUMED.device_gb
+def _devices(needs: Needs) -> tuple[str, str]:
+    usable = (1 - formulae.MARGIN) * ASSUMED.device_gb
     gpus = f"{needs.gpus} x {needs.gb_per_gpu:.0f} GB"
     return (gpus if needs.gb_per_gpu <= usable else f"{gpus}: does not fit", str(needs.nodes))
 
@@ -147,8 +136,7 @@ def _frame_rows() -> Iterator[Sequence[str]]:
     yield "VSI-Bench at", "tokens of a prompt", "GPU-hours of a model"
     for frames in (16, 32, 64):
         needs = answering_needs(PAPER, 5130, 8, 400, num_frames=frames)
-        assert needs is not None
-        tokens = cost_estimate.prompt_tokens(PAPER.evaluation, frames)
+        tokens = formulae.prompt_tokens(PAPER.evaluation, frames)
         yield f"{frames} frames", f"{tokens:,.0f}", f"{needs.gpu_hours:.1f}"
 
 
@@ -156,11 +144,8 @@ def _engine_rows() -> Iterator[Sequence[str]]:
     yield "tokens a second of one device", "transformers", "transformers, sharded over 8", "vLLM"
     for model, shape in KNOWN_SHAPES.items():
         positions = PAPER.training.max_prompt_tokens + PAPER.training.max_response_tokens
-        together = cost_estimate.responses_at_once(shape, positions)
-        whole, sharded = (
-            together / cost_estimate.decoding_step_seconds(shape, ASSUMED, devices)
-            for devices in (None, DeviceMemory(8, 0.0, sharded=True))
-        )
+        together = formulae.responses_at_once(shape, positions)
+        whole, sharded = (together / formulae.decoding_step_seconds(shape, ASSUMED, devices) for devices in (1, 8))
         # Of a batch as many go on as are not longer than the others.
         vllm = ASSUMED.vllm_decoding / shape.num_parameters
         rates = (whole / LONGEST_TO_MEAN, sharded / LONGEST_TO_MEAN, vllm)
@@ -177,7 +162,7 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
         *(f"hours on {n} GPU{'s' if n > 1 else ''}" for n in SIZES),
     )
     for plan in plans:
-        cost = estimate_cost(plan)
+        cost = price_of(plan)
         if not cost.trainings_left:  # a table of small worlds, which no GPU is needed for
             continue
         hours = [_hours(cost, number) for number in SIZES]
@@ -191,18 +176,18 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
         )
 
 
-def _hours(cost: CostEstimate, num_gpus: int) -> str:
+def _hours(cost: Price, num_gpus: int) -> str:
     """Return the hours by the clock of the trainings that fit, side by side, and of all evaluations."""
-    needs = [job.needs for job in cost.trainings_left if job.needs]
+    needs = [training.needs for training in cost.trainings_left]
     fitting = [each for each in needs if each.gpus <= num_gpus]
     if len(fitting) < len(needs):
         largest = max(each.gpus for each in needs)
         return f"no: {len(needs) - len(fitting)} trainings need up to {largest} GPUs"
-    answering = sum(cell.gpu_hours or 0 for cell in cost.cells_left) / num_gpus
+    answering = sum(cell.needs.gpu_hours for cell in cost.cells_left) / num_gpus
     return f"{makespan(fitting, num_gpus) + answering:,.0f}"
 
 
-def makespan(needs: Sequence[TrainingNeeds], num_gpus: int) -> float:
+def makespan(needs: Sequence[Needs], num_gpus: int) -> float:
     """Return when the last of these trainings ends, each on as many GPUs as it needs, the longest first."""
     free = [0.0] * num_gpus
     for each in sorted(needs, key=lambda each: (-each.gpus, -each.hours)):

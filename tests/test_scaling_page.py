@@ -10,7 +10,7 @@ import pytest
 from scaling_page import BLOCK, PAGE, blocks, makespan
 
 from atrl_bench import cli
-from atrl_bench.training.cost_estimate import TrainingNeeds
+from atrl_bench.experiments.cost import Needs
 
 TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = [
@@ -65,7 +65,7 @@ def run(command, monkeypatch):
 
 def test_trainings_run_side_by_side_where_there_is_room():
     def needs(gpus, hours):
-        return TrainingNeeds({}, "", gpus=gpus, phases={"updates": gpus * hours})
+        return Needs({}, "", gpus=gpus, phases={"updates": gpus * hours})
 
     # On 8 GPUs: 8 for 5 hours; then two of 4 beside each other, 10 and 6 hours, and 3 hours after the shorter one.
     assert makespan([needs(4, 3), needs(4, 10), needs(8, 5), needs(4, 6)], 8) == pytest.approx(15)

@@ -15,20 +15,18 @@ from atrl_bench.errors import NotConfirmedError
 
 if TYPE_CHECKING:
     from atrl_bench.cli.options import Options
-    from atrl_bench.experiments.cost_of_all import CostOfAll
-    from atrl_bench.experiments.cost_record import CostEstimate
-    from atrl_bench.lab.signal.price import SignalPrice
+    from atrl_bench.experiments.price import Price
 
 
-def require_consent(cost: CostEstimate | CostOfAll | SignalPrice, options: Options, *, is_generated: bool) -> None:
+def require_consent(price: Price, options: Options, *, is_generated: bool) -> None:
     """Return where a command may start and its downloads have room. Of the processes of one launch the first asks."""
-    if not cost.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
+    if not price.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
         return
-    from atrl_bench.experiments.downloads import require_space
+    from atrl_bench.experiments.memory_check import require_space
 
     if not options.as_json:
-        show(replace(cost, next=""), as_json=False)
-    require_space(cost.download_gb)
+        show(replace(price, next=""), as_json=False)
+    require_space(price.download_gb)
     if options.yes:
         return
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -105,8 +105,8 @@ def evaluate(
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
     from atrl_bench.engines.processes import launched
-    from atrl_bench.experiments.cost_estimate import estimate_evaluation
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
+    from atrl_bench.experiments.price import price_of_evaluation
     from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
@@ -129,7 +129,7 @@ def evaluate(
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
-    cost = estimate_evaluation(model, names, choice, run_dir)
+    cost = price_of_evaluation(model, names, choice, run_dir)
     if options.dry_run:
         show(cost, options.as_json)
         return

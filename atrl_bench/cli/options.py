@@ -192,11 +192,11 @@ class Options:
 
     def plan(self, table: str) -> Plan:
         """Return the plan of a table in the run folder."""
-        from atrl_bench.experiments.cost_estimate import estimate_cost
         from atrl_bench.experiments.plan import plan_table
+        from atrl_bench.experiments.price import price_of
 
         def paper_hours() -> float:
-            return estimate_cost(self.under_paper().plan(table)).gpu_hours
+            return price_of(self.under_paper().plan(table)).gpu_hours
 
         return plan_table(table, self.run_dir(paper_hours=paper_hours), **self.selection(), **self.rates())
 

@@ -24,9 +24,9 @@ def serve(
     Says where it listens once it answers, and stops it on Ctrl-C. Precision, image sizes and lengths are the profile's.
     """
     from atrl_bench.engines.model_server import find_vllm, serve_command
+    from atrl_bench.experiments.cost import gpus_to_serve
     from atrl_bench.experiments.serving import flags_for, serving
     from atrl_bench.models.local import find_model
-    from atrl_bench.training.cost_estimate import gpus_to_serve
 
     run_dir = options.run_dir(model=model, quiet=True)
     devices = options.machine.devices_for(gpus_to_serve(run_dir.profile))

@@ -13,8 +13,8 @@ from atrl_bench.cli.printing import show, show_text
 from atrl_bench.cli.submission import is_left_to_slurm
 
 if TYPE_CHECKING:
-    from atrl_bench.experiments.cost_of_all import CostOfAll
     from atrl_bench.experiments.plan import Plan
+    from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
@@ -56,8 +56,8 @@ def ablate(
 
     A point becomes a row of the ablation's table; what it is compared with is run too.
     """
-    from atrl_bench.experiments.cost_estimate import estimate_cost
     from atrl_bench.experiments.plan import plan_ablation
+    from atrl_bench.experiments.price import price_of
 
     allow_code(options.allow_code)
     settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
@@ -66,7 +66,7 @@ def ablate(
         return plan_ablation(ablation, run_dir, settings, **options.selection())
 
     def paper_hours() -> float:
-        return estimate_cost(planned(options.under_paper().run_dir())).gpu_hours
+        return price_of(planned(options.under_paper().run_dir())).gpu_hours
 
     _run(planned(options.run_dir(paper_hours=paper_hours)), options)
 
@@ -79,16 +79,16 @@ def plan(options: Options, table: TableArgument) -> None:
     """
     if table == "all":
         _refuse_selection(options.rows, options.columns, options.compared_at)
-        show(_cost_of_all(options), options.as_json)
+        show(_price_of_all(options), options.as_json)
     elif _is_of_signals(table):
         from atrl_bench.lab.signal.page import plan_signals
 
         _refuse_selection_of_signals(options)
         show(plan_signals(table, options.run_dir()), options.as_json)
     else:
-        from atrl_bench.experiments.cost_estimate import estimate_cost
+        from atrl_bench.experiments.price import price_of
 
-        show(estimate_cost(options.plan(table)), options.as_json)
+        show(price_of(options.plan(table)), options.as_json)
 
 
 @shared(*TABLE)
@@ -142,14 +142,14 @@ def explain(
 
 def _run(planned: Plan, options: Options) -> None:
     """Run a plan and print its table, or what it costs; what failed shows in the exit code."""
-    from atrl_bench.experiments.cost_estimate import estimate_cost
-    from atrl_bench.experiments.room import require_room_for_plan
+    from atrl_bench.experiments.memory_check import require_plan_fits
+    from atrl_bench.experiments.price import price_of
 
     if options.dry_run:
-        show(estimate_cost(planned), options.as_json)
+        show(price_of(planned), options.as_json)
         return
-    require_room_for_plan(planned, options.where)
-    require_consent(estimate_cost(planned), options, is_generated=planned.profile.generated_data)
+    require_plan_fits(planned, options.where)
+    require_consent(price_of(planned), options, is_generated=planned.profile.generated_data)
     if is_left_to_slurm(options):
         return
     from atrl_bench.cli import table_run
@@ -190,7 +190,7 @@ def _refuse_selection_of_signals(options: Options) -> None:
 
 
 def _run_all(options: Options) -> None:
-    cost = _cost_of_all(options)
+    cost = _price_of_all(options)
     if options.dry_run:
         show(cost, options.as_json)
         return
@@ -221,16 +221,16 @@ def _show_table(result: TableRun, options: Options) -> None:
         show(result, as_json=False)
 
 
-def _cost_of_all(options: Options) -> CostOfAll:
-    from atrl_bench.experiments.cost_of_all import estimate_all
+def _price_of_all(options: Options) -> Price:
     from atrl_bench.experiments.definition import list_tables
     from atrl_bench.experiments.plan import plan_table
+    from atrl_bench.experiments.price import price_of_all
 
     def paper_hours() -> float:
-        return _cost_of_all(options.under_paper()).whole.gpu_hours
+        return _price_of_all(options.under_paper()).gpu_hours
 
     run_dir, seeds = options.run_dir(paper_hours=paper_hours), seeds_of(options.seeds)
-    return estimate_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()])
+    return price_of_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()])
 
 
 def _refuse_selection(*options: str | None) -> None:

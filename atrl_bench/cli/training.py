@@ -15,7 +15,7 @@ from atrl_bench.cli.printing import show, show_text, yaml_text
 from atrl_bench.cli.submission import is_left_to_slurm
 
 if TYPE_CHECKING:
-    from atrl_bench.experiments.cost_record import CostEstimate
+    from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
 
 TRAINING = (
@@ -49,8 +49,9 @@ def train(
     The same command again resumes.
     """
     from atrl_bench.experiments import train_command
-    from atrl_bench.experiments.cost_estimate import estimate_trainings
-    from atrl_bench.experiments.room import require_room
+    from atrl_bench.experiments.cost import training_needs
+    from atrl_bench.experiments.memory_check import require_trainings_fit
+    from atrl_bench.experiments.price import price_of_trainings
     from atrl_bench.lab import bases
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
@@ -58,8 +59,8 @@ def train(
     overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
     options = by_engine(options, engine)
 
-    def cost(run_dir: RunDir) -> CostEstimate:
-        return estimate_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
+    def cost(run_dir: RunDir) -> Price:
+        return price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
 
     def paper_hours() -> float:
         return cost(options.under_paper().run_dir(model=model)).gpu_hours
@@ -75,11 +76,12 @@ def train(
             preview = train_command.verl_preview(loaded, run_dir, options.seed)
             show_text(preview, yaml_text(preview), options.as_json)
             return
-        arguments = resolved_arguments(loaded, run_dir.profile, run_dir.rates)
-        arguments["left"] = cost(run_dir).left()
+        needs = training_needs(loaded, run_dir.profile, run_dir.rates)
+        arguments = resolved_arguments(loaded, run_dir.profile, num_devices=max(1, needs.gpus))
+        arguments |= {"needs": needs.document(), "left": cost(run_dir).left()}
         show_text(arguments, yaml_text(arguments), options.as_json)
     else:
-        require_room([load_recipe(recipe, **overrides)], run_dir, options.machine, options.seed)
+        require_trainings_fit([load_recipe(recipe, **overrides)], run_dir, options.machine, options.seed)
         require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
         quiet, machine = options.as_json, options.machine
         result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
@@ -107,20 +109,20 @@ def sweep(
     The same command again resumes; points that are trained already are not trained twice.
     """
     from atrl_bench.experiments import train_command
-    from atrl_bench.experiments.cost_estimate import estimate_trainings
-    from atrl_bench.experiments.room import require_room
+    from atrl_bench.experiments.memory_check import require_trainings_fit
+    from atrl_bench.experiments.price import price_of_trainings
     from atrl_bench.experiments.sweep import expand, load_sweep
 
     overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
 
-    def cost(run_dir: RunDir) -> CostEstimate:
-        return estimate_trainings(name, expand(load_sweep(name), **overrides), run_dir, options.seed)
+    def cost(run_dir: RunDir) -> Price:
+        return price_of_trainings(name, expand(load_sweep(name), **overrides), run_dir, options.seed)
 
     run_dir = options.run_dir(paper_hours=lambda: cost(options.under_paper().run_dir()).gpu_hours)
     if options.dry_run:
         show(cost(run_dir), options.as_json)
         return
-    require_room(expand(load_sweep(name), **overrides), run_dir, options.where, options.seed)
+    require_trainings_fit(expand(load_sweep(name), **overrides), run_dir, options.where, options.seed)
     require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
     if is_left_to_slurm(options):
         return
@@ -201,7 +203,8 @@ def signal(
     if options.dry_run:
         show(price, options.as_json)
         return
-    require_consent(price, options, is_generated=run_dir.profile.generated_data)
+    # Asked about by its hours alone: the model that is measured has been fetched.
+    require_consent(price, options, is_generated=True)
     from atrl_bench.lab.signal.command import measured_signal
 
     record = measured_signal(order, run_dir, quiet=options.as_json)

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from atrl_bench.engines.ray_cluster import CPUS_PER_GPU, ClusterJob, RayCluster, Resources
+from atrl_bench.experiments.cost import RUNTIME_GB, training_needs
 from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, remaining, run_job
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.results.remote import TOKEN, WRITER, written_here
 from atrl_bench.results.store import Store
-from atrl_bench.training.cost_estimate import RUNTIME_GB, training_needs
 
 AnyJob = TrainingJob | EvaluationJob
 JobT = TypeVar("JobT", TrainingJob, EvaluationJob)

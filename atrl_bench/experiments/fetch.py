@@ -13,12 +13,12 @@ from atrl_bench.data.archives import archives_in
 from atrl_bench.data.repository import Repository, is_downloaded, listing, may_read
 from atrl_bench.data.source import forget_layout
 from atrl_bench.errors import AtrlBenchError, NotFetchedError
+from atrl_bench.experiments.cost import GB
 from atrl_bench.experiments.definition import list_tables
-from atrl_bench.experiments.downloads import require_space
+from atrl_bench.experiments.memory_check import require_space
 from atrl_bench.experiments.needs import ALL, KINDS, Need, needs_of_name
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Command, Record, Rows, counted
-from atrl_bench.training.cost_estimate import GB
 from atrl_bench.training.sets import TRAINING_SETS
 
 HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"

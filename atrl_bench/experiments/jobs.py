@@ -27,6 +27,7 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
 from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
+from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_answer, gpus_to_serve
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, trained_model, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
@@ -34,8 +35,6 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
 from atrl_bench.training import run
 from atrl_bench.training.arguments import most_devices
-from atrl_bench.training.cost_estimate import gpus_to_answer, gpus_to_serve
-from atrl_bench.training.machine_rates import MachineRates
 from atrl_bench.training.recipe import PreferenceRecipe, RolloutRecipe, SupervisedRecipe, first_stage
 from atrl_bench.training.rollout_engine import uses_verl
 from atrl_bench.training.sets import folder_of
@@ -60,7 +59,7 @@ class TrainingJob(_Job):
 
     def num_gpus(self, rates: MachineRates) -> int:
         """How many GPUs hold it."""
-        return run.gpus_of(self.recipe, self.run_dir.profile, rates)
+        return gpus_of(self.recipe, self.run_dir.profile, rates)
 
 
 class EvaluationJob(_Job):
@@ -194,6 +193,7 @@ def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.Training
         on_progress=lambda done, total: store.heartbeat("run", key, done, total) if store else None,
         trackers=run_dir.trackers,
         kept_in=kept_in,
+        gpus=gpus_of(job.recipe, run_dir.profile),
     )
     if kept_in is not None and store is not None:
         kept_in.put(result.checkpoint, result.digest)
@@ -205,7 +205,7 @@ def _train_over(job: TrainingJob, devices: Devices) -> None:
     recipe, profile = job.recipe, job.run_dir.profile
     devices = devices.first(most_devices(recipe, profile, devices.count))
     rates = job.run_dir.rates.on(memory_gb(devices.gpus))
-    configuration: Configuration = "fsdp2" if run.gpus_of(recipe, profile, rates) > 1 else "ddp"
+    configuration: Configuration = "fsdp2" if gpus_of(recipe, profile, rates) > 1 else "ddp"
     _launch(job, f"{job.name}.train-{recipe.name}", devices, configuration)
 
 

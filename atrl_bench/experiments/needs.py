@@ -1,6 +1,6 @@
 """What a table, a benchmark, a training set or a model needs from the hub: models and data, each by its name.
 
-The price of a plan (`downloads.py`) and `fetch` read the same list.
+The price of a plan (`price.py`) and `fetch` read the same list.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.cluster_jobs import run_on_cluster
+from atrl_bench.experiments.cost import ASSUMED, MachineRates
 from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job_of_row, run_job
+from atrl_bench.experiments.memory_check import require_plan_fits
 from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys
 from atrl_bench.experiments.progress import Watch
-from atrl_bench.experiments.room import require_room_for_plan
 from atrl_bench.experiments.serving import require_engine
 from atrl_bench.results.store import Store
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PlanRun:
 
 def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, quiet: bool = False) -> PlanRun:
     """Return what became of the jobs that the store lacks, as many at a time as fit on the machine, `jobs` at most."""
-    require_room_for_plan(plan, where)  # before anybody fetches what it needs
+    require_plan_fits(plan, where)  # before anybody fetches what it needs
     for job in plan.due:
         if job.missing is not None:
             raise job.missing

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from atrl_bench.data.layout import holding
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
+from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini import CODE_WORDS, write_world
 from atrl_bench.models.bases import list_bases
@@ -26,7 +27,6 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.remote import WRITER, RemoteStore
 from atrl_bench.results.store import Run, Store
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates, load_rates
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 

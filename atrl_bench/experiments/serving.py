@@ -12,6 +12,7 @@ from atrl_bench.engines.devices import Devices, memory_gb
 from atrl_bench.engines.model_server import START_SECONDS, ModelServer, find_vllm, running_vllm
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.experiments.cost import gpus_to_serve
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
 from atrl_bench.models.local import ModelRef, find_model, limit_pixels
@@ -19,7 +20,6 @@ from atrl_bench.models.prompt import Prompt
 from atrl_bench.models.served import chat_messages
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import EvaluationSizes
-from atrl_bench.training.cost_estimate import gpus_to_serve
 
 NUM_PARALLEL = 64  # requests at a time: vLLM puts them into one batch
 NUM_ATTEMPTS = 4  # a server of this machine that does not answer is down

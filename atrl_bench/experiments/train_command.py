@@ -14,6 +14,7 @@ from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cluster_jobs import run_on_cluster
+from atrl_bench.experiments.cost import ASSUMED, gpus_of
 from atrl_bench.experiments.jobs import TrainingJob, train
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch, duration
@@ -24,7 +25,6 @@ from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Store
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
-from atrl_bench.training.machine_rates import ASSUMED
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
 from atrl_bench.training.rollout_engine import uses_verl
 from atrl_bench.training.sets import describe, folder_of
@@ -145,7 +145,10 @@ def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     require_verl_form(recipe, run_dir.profile)
     assert isinstance(recipe, RolloutRecipe)
     folder, rollouts = run_dir.checkpoints / "RUN" / "verl", num_rollouts(recipe, run_dir.profile)
-    configuration = verl_configuration(recipe, run_dir.profile, num_rollouts=rollouts, seed=seed, folder=folder)
+    gpus = gpus_of(recipe, run_dir.profile)
+    configuration = verl_configuration(
+        recipe, run_dir.profile, num_rollouts=rollouts, seed=seed, folder=folder, gpus=gpus
+    )
     return {"verl": configuration, "differs_from_trl": differences_from_trl(recipe)}
 
 

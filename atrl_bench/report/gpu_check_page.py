@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.analysis.gpu_check.checks import CheckResult
 from atrl_bench.analysis.gpu_check.record import GpuCheck, value_text
 from atrl_bench.analysis.step_phases import PHASES
+from atrl_bench.experiments.cost import RATES
 from atrl_bench.experiments.run_dir import GPU_CHECK
 from atrl_bench.flatten import flat
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 
 PAGE = "gpu_check.html"
 MARKS = {"passed": "✓", "failed": "✗", "skipped": "–"}
@@ -77,12 +77,9 @@ def _phase_rows(check: CheckResult) -> list[tuple[str, ...]]:
 
 def _rate_rows(measured: Mapping[str, Any]) -> list[RateRow]:
     rows = []
-    for each in fields(MachineRates):
-        if "unit" in each.metadata:
-            name, unit = each.name, each.metadata["unit"]
-            value = f"{measured[name]:.4g} {unit}" if name in measured else ""
-            assumed = f"{getattr(ASSUMED, name):.4g} {unit}"
-            rows.append(RateRow(name.replace("_", " "), value, assumed, each.metadata["basis"]))
+    for name, rate in RATES.items():
+        value = f"{measured[name]:.4g} {rate.title}" if name in measured else ""
+        rows.append(RateRow(name.replace("_", " "), value, f"{rate.default:.4g} {rate.title}", rate.description or ""))
     return rows
 
 

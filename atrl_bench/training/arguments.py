@@ -20,6 +20,7 @@ from atrl_bench.training.sets import describe
 # tokens like DAPO's, which the trainer has divided by the number of responses.
 LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
 LEARNING_RATE_SCHEDULES = {"constant": "constant_with_warmup", "cosine": "cosine"}
+SAMPLER_GB = 15.0  # for the keys and values of the responses sampled at once: 42 of the 7B model at the paper's limits
 # Beyond this many tokens a sequence's activations are worth recomputing instead of keeping.
 CHECKPOINTING_TOKENS = 1024
 
@@ -36,6 +37,16 @@ def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = No
         return sizes.num_rollouts
     rows = describe(recipe.data).num_rows if num_problems is None else num_problems
     return max(1, int(rows * sizes.num_epochs) // sizes.prompts_per_rollout)
+
+
+def most_pairs(recipe: PreferenceRecipe, profile: Profile) -> tuple[int, int]:
+    """Return how many pairs there could be at most, and how many responses are sampled for them."""
+    rows = describe(recipe.data).num_rows
+    if recipe.pairs is None:
+        return rows, 0
+    sizes = recipe.sizes(profile)
+    problems = min(num_rollouts(recipe, profile) * sizes.prompts_per_rollout, rows)
+    return problems * recipe.pairs.max_pairs_per_problem, problems * sizes.group_size
 
 
 def trl_arguments(

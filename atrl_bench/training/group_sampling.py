@@ -18,7 +18,7 @@ from trl.trainer.utils import pad
 
 from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
-from atrl_bench.training.cost_estimate import GB, SAMPLER_GB
+from atrl_bench.training.arguments import SAMPLER_GB
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals
 
 
@@ -28,7 +28,7 @@ def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> in
     num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     of_a_position = 2 * text.num_hidden_layers * num_heads * head_size * dtype.itemsize
-    return max(1, int(SAMPLER_GB * GB // (of_a_position * num_positions)))
+    return max(1, int(SAMPLER_GB * 1e9 // (of_a_position * num_positions)))
 
 
 def sample_groups(

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.profiles import Profile
-from atrl_bench.training.arguments import num_devices, num_rollouts, pair_arguments, per_update
-from atrl_bench.training.cost_estimate import training_needs
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
+from atrl_bench.training.arguments import most_pairs, num_devices, num_rollouts, pair_arguments, per_update
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -66,14 +64,13 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
     )
 
 
-def describe(recipe: PreferenceRecipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
-    """Return pairs, credit, TRL's arguments and what the run needs, without loading anything."""
+def describe(recipe: PreferenceRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
+    """Return pairs, credit and TRL's arguments, without loading anything."""
     source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
-    needs = training_needs(recipe, profile, rates)
-    updates = num_updates(recipe, profile, needs.counts["pairs"])
+    num_pairs, _ = most_pairs(recipe, profile)
+    updates = num_updates(recipe, profile, num_pairs)
     return {
-        "pairs": {"number": f"at most {needs.counts['pairs']}", "per_update": per_update(recipe, profile)},
+        "pairs": {"number": f"at most {num_pairs}", "per_update": per_update(recipe, profile)},
         "credit": describe_credit(recipe.credit, **source),
-        "trl": pair_arguments(recipe, profile, updates=updates, num_devices=max(1, needs.gpus)),
-        "needs": needs.document(),
+        "trl": pair_arguments(recipe, profile, updates=updates, num_devices=num_devices),
     }

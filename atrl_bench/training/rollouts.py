@@ -11,8 +11,6 @@ from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
-from atrl_bench.training.cost_estimate import training_needs
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
@@ -86,10 +84,10 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
     return rewards
 
 
-def describe(recipe: RolloutRecipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
-    """Return rewards, credit, TRL's arguments and what the run needs, without loading anything."""
+def describe(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
+    """Return rewards, credit and TRL's arguments, without loading anything."""
     sizes = recipe.sizes(profile)
-    rollouts, needs = num_rollouts(recipe, profile), training_needs(recipe, profile, rates)
+    rollouts = num_rollouts(recipe, profile)
     rewards: dict[str, Any] = {"accuracy": ANSWER_REWARDS[recipe.rewards].description}
     if recipe.overlong_cache_fraction is not None:
         cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
@@ -114,6 +112,5 @@ def describe(recipe: RolloutRecipe, profile: Profile, rates: MachineRates = ASSU
         },
         "rewards": rewards,
         "credit": describe_credit(recipe.credit),
-        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=max(1, needs.gpus)),
-        "needs": needs.document(),
+        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=num_devices),
     }

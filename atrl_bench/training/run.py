@@ -25,9 +25,7 @@ from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
-from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.data import load_training_data
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
@@ -60,14 +58,8 @@ class TrainingResult:
     summary: dict[str, Any]
 
 
-def gpus_of(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> int:
-    """Return how many GPUs a run needs by its estimate; none where the CPU will do."""
-    needs = training_needs(recipe, profile, rates)
-    return needs.gpus or int(not needs.minutes)  # a model of unknown size is no tiny one
-
-
-def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
-    """Return everything a run would be started with, and what it needs, without a GPU, a network or a model."""
+def resolved_arguments(recipe: Recipe, profile: Profile, *, num_devices: int = 1) -> dict[str, Any]:
+    """Return everything a run would be started with, without a GPU, a network or a model."""
     sizes = recipe.sizes(profile)
     return {
         "recipe": recipe.model_dump(mode="json"),
@@ -86,7 +78,7 @@ def resolved_arguments(recipe: Recipe, profile: Profile, rates: MachineRates = A
             else describe(recipe.data).hub_id,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
-        **METHODS[recipe.method].describe(recipe, profile, rates),
+        **METHODS[recipe.method].describe(recipe, profile, num_devices),
         **describe_differences(recipe, profile),
     }
 
@@ -103,6 +95,7 @@ def train(
     on_progress: Callable[[int, int], None] | None = None,
     trackers: Trackers = NO_TRACKERS,
     kept_in: CheckpointStore | None = None,
+    gpus: int = 1,
 ) -> TrainingResult:
     """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
 
@@ -110,7 +103,7 @@ def train(
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
     last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too. Of
     several processes of one launch the main one alone touches `out`, and knows `spec`. A checkpoint that `kept_in` has
-    is taken from there.
+    is taken from there. verl is told to spread over `gpus`.
     """
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
@@ -130,7 +123,7 @@ def train(
             if profile.generated_data and data_dir is not None:
                 data_dir = processes.copy_of(data_dir)
             if isinstance(recipe, RolloutRecipe) and uses_verl(recipe, profile):
-                return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, started)
+                return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, gpus, started)
             with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
                 checkpoint = _shared_checkpoint(folder / "resume", trainer)
                 name = run_name(recipe, seed, folder.name)
@@ -145,13 +138,14 @@ def _trained_by_verl(
     base_model: str,
     data_dir: Path | None,
     seed: int,
+    gpus: int,
     started: float,
 ) -> TrainingResult:
     """Return the result of a run that verl does; its metrics are verl's own."""
     require_verl_form(recipe, profile)
     verl_python()  # before anything is read
     base, data = find_model(base_model, download=True).folder, load_training_data(recipe.data, data_dir)
-    trained_by_verl(folder, recipe, profile, base, data, seed)
+    trained_by_verl(folder, recipe, profile, base, data, seed, gpus)
     result = TrainingResult(folder, find_model(folder).digest, time.monotonic() - started, {})
     of_data = {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out}
     _write_done(folder, result, {"data": of_data, "engine": f"verl {VERL_VERSION}"})

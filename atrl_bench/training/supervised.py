@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
-from atrl_bench.training.cost_estimate import training_needs
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.imitated_text import response_of
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -71,14 +69,12 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
     )
 
 
-def describe(recipe: SupervisedRecipe, profile: Profile, rates: MachineRates = ASSUMED) -> dict[str, Any]:
-    """Return what is imitated, TRL's arguments and what the run needs, without loading anything."""
+def describe(recipe: SupervisedRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
+    """Return what is imitated and TRL's arguments, without loading anything."""
     sizes = recipe.sizes(profile)
-    needs = training_needs(recipe, profile, rates)
     batches = num_rollouts(recipe, profile)
     return {
         "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
         "response": {"form": recipe.response, "max_tokens": sizes.max_response_tokens},
-        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=max(1, needs.gpus)),
-        "needs": needs.document(),
+        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices),
     }

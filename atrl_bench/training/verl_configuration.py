@@ -16,10 +16,9 @@ from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.engines.verl.settings import KEY, MODULE, VerlCredit
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.models.shape import model_shape
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import recomputes
-from atrl_bench.training.cost_estimate import training_needs
-from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 from atrl_bench.training.rewards.accuracy import overlong_cache
 
@@ -74,7 +73,14 @@ def _without_form(recipe: Recipe, profile: Profile) -> list[tuple[bool, str, str
 
 
 def verl_configuration(
-    recipe: RolloutRecipe, profile: Profile, *, num_rollouts: int, seed: int, folder: Path, model: str | None = None
+    recipe: RolloutRecipe,
+    profile: Profile,
+    *,
+    num_rollouts: int,
+    seed: int,
+    folder: Path,
+    gpus: int,
+    model: str | None = None,
 ) -> dict[str, Any]:
     """Return what verl is started with, as a file beside its own `ppo_trainer`; data and checkpoints are in `folder`.
 
@@ -82,7 +88,7 @@ def verl_configuration(
     """
     require_verl_form(recipe, profile)
     chosen = _credit(recipe, seed)
-    needs = training_needs(recipe, profile)
+    nodes = max(1, math.ceil(gpus / GPUS_PER_NODE))
     return {
         "defaults": ["ppo_trainer", "_self_"],
         "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
@@ -99,8 +105,8 @@ def verl_configuration(
         "trainer": {
             "use_v1": True,
             "v1": {"trainer_mode": "sync"},
-            "nnodes": needs.nodes,
-            "n_gpus_per_node": max(1, needs.gpus // needs.nodes),
+            "nnodes": nodes,
+            "n_gpus_per_node": max(1, gpus // nodes),
             "total_epochs": max(1, math.ceil(recipe.sizes(profile).num_epochs)),
             "total_training_steps": num_rollouts,
             "save_freq": recipe.sizes(profile).save_every_rollouts,

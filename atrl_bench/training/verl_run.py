@@ -47,7 +47,7 @@ def verl_python() -> str:
 
 
 def trained_by_verl(
-    folder: Path, recipe: RolloutRecipe, profile: Profile, base: Path, data: TrainingData, seed: int
+    folder: Path, recipe: RolloutRecipe, profile: Profile, base: Path, data: TrainingData, seed: int, gpus: int
 ) -> None:
     """Train `recipe` in `<folder>/verl` and leave the model in `folder`."""
     python, own = verl_python(), (folder / "verl").resolve()  # its workers start in other folders
@@ -55,7 +55,9 @@ def trained_by_verl(
     _require_images(recipe, data)
     sizes, rollouts = recipe.sizes(profile), num_rollouts(recipe, profile, len(data.problems))
     write_table(own / "train.parquet", data, sizes, seed, rollouts)
-    configuration = verl_configuration(recipe, profile, num_rollouts=rollouts, seed=seed, folder=own, model=str(base))
+    configuration = verl_configuration(
+        recipe, profile, num_rollouts=rollouts, seed=seed, folder=own, gpus=gpus, model=str(base)
+    )
     refuse_what_cannot_be_credited(configuration)
     (own / "verl.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
     with (own / "log.txt").open("ab") as log:

@@ -53,7 +53,7 @@ def test_uniform_credit_is_not_compared_with_itself():
 
 
 def test_the_7b_shape_is_that_of_qwen_2_5_vl_7b():
-    from atrl_bench.training.model_shape import KNOWN_SHAPES
+    from atrl_bench.models.shape import KNOWN_SHAPES
 
     known, shape = KNOWN_SHAPES["Qwen/Qwen2.5-VL-7B-Instruct"], SHAPES["7b"]
     assert (shape.layers, shape.hidden, shape.intermediate) == (

@@ -11,14 +11,13 @@ import typer
 from atrl_bench import cli
 from atrl_bench.cli import consent, options
 from atrl_bench.engines import devices
-from atrl_bench.experiments import plan, room
-from atrl_bench.experiments.cost_estimate import estimate_cost
-from atrl_bench.experiments.cost_record import CostEstimate, TrainingCost
+from atrl_bench.experiments import memory_check, plan
+from atrl_bench.experiments.cost import Needs
+from atrl_bench.experiments.memory_check import Capacity
 from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.price import Cost, Price, price_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.cost_estimate import TrainingNeeds
-from atrl_bench.training.fits import Capacity
 
 LARGE = Capacity((80.0,) * 8, host_gb=1000, disk_gb=9000)
 TRAIN = ("train", "grpo", "--profile", "paper")
@@ -28,7 +27,7 @@ TRAIN = ("train", "grpo", "--profile", "paper")
 def atrl_bench(monkeypatch, capsys, tmp_path):
     """Return a function that runs a command on a machine with eight GPUs, and what it prints and ends with."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(room, "this_machine", lambda *_: LARGE)
+    monkeypatch.setattr(memory_check, "this_machine", lambda *_: LARGE)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["atrl-bench", *arguments])
@@ -112,22 +111,22 @@ def test_every_command_that_runs_asks_under_paper_and_shows_the_same_in_a_dry_ru
 
 @pytest.mark.parametrize(("minutes", "asks"), [(59, False), (61, True)])
 def test_a_mini_run_of_minutes_is_not_asked_about_but_one_of_hours_is(minutes, asks):
-    needs = TrainingNeeds({}, "", minutes=minutes)
-    cost = CostEstimate("grpo", "mini", "runs/mini", (TrainingCost("grpo", 0, "to do", "key", needs),), (), "", "")
-    assert cost.must_ask(is_generated=True) is asks
+    needs = Needs({}, "", minutes=minutes)
+    price = Price("grpo", RunDir.at(None, load_profile("mini")), (Cost("grpo", 0, "to do", "key", needs, needs),))
+    assert price.must_ask(is_generated=True) is asks
 
 
 def test_what_is_stored_is_not_priced_again(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "_digests", lambda *_: ("base", "data"))  # as of what was fetched
     run_dir = RunDir.at(tmp_path, load_profile("paper"))
     planned = plan_table("bias_correction", run_dir)
-    before = estimate_cost(planned)
+    before = price_of(planned)
     first = planned.jobs[1]
     with run_dir.open_store() as store:
         store.add_run(first.run_spec)
         store.finish_run(first.run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})
-    after = estimate_cost(plan_table("bias_correction", RunDir.at(tmp_path, load_profile("paper"))))
-    assert after.gpu_hours == pytest.approx(before.gpu_hours - before.jobs[1].needs.gpu_hours)
+    after = price_of(plan_table("bias_correction", RunDir.at(tmp_path, load_profile("paper"))))
+    assert after.gpu_hours == pytest.approx(before.gpu_hours - before.trainings[0].needs.gpu_hours)
     assert len(after.trainings_left) == len(before.trainings_left) - 1
 
 

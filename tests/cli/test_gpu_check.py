@@ -79,7 +79,7 @@ def test_the_rehearsal_runs_every_check_and_gives_the_plan_its_constants(tmp_pat
     assert step["details"]["largest_change_of_an_adapter"] > 0
     assert {phase["phase"] for phase in step["details"]["phases"]} >= {"generation", "scoring", "graph", "optimiser"}
     rates = RunDir.at(tmp_path, load_profile("mini")).rates
-    assert rates.measured == {"cpu_flops"}  # the others are those of a GPU
+    assert rates.model_fields_set == {"hardware", "cpu_flops"}  # the others are those of a GPU
     assert rates.basis.startswith("1 of 9 rates measured on ")
     passes = next(check for check in record["checks"] if check["name"] == "training forward and backward")
     assert rates.cpu_flops == passes["details"]["flops_per_second"]

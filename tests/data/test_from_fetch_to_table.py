@@ -142,7 +142,7 @@ def printed(machine: Machine, *arguments: str) -> str:
 def planned(machine: Machine, *arguments: str) -> tuple[set[str], list[str]]:
     """Return the keys of the trainings, and the states of the cells."""
     plan = json.loads(printed(machine, "plan", "main_7b", *ROWS_OF_TABLE, *arguments, "--json"))
-    return {job["run"] for job in plan["jobs"] if job["run"]}, [cell["state"] for cell in plan["cells"]]
+    return {cost["checkpoint"] for cost in plan["trainings"]}, [cell["state"] for cell in plan["cells"]]
 
 
 @pytest.mark.slow

@@ -13,12 +13,12 @@ import pytest
 from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.model_server import Vllm
 from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.experiments import memory_check
 from atrl_bench.experiments.doctor import doctor, inputs, libraries, machine, network, storage
 from atrl_bench.experiments.doctor.diagnosis import Diagnosis
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.profiles import load_profile
-from atrl_bench.training import fits
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 
@@ -117,7 +117,7 @@ def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with
 
 def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tmp_path):
     usage = type("Usage", (), {"free": 5e8, "total": 1e12})()
-    monkeypatch.setattr(fits.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(memory_check.shutil, "disk_usage", lambda path: usage)
     (check,) = storage.disk(RunDir.at(tmp_path / "later", SMOKE))
     assert check.state == "missing"
     wanted, why = storage.disk_gb(PAPER)

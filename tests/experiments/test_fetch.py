@@ -92,7 +92,7 @@ def test_what_is_fetched_is_shown_before_and_what_is_here_after(machine, groupin
 @pytest.mark.slow
 def test_a_key_is_the_same_before_and_after_fetch_with_part_of_it_and_from_a_folder(machine, grouping) -> None:
     def keys() -> list[str]:
-        return [job["run"] for job in machine.json("plan", "grouping")["jobs"] if job["run"]]
+        return [job["checkpoint"] for job in machine.json("plan", "grouping")["trainings"]]
 
     before = keys()
     assert before
@@ -110,7 +110,7 @@ def test_a_key_is_the_same_before_and_after_fetch_with_part_of_it_and_from_a_fol
     folder = machine.folder / "DATA" / "geometry3k"
     folder.mkdir(parents=True)
     (folder / "train-00000-of-00001.parquet").write_bytes(ROWS)
-    data = [job["run"] for job in machine.json("plan", "grouping", "--data-dir", "DATA")["jobs"] if job["run"]]
+    data = [job["checkpoint"] for job in machine.json("plan", "grouping", "--data-dir", "DATA")["trainings"]]
     assert data == before
 
 
@@ -132,8 +132,7 @@ def test_without_network_a_plan_says_which_keys_are_not_known_and_what_to_type(m
     assert done.returncode == 0, done.stderr
     assert "trainings are not known until this is fetched" in done.stdout
     assert "Next: atrl-bench fetch grouping --profile paper" in done.stdout
-    jobs = machine.json("plan", "grouping")["jobs"]
-    keys = [job["run"] for job in jobs if job["run"]]
+    keys = [cost["checkpoint"] for cost in machine.json("plan", "grouping")["trainings"]]
     assert len(set(keys)) == len(keys)
     assert all(key.startswith("unknown-") for key in keys)
     assert {each["gb"] for each in machine.json("plan", "grouping")["downloads"]} == {None}

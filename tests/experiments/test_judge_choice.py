@@ -12,9 +12,9 @@ from atrl_bench.cli.table_run import run_table
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.experiments import judge_choice
-from atrl_bench.experiments.cost_estimate import estimate_cost
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.plan import evaluation_keys, plan_table
+from atrl_bench.experiments.price import price_of
 from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
@@ -127,7 +127,7 @@ def test_who_judges_changes_the_keys_of_a_tables_cells_and_where_it_is_served_do
 def test_a_plan_says_who_judges(tmp_path, mini_world):
     def line():
         planned = plan_table("main_7b", run_dir(tmp_path, mini_world), rows=["grpo"])
-        return next(line for line in text_of(estimate_cost(planned)).splitlines() if "judge: " in line)
+        return next(line for line in text_of(price_of(planned)).splitlines() if "judge: " in line)
 
     assert line() == "  judge: none: the rule grader alone decides"
     (tmp_path / JUDGE_FILE).write_text('{"base_url": "http://x/v1", "model": "qwen"}')

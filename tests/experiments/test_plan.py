@@ -14,8 +14,7 @@ from atrl_bench.engines.local import DeadWorkerError, Demand, exit_reason
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import jobs, run
-from atrl_bench.experiments.cost_estimate import estimate_cost
-from atrl_bench.experiments.cost_of_all import estimate_all
+from atrl_bench.experiments.cost import gpus_of
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.plan import (
@@ -29,13 +28,13 @@ from atrl_bench.experiments.plan import (
     plan_table,
     training_spec,
 )
+from atrl_bench.experiments.price import price_of, price_of_all
 from atrl_bench.experiments.run import run_plan
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import read_table
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import gpus_of
 
 SMOKE, PAPER = load_profile("smoke"), load_profile("paper")
 ROWS = ["zero_shot", "grpo", "grpo_atrl"]
@@ -105,16 +104,16 @@ def test_a_data_folder_that_is_not_there_is_an_error_before_anything_runs(tmp_pa
 
 
 def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
-    cost = estimate_cost(plan_table("main_7b", paper(tmp_path)))
-    assert len(cost.jobs) == 13
+    cost = price_of(plan_table("main_7b", paper(tmp_path)))
+    assert len(cost.trainings) == 12
     assert len(cost.cells) == 65
     # MathVerse: 3,940 rows, eight answers each.
-    assert {cell.samples for cell in cost.cells if cell.column == "mathverse_testmini"} == {31_520}
+    assert {cell.needs.counts["answers"] for cell in cost.cells if cell.column == "mathverse_testmini"} == {31_520}
     text = text_of(cost)
     lines = [line.split() for line in text.splitlines()]
     head, grpo, dapo = (next(line for line in lines if line[:1] == [name]) for name in ("Trainings", "grpo", "dapo"))
     assert head == ["Trainings", "seed", "GPUs", "GPU-hours", "hours", "disk", "GB"]
-    needs = cost.jobs[1].needs
+    needs = cost.trainings[0].needs
     assert grpo[2:5] == ["8", "x", "55"]
     assert grpo[6:8] == [f"{needs.gpu_hours:.0f}", f"{needs.gpu_hours / 8:.0f}"]
     assert dapo[2:3] == ["4"]  # no reference model
@@ -139,13 +138,13 @@ def test_the_command_of_a_plan_is_about_the_same_rows_columns_and_seeds(table, c
     command = f"atrl-bench run-table {table} {options}--profile paper --out {tmp_path}"
     assert planned.command == command
     # Its model was never fetched here, and no test asks the hub.
-    assert estimate_cost(planned).next == f"atrl-bench fetch {table} --profile paper --out {tmp_path}"
+    assert price_of(planned).next == f"atrl-bench fetch {table} --profile paper --out {tmp_path}"
 
 
 def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path):
     def following(seeds):
         plans = [plan_table(name, paper(tmp_path), seeds=seeds) for name in ("main_7b", "grouping")]
-        return estimate_all(plans).next
+        return price_of_all(plans).next
 
     assert following(None) == f"atrl-bench run-table all --profile paper --out {tmp_path}"
     assert following([0]) == f"atrl-bench run-table all --seeds 0 --profile paper --out {tmp_path}"
@@ -157,15 +156,15 @@ def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
     with planned.run_dir.open_store() as store:
         store.add_run(planned.jobs[0].run_spec)
         store.finish_run(planned.jobs[0].run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})
-    cost = estimate_cost(planned)
-    assert cost.jobs[0].training == "done"
+    cost = price_of(planned)
+    assert cost.trainings[0].state == "done"
     assert {cell.state for cell in cost.cells} == {"to do"}
 
 
 def test_what_two_tables_share_is_planned_once(tmp_path):
     """Bias correction trains three rows on GeoQA-8K; a second look at the same table finds nothing new to do."""
     once, again = (plan_table("bias_correction", paper(tmp_path)) for _ in range(2))
-    cost = estimate_all([once, again])
+    cost = price_of_all([once, again])
     assert [(table.trainings, table.cells) for table in cost.tables] == [(3, 4), (0, 0)]
     # 3,940 rows of MathVerse, eight answers each, for four rows of the table.
     assert cost.together["answers"] == 4 * 31_520
@@ -363,9 +362,9 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(t
 
 
 def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):
-    cost = estimate_cost(plan_table("scale_32b", paper(tmp_path), columns=["mmmu_pro"]))
-    assert {cell.samples for cell in cost.cells} == {2 * 1_730 * 8}
-    assert {job.row for job in cost.jobs} == {"instruct", "vppo", "ours", "instruct_72b"}
+    cost = price_of(plan_table("scale_32b", paper(tmp_path), columns=["mmmu_pro"]))
+    assert {cell.needs.counts["answers"] for cell in cost.cells} == {2 * 1_730 * 8}
+    assert {cell.row for cell in cost.cells} == {"instruct", "vppo", "ours", "instruct_72b"}
     assert set(cost.served) == {"llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"}
     assert "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks mmmu_pro" in text_of(cost)
 
@@ -403,11 +402,11 @@ def jobs_of(table: str, run_dir: RunDir, **selection) -> list[jobs.EvaluationJob
 
 def test_a_price_by_vllm_stands_beside_the_price_and_takes_its_place_where_the_folder_is_served(tmp_path):
     selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
-    here = estimate_cost(plan_table("main_7b", paper(tmp_path), **selection))
+    here = price_of(plan_table("main_7b", paper(tmp_path), **selection))
     # 754 problems with eight answers of 400 tokens at 2,500 tokens a second, after prompts of 1,224 tokens.
     by_vllm = (754 * 8 * 400 / 2500 + 754 * 1224 * 2 * 8.29e9 / 124.8e12) / 3600
     assert here.gpu_hours_by_vllm == pytest.approx(by_vllm, abs=0.01)
     assert here.gpu_hours > 2 * by_vllm
     assert f"If vLLM sampled all rollouts and gave all answers: {by_vllm:.1f} GPU-hours." in text_of(here)
     served = replace(paper(tmp_path), engine=Engine("vllm", "0.31.0"))
-    assert estimate_cost(plan_table("main_7b", served, **selection)).gpu_hours == here.gpu_hours_by_vllm
+    assert price_of(plan_table("main_7b", served, **selection)).gpu_hours == here.gpu_hours_by_vllm

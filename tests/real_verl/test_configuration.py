@@ -20,7 +20,7 @@ SIZES = {"7B": "Qwen/Qwen2.5-VL-7B-Instruct", "32B": "Qwen/Qwen2.5-VL-32B-Instru
 
 def composed(tmp_path, recipe, model):
     profile = load_profile("paper").model_copy(update={"model": model})
-    content = verl_configuration(recipe, profile, num_rollouts=75, seed=0, folder=tmp_path)
+    content = verl_configuration(recipe, profile, num_rollouts=75, seed=0, folder=tmp_path, gpus=8)
     (tmp_path / "verl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     with initialize_config_dir(str(tmp_path), version_base=None):
         return compose("verl")

@@ -1,4 +1,4 @@
-"""From a recipe and a profile to TRL's arguments, and the estimate of what a run needs."""
+"""From a recipe and a profile to TRL's arguments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import warnings
 import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.models.shape import model_shape
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import most_devices, num_rollouts, trl_arguments
-from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
 from atrl_bench.training.run import resolved_arguments
 
@@ -48,16 +48,15 @@ def test_the_paper_profile_differs_from_mini_in_sizes_and_names_only(name):
 
 
 def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
-    resolved = resolved_arguments(load_recipe("sapo", credit="atrl"), load_profile("paper"))
+    resolved = resolved_arguments(load_recipe("sapo", credit="atrl"), load_profile("paper"), num_devices=4)
     trl = resolved["trl"]
     assert resolved["model"]["base"] == "Qwen/Qwen2.5-VL-7B-Instruct"
     assert (trl["loss_type"], trl["beta"], trl["num_generations"], trl["learning_rate"]) == ("sapo", 0.0, 8, 1e-6)
     # 38,870 problems in rollouts of 512, four updates each.
-    assert resolved["needs"]["rollouts"] == 75
+    assert resolved["rollouts"]["number"] == 75
     assert trl["max_steps"] == 300
-    gpus = resolved["needs"]["gpus"]
     # 512 problems * 8 responses, in steps of 4 on each device.
-    assert trl["per_device_train_batch_size"] * trl["steps_per_generation"] * gpus == 4096
+    assert trl["per_device_train_batch_size"] * trl["steps_per_generation"] * 4 == 4096
     assert trl["steps_per_generation"] == 4 * trl["gradient_accumulation_steps"]
 
 

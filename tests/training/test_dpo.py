@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from trl import DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.experiments.cost import training_needs
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.run import resolved_arguments, train
@@ -241,8 +242,10 @@ def test_kill_9_while_sampling_and_while_training_and_the_same_call_again_give_t
 
 
 def test_a_dry_run_under_the_paper_profile_counts_two_models():
-    resolved = resolved_arguments(load_recipe("dpo", credit="atrl"), load_profile("paper"))
-    trl, needs = resolved["trl"], resolved["needs"]
+    recipe, paper = load_recipe("dpo", credit="atrl"), load_profile("paper")
+    needs = training_needs(recipe, paper).document()
+    resolved = resolved_arguments(recipe, paper, num_devices=needs["gpus"])
+    trl = resolved["trl"]
     # 75 rollouts of 512 problems, eight answers and at most four pairs each.
     assert (needs["responses"], needs["pairs"]) == (307_200, 153_600)
     # As many responses an update as under minibatch4: 512 * 8 / 4 = 1024, in pairs 512.

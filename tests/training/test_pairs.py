@@ -89,7 +89,7 @@ def test_the_content_of_a_file_of_pairs_names_the_run(own_file):
 
 def test_a_dry_run_counts_the_pairs_of_a_file(own_file):
     resolved = resolved_arguments(load_recipe("dpo", data=str(own_file), pairs=None), load_profile("smoke"))
-    assert resolved["needs"]["pairs"] == 3
+    assert resolved["pairs"]["number"] == "at most 3"
     assert resolved["data"]["source"] == str(own_file)
     assert resolved["trl"]["max_steps"] == 1
 

@@ -163,10 +163,9 @@ def test_rows_without_a_response_or_with_a_long_one_are_left_out_and_counted(dat
 
 
 def test_the_paper_profile_is_video_r1s_cold_start():
-    resolved = resolved_arguments(load_recipe("sft_video"), load_profile("paper"))
+    resolved = resolved_arguments(load_recipe("sft_video"), load_profile("paper"), num_devices=4)
     trl = resolved["trl"]
     assert (trl["learning_rate"], trl["max_grad_norm"], resolved["recipe"]["data"]) == (1e-6, 5.0, "video_r1_cot")
-    gpus = resolved["needs"]["gpus"]
     # Eight examples a step, one at a time on each device; 165,575 of them once.
-    assert trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"] * gpus == 8
+    assert trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"] * 4 == 8
     assert resolved["batches"] == {"number": 20_696, "examples_each": 8}

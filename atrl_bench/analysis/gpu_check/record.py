@@ -39,7 +39,7 @@ class GpuCheck:
 
     @property
     def rates(self) -> dict[str, Any]:
-        """The constants of cost estimates that were measured, as `training/machine_rates.py` reads them."""
+        """The constants of cost estimates that were measured, as `experiments/cost.py` reads them."""
         measured: dict[str, float] = {}
         for check in self.checks:
             measured |= check.rates

@@ -6,16 +6,15 @@ import tempfile
 from collections.abc import Iterator
 
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.experiments.cost import GB, training_needs
 from atrl_bench.experiments.doctor.diagnosis import Check, State
+from atrl_bench.experiments.memory_check import existing, free_disk_gb
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.shape import model_shape
 from atrl_bench.printable import counted
 from atrl_bench.profiles import Profile
 from atrl_bench.results import schema
-from atrl_bench.training.cost_estimate import GB
-from atrl_bench.training.fits import existing, free_disk_gb
-from atrl_bench.training.model_shape import model_shape
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import resolved_arguments
 
 MINI_DISK_GB = 1.0  # a mini table with its checkpoints, rounded up
 
@@ -63,7 +62,6 @@ def disk_gb(profile: Profile) -> tuple[float, str]:
     """Return the space a first training takes, with the download of the base model."""
     if profile.generated_data:
         return MINI_DISK_GB, "a table with its checkpoints"
-    needs = resolved_arguments(load_recipe("grpo"), profile)["needs"]
     shape = model_shape(profile.model)
     download = 2 * shape.num_parameters / GB if shape else 0.0
-    return needs.get("disk_gb", 0.0) + download, f"{profile.model} and one training of it"
+    return training_needs(load_recipe("grpo"), profile).disk_gb + download, f"{profile.model} and one training of it"

@@ -4,7 +4,7 @@ import pytest
 
 from atrl_bench.analysis.gpu_check.sizes import SIZES
 from atrl_bench.analysis.random_model import SHAPES, random_model
-from atrl_bench.training.model_shape import KNOWN_SHAPES
+from atrl_bench.models.shape import KNOWN_SHAPES
 
 
 @pytest.fixture(scope="module")

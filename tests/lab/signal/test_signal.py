@@ -144,16 +144,21 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     order = {"rules": ["atrl"], "prompts": 10, "parameters": "lora"}
     price = signal_price(signal_order(paper, held_out=2, **order), paper)
     group = paper.profile.training.group_size
-    assert price.responses == 10 * group
-    assert price.passes == 2 * price.responses  # uniform credit and one rule
-    assert price.tried == 2 * group * (1 + 4 * 4 * 2)  # without a step, then 4 directions at 4 sizes for each rule
     # Qwen2.5-VL-7B: 28 layers, rank 16; two maps of 3584 to 3584, two to 512, three between 3584 and 18944.
-    assert price.measured == 16 * 28 * (2 * 7168 + 2 * (3584 + 512) + 3 * (3584 + 18944))
-    assert price.gradients_gb == pytest.approx(4 * price.measured * 2 * (3 + 4) / 1e9)
+    measured = 16 * 28 * (2 * 7168 + 2 * (3584 + 512) + 3 * (3584 + 18944))
+    needs = price.trainings[0].needs
+    assert needs.counts == {
+        "responses": 10 * group,
+        "tried": 2 * group * (1 + 4 * 4 * 2),  # without a step, then 4 directions at 4 sizes for each rule
+        "passes": 2 * 10 * group,  # uniform credit and one rule
+        "parameters": measured,
+    }
+    # Beside the adapters' base in half precision and 4 GB of a process, seven vectors a rule.
+    assert needs.host_gb_per_node == pytest.approx(2 * 8.29 + 4 + 4 * measured * 2 * (3 + 4) / 1e9)
     assert price.gpu_hours > 0
     fewer = signal_price(signal_order(paper, held_out=0, **order), paper)
     assert fewer.gpu_hours < price.gpu_hours
-    assert fewer.tried == 0
+    assert fewer.trainings[0].needs.counts["tried"] == 0
 
 
 def test_the_base_of_a_world_is_measured_on_its_own_problems_whose_tokens_are_known(tmp_path):

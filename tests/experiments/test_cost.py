@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 import pytest
 
-from atrl_bench.profiles import load_profile
-from atrl_bench.training.cost_estimate import (
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.experiments.cost import (
+    ASSUMED,
+    RATES,
     answering_needs,
     decoding_step_seconds,
     expected_draws,
+    load_rates,
     prompt_tokens,
     training_needs,
 )
-from atrl_bench.training.machine_rates import ASSUMED
-from atrl_bench.training.model_shape import KNOWN_SHAPES
+from atrl_bench.models.shape import KNOWN_SHAPES
+from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import DynamicSampling, load_recipe
 
 PAPER = load_profile("paper")
@@ -138,12 +141,12 @@ def test_disk_and_host_memory_of_full_training_and_of_adapters():
 
 
 def test_measured_rates_replace_the_assumed_ones_in_the_sums():
-    fast = replace(ASSUMED, hardware="H100", gather_bytes_per_second=2 * 255e9, measured=frozenset({"x"}))
+    fast = ASSUMED.model_copy(update={"hardware": "H100", "gather_bytes_per_second": 2 * 255e9})
     recipe = load_recipe("grpo")
     before, after = (training_needs(recipe, PAPER, rates) for rates in (ASSUMED, fast))
     assert after.phases["generation"] < 0.6 * before.phases["generation"]
     assert "assumed rates" in before.basis
-    assert "measured on H100" in after.basis
+    assert "1 of 9 rates measured on H100" in after.basis
 
 
 def test_a_mini_training_is_minutes_of_a_core():
@@ -180,3 +183,35 @@ def test_answers_are_priced_by_their_length_and_a_model_too_large_for_a_device_b
     assert served.gpu_hours == pytest.approx((8000 * 400 / 2500 + prefill) / 3600, rel=1e-3)
     large = answering_needs(paper("72B"), 1000, 8, 400)
     assert (large.sampler, large.gpus) == ("vLLM", 4)
+
+
+def written(tmp_path, rates):
+    path = tmp_path / "gpu_check.json"
+    path.write_text(json.dumps({"rates": rates}))
+    return path
+
+
+def test_every_rate_has_a_unit_and_says_what_it_rests_on():
+    assert all(rate.title and rate.description for rate in RATES.values())
+
+
+def test_measured_rates_replace_assumed_ones_also_on_smaller_devices(tmp_path):
+    rates = load_rates(written(tmp_path, {"hardware": "NVIDIA H100", "training_flops": 4e14}))
+    assert (rates.training_flops, rates.device_gb) == (4e14, 80.0)
+    assert rates.on([48.0, 24.0]).device_gb == 24.0
+    for each in (rates, rates.on([24.0])):
+        assert each.basis == "1 of 9 rates measured on NVIDIA H100, the others assumed"
+
+
+@pytest.mark.parametrize(
+    ("rates", "why"),
+    [
+        ({"hardware": "H100", "speed": 1}, "speed"),
+        ({"hardware": "H100", "training_flops": 0}, "training_flops"),
+        ({"hardware": "H100", "training_flops": "fast"}, "fast"),
+        ({"training_flops": 4e14}, "hardware"),
+    ],
+)
+def test_a_file_with_a_wrong_rate_is_refused_with_the_reason(tmp_path, rates, why):
+    with pytest.raises(InvalidFileError, match=why):
+        load_rates(written(tmp_path, rates))

@@ -1,4 +1,4 @@
-"""What a training needs: devices, memory, hours, disk. Estimates from stated formulae, made without loading anything.
+"""What a training or a benchmark takes: devices, memory, hours, disk. Stated formulae; nothing is loaded.
 
 Memory of a device, with everything sharded evenly over N of them (accelerate, FSDP2):
     full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term or DPO) bytes per parameter / N
@@ -16,20 +16,22 @@ reads all weights, and where they are sharded gathers them from the other device
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from atrl_bench.engines.devices import GPUS_PER_NODE
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.models.shape import ModelShape, model_shape
 from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
-from atrl_bench.training.arguments import num_rollouts, recomputes
-from atrl_bench.training.machine_rates import ASSUMED, MachineRates
-from atrl_bench.training.model_shape import ModelShape, model_shape
+from atrl_bench.training.arguments import SAMPLER_GB, most_pairs, num_rollouts, recomputes
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import uses_vllm
-from atrl_bench.training.sets import describe
 
 GB = 1e9
-SAMPLER_GB = 15.0  # 42 sequences of the 7B model, each as long as the paper's limits allow
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
 MAX_GPUS = 64
 CPU_MAX_PARAMETERS = 50e6
@@ -46,9 +48,80 @@ FRAMES_PER_STEP = 2
 Sampler = Literal["transformers", "transformers, sharded", "vLLM"]
 
 
+# How fast a machine is -----------------------------------------------------------------------------------------------
+
+
+def _rate(value: float, unit: str, basis: str) -> Any:
+    return Field(value, gt=0, allow_inf_nan=False, title=unit, description=basis)
+
+
+class MachineRates(BaseModel):
+    """The constants of an estimate: those of a file of `doctor --gpu` are measured, the others assumed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hardware: str
+    device_gb: float = _rate(80.0, "GB", "memory of one A100 or H100")
+    reserved_gb: float = _rate(9.0, "GB", "of a device, for the runtime, its libraries and fragmentation")
+    training_flops: float = _rate(
+        0.4 * 312e12, "FLOP/s", "one device, forward and backward passes: 40 % of an A100's peak in bfloat16"
+    )
+    decoding_seconds_per_layer: float = _rate(
+        0.9e-3, "s", "one decoding step of one layer by transformers: starting its kernels, for any usual batch"
+    )
+    memory_bytes_per_second: float = _rate(
+        1.4e12, "byte/s", "at which a device reads its weights: 70 % of an A100's peak"
+    )
+    gather_bytes_per_second: float = _rate(
+        255e9, "byte/s", "at which a device gathers sharded weights from its node: 65 ms for 7B, between 50 and 80"
+    )
+    gather_bytes_per_second_across_nodes: float = _rate(
+        100e9, "byte/s", "the same from other nodes: half of eight network cards of 200 Gbit/s"
+    )
+    vllm_decoding: float = _rate(
+        2_500 * 8.29e9, "token/s times parameters", "one device, vLLM, as many responses at once as it holds"
+    )
+    cpu_flops: float = _rate(5e10, "FLOP/s", "one core in float32; measured on the machines of docs/performance.md")
+
+    @property
+    def basis(self) -> str:
+        """One sentence: what these constants rest on."""
+        measured = self.model_fields_set - {"hardware"}
+        if not measured:
+            return f"assumed rates of an {self.hardware}; atrl-bench doctor --gpu measures this machine's"
+        return f"{len(measured)} of {len(RATES)} rates measured on {self.hardware}, the others assumed"
+
+    def on(self, gpus_gb: Sequence[float]) -> MachineRates:
+        """Return the same rates for devices of these sizes: the smallest one counts, as far as it is known."""
+        size = min(filter(math.isfinite, gpus_gb), default=self.device_gb)
+        return MachineRates.model_construct(self.model_fields_set, **dict(self) | {"device_gb": size})
+
+
+ASSUMED = MachineRates(hardware="A100 80 GB")
+# Each constant with what is assumed of it (`default`), its unit (`title`) and what that rests on (`description`).
+RATES = {name: about for name, about in MachineRates.model_fields.items() if name != "hardware"}
+
+
+class _RatesFile(BaseModel):
+    rates: MachineRates
+
+
+def load_rates(path: Path) -> MachineRates:
+    """Return the rates in the file that `atrl-bench doctor --gpu` wrote."""
+    try:
+        return _RatesFile.model_validate_json(path.read_bytes()).rates
+    except (OSError, ValidationError) as error:
+        raise InvalidFileError(
+            f"{path} has no rates of a machine.", why=str(error), next_step=f"rm {path} && atrl-bench doctor --gpu"
+        ) from None
+
+
+# What a training takes -----------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class TrainingNeeds:
-    """What one training takes. Hours are GPU-hours by phase; a model small enough for a CPU has `minutes` instead."""
+class Needs:
+    """What one training, or one benchmark, takes: GPU-hours by phase, or minutes of a core for a model so small."""
 
     counts: dict[str, int]
     basis: str
@@ -61,6 +134,11 @@ class TrainingNeeds:
     resume_gb: float = 0.0  # while it runs: the last resume checkpoint, and the next one being written
     phases: dict[str, float] = field(default_factory=dict)
     minutes: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is said of a model of this size."""
+        return bool(self.gpus or self.minutes)
 
     @property
     def gpu_hours(self) -> float:
@@ -79,16 +157,17 @@ class TrainingNeeds:
 
     def document(self) -> dict[str, Any]:
         """Return the counts and numbers, rounded, without those that say nothing here."""
-        fields = {name: value for name, value in asdict(self).items() if name not in ("counts", "phases", "basis")}
-        fields |= {"gpu_hours": self.gpu_hours, "hours": self.hours, "disk_gb": self.disk_gb}
-        if not self.gpus:
-            only = ("gpus", "minutes", "disk_gb") if self.minutes else ()
-            fields = {name: fields[name] for name in only}
-        else:
-            del fields["minutes"]
-        rounded = {name: round(value, 1) if isinstance(value, float) else value for name, value in fields.items()}
-        phases = {"gpu_hours_by_phase": {name: round(hours, 1) for name, hours in self.phases.items()}}
-        return {**self.counts, **rounded, **(phases if self.phases else {}), "basis": self.basis}
+        names: tuple[str, ...] = ("gpus", "minutes", "disk_gb") if self.is_known else ()
+        if self.gpus:
+            sizes = "gb_per_gpu", "host_gb_per_node", "checkpoint_gb", "resume_gb"
+            names = "gpus", "nodes", "sampler", *sizes, "gpu_hours", "hours", "disk_gb"
+        numbers = {name: _rounded(getattr(self, name)) for name in names}
+        phases = {name: round(hours, 1) for name, hours in self.phases.items()}
+        return self.counts | numbers | ({"gpu_hours_by_phase": phases} if phases else {}) | {"basis": self.basis}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 1) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -109,50 +188,56 @@ def training_needs(
     rates: MachineRates = ASSUMED,
     *,
     gpus: int | None = None,
-) -> TrainingNeeds:
-    """Return what a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says."""
-    return needs_of_work(_work(recipe, profile), recipe, profile, rates, gpus=gpus)
+    work: Work | None = None,
+) -> Needs:
+    """Return what a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says.
 
-
-def needs_of_work(
-    work: Work, recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED, *, gpus: int | None = None
-) -> TrainingNeeds:
-    """Return what this much work takes with the model and sizes of a training."""
-    vllm = uses_vllm(recipe, profile)
-    sizes, shape = recipe.sizes(profile), model_shape(profile.model)
+    `work` is done in place of the recipe's own.
+    """
+    work, sizes, shape = work or _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
-        return TrainingNeeds(work.counts, f"the size of {profile.model} is not known here")
-    full = recipe.finetuning == "full"
-    checkpoint = shape.num_parameters * (4 if full else 2) / GB
-    resume = shape.num_parameters * (2 * 12 if full else 0.1) / GB
+        return Needs(work.counts, f"the size of {profile.model} is not known here")
+    full, vllm = recipe.finetuning == "full", uses_vllm(recipe, profile)
+    weights_gb = shape.num_parameters * (4 if full else 2) / GB
+    resume_gb = shape.num_parameters * (2 * 12 if full else 0.1) / GB
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
-        return TrainingNeeds(
+        return Needs(
             work.counts,
             f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s",
             sampler="vLLM" if vllm else "transformers",
             minutes=_cpu_seconds(work, sizes, shape, rates) / 60,
-            checkpoint_gb=checkpoint,
-            resume_gb=resume,
+            checkpoint_gb=weights_gb,
+            resume_gb=resume_gb,
         )
-    devices = DeviceMemory.of(recipe, sizes, shape, rates, work.reference, gpus, _sampler_gb(recipe, profile, rates))
-    sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if devices.sharded else "transformers"
-    loaded = shape.num_parameters * (4 if full else 2) / GB
-    return TrainingNeeds(
+    sampler_gb = SAMPLER_GB
+    if vllm:  # a share of the device, or a server of its own
+        sampler_gb = 0.0 if profile.rollouts.server else profile.rollouts.gpu_memory_fraction * rates.device_gb
+    states_gb = shape.num_parameters * (16.0 + 4.0 * work.reference if full else 2.0) / GB
+    rest_gb = _activations_gb(sizes, shape) + sampler_gb + rates.reserved_gb
+    needed = _devices_for(states_gb, rest_gb, rates)
+    gpus = gpus or needed
+    sharded = gpus > 1 and (full or needed > 1)
+    sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if sharded else "transformers"
+    seconds = _phases(work, sizes, shape, rates, gpus, sampler)
+    return Needs(
         work.counts,
         f"{shape.num_parameters / GB:.2f} B parameters; {rates.basis}",
-        gpus=devices.gpus,
-        nodes=devices.nodes,
+        gpus=gpus,
+        nodes=math.ceil(gpus / GPUS_PER_NODE),
         sampler=sampler,
-        gb_per_gpu=devices.memory_gb,
+        gb_per_gpu=states_gb / (gpus if sharded else 1) + rest_gb,
         # One process of a node reads the weights; the others get theirs from it.
-        host_gb_per_node=loaded + RUNTIME_GB * min(devices.gpus, GPUS_PER_NODE),
-        checkpoint_gb=checkpoint,
-        resume_gb=resume,
-        phases={name: seconds / 3600 for name, seconds in _phases(work, sizes, shape, rates, devices, sampler).items()},
+        host_gb_per_node=weights_gb + RUNTIME_GB * min(gpus, GPUS_PER_NODE),
+        checkpoint_gb=weights_gb,
+        resume_gb=resume_gb,
+        phases={name: each / 3600 for name, each in seconds.items()},
     )
 
 
-# What there is to do -------------------------------------------------------------------------------------------------
+def gpus_of(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> int:
+    """Return how many GPUs a training needs; none where the CPU will do."""
+    needs = training_needs(recipe, profile, rates)
+    return needs.gpus if needs.is_known else 1  # a model of unknown size is no tiny one
 
 
 def _work(recipe: Recipe, profile: Profile) -> Work:
@@ -194,15 +279,11 @@ def _pair_work(recipe: PreferenceRecipe, profile: Profile) -> Work:
     A pair is two responses; each goes through the policy forward and backward, through the reference, and once more
     where there is a credit.
     """
-    sizes = recipe.sizes(profile)
+    num_pairs, responses = most_pairs(recipe, profile)
+    counts = ({"responses": responses} if responses else {}) | {"pairs": num_pairs}
     passes = 1 + (recipe.credit.rule != "uniform")
-    if recipe.pairs is None:
-        num_pairs = describe(recipe.data).num_rows
-        return Work({"pairs": num_pairs}, 1, (), 2 * recipe.num_epochs * num_pairs, passes, reference=True)
-    problems = min(num_rollouts(recipe, profile) * sizes.prompts_per_rollout, describe(recipe.data).num_rows)
-    responses, num_pairs = problems * sizes.group_size, problems * recipe.pairs.max_pairs_per_problem
-    counts = {"responses": responses, "pairs": num_pairs}
-    return Work(counts, 1, (responses,), 2 * recipe.num_epochs * num_pairs, passes, reference=True)
+    sampled = (responses,) if responses else ()
+    return Work(counts, 1, sampled, 2 * recipe.num_epochs * num_pairs, passes, reference=True)
 
 
 def prompt_tokens(sizes: TrainingSizes | EvaluationSizes, num_frames: int | None = None) -> float:
@@ -217,54 +298,6 @@ def _usual_prompt(sizes: TrainingSizes) -> float:
     return min(prompt_tokens(sizes), USED_FRACTION * sizes.max_prompt_tokens)
 
 
-# Where it runs -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """The devices of a training, and what one of them holds."""
-
-    gpus: int
-    memory_gb: float
-    sharded: bool
-
-    @property
-    def nodes(self) -> int:
-        """Machines of eight devices."""
-        return math.ceil(self.gpus / GPUS_PER_NODE)
-
-    @classmethod
-    def of(
-        cls,
-        recipe: Recipe,
-        sizes: TrainingSizes,
-        shape: ModelShape,
-        rates: MachineRates,
-        reference: bool,
-        gpus: int | None,
-        sampler_gb: float = SAMPLER_GB,
-    ) -> DeviceMemory:
-        """Return these many devices, or the smallest power of two that holds the training."""
-        full = recipe.finetuning == "full"
-        states = shape.num_parameters * (2.0 if not full else 16.0 + 4.0 * reference) / GB
-        rest = _activations_gb(sizes, shape) + sampler_gb + rates.reserved_gb
-        usable = (1 - MARGIN) * rates.device_gb
-        whole = states + rest <= usable
-        needed = 1
-        while states / needed + rest > usable and needed < MAX_GPUS:
-            needed *= 2
-        number = gpus or needed
-        sharded = number > 1 and (full or not whole)
-        return cls(number, states / (number if sharded else 1) + rest, sharded)
-
-
-def _sampler_gb(recipe: Recipe, profile: Profile, rates: MachineRates) -> float:
-    """Return what sampling takes of a device: vLLM has a share of it, or a server of its own."""
-    if not uses_vllm(recipe, profile):
-        return SAMPLER_GB
-    return 0.0 if profile.rollouts.server else profile.rollouts.gpu_memory_fraction * rates.device_gb
-
-
 def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
     tokens = sizes.completions_per_device * (sizes.max_prompt_tokens + sizes.max_response_tokens)
     kept = shape.num_layers * shape.hidden_size * 2
@@ -272,11 +305,16 @@ def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
     return tokens * (kept + one_layer) / GB
 
 
-# How long it takes ---------------------------------------------------------------------------------------------------
+def _devices_for(sharded_gb: float, rest_gb: float, rates: MachineRates) -> int:
+    """Return the smallest power of two of devices that hold their part of one and the whole of the other."""
+    gpus = 1
+    while sharded_gb / gpus + rest_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
+        gpus *= 2
+    return gpus
 
 
 def _phases(
-    work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates, devices: DeviceMemory, sampler: Sampler
+    work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates, gpus: int, sampler: Sampler
 ) -> dict[str, float]:
     """Return the GPU-seconds of each phase."""
     response, prompt = USED_FRACTION * sizes.max_response_tokens, _usual_prompt(sizes)
@@ -285,22 +323,18 @@ def _phases(
     phases = {"scoring": 2 * work.scoring_passes * of_a_token, "updates": backward * of_a_token}
     if not work.sampled:
         return phases
-    total = work.rounds * sum(work.sampled)
+    total, sharded = work.rounds * sum(work.sampled), sampler == "transformers, sharded"
     # The sharded path gives every response a prefill of its own.
-    prefills = total if sampler == "transformers, sharded" else total / sizes.group_size
+    prefills = total if sharded else total / sizes.group_size
     prefill = 2 * shape.num_parameters * prefills * prompt / rates.training_flops
     if sampler == "vLLM":
         decoding = total * response * shape.num_parameters / rates.vllm_decoding
     else:
-        steps = sum(_decoding_steps(number / devices.gpus, sizes, shape) for number in work.sampled)
-        decoding = devices.gpus * work.rounds * steps * decoding_step_seconds(shape, rates, devices)
+        at_once = responses_at_once(shape, sizes.max_prompt_tokens + sizes.max_response_tokens)
+        batches = sum(math.ceil(number / gpus / at_once) for number in work.sampled)
+        step = decoding_step_seconds(shape, rates, gpus if sharded else 1)
+        decoding = gpus * work.rounds * batches * longest_response(sizes.max_response_tokens) * step
     return {"generation": prefill + decoding, **phases}
-
-
-def _decoding_steps(responses: float, sizes: TrainingSizes, shape: ModelShape) -> float:
-    """Return the steps in which one device decodes so many responses, as many at once as SAMPLER_GB holds."""
-    at_once = responses_at_once(shape, sizes.max_prompt_tokens + sizes.max_response_tokens)
-    return math.ceil(responses / at_once) * longest_response(sizes.max_response_tokens)
 
 
 def responses_at_once(shape: ModelShape, positions: int) -> int:
@@ -313,13 +347,14 @@ def longest_response(limit: int, mean: float | None = None) -> float:
     return min(limit, LONGEST_TO_MEAN * (USED_FRACTION * limit if mean is None else mean))
 
 
-def decoding_step_seconds(shape: ModelShape, rates: MachineRates, devices: DeviceMemory | None = None) -> float:
-    """Return the seconds in which transformers decodes one token of every response of a batch, on one device or all."""
+def decoding_step_seconds(shape: ModelShape, rates: MachineRates, sharded_over: int = 1) -> float:
+    """Return the seconds in which transformers decodes one token of every response of a batch."""
     weights = 2 * shape.num_parameters
     local = max(shape.num_layers * rates.decoding_seconds_per_layer, weights / rates.memory_bytes_per_second)
-    if devices is None or not devices.sharded:
+    if sharded_over == 1:
         return local
-    gather = rates.gather_bytes_per_second if devices.nodes == 1 else rates.gather_bytes_per_second_across_nodes
+    one_node = sharded_over <= GPUS_PER_NODE
+    gather = rates.gather_bytes_per_second if one_node else rates.gather_bytes_per_second_across_nodes
     return max(local, weights / gather)
 
 
@@ -331,17 +366,7 @@ def _cpu_seconds(work: Work, sizes: TrainingSizes, shape: ModelShape, rates: Mac
     return shape.num_parameters * (passes * tokens + decoding) / rates.cpu_flops
 
 
-# Answering benchmarks ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AnsweringNeeds:
-    """What answering a benchmark takes: GPU-hours, or minutes of a core; `gpus` hold one copy of the model."""
-
-    gpus: int
-    gpu_hours: float
-    minutes: float
-    sampler: Sampler
+# What a benchmark takes ----------------------------------------------------------------------------------------------
 
 
 def answering_needs(
@@ -353,35 +378,28 @@ def answering_needs(
     num_frames: int | None = None,
     rates: MachineRates = ASSUMED,
     vllm: bool = False,
-) -> AnsweringNeeds | None:
-    """Return what so many answers to so many problems take, with prompts of so many frames; None: size not known.
+) -> Needs:
+    """Return what so many answers to so many problems take, with prompts of so many frames.
 
     With `vllm` that serves the model. One that a device does not hold is taken to be served by it in any case.
     """
     sizes, shape = profile.evaluation, model_shape(profile.model)
-    if shape is None:
-        return None
     answers, mean = num_problems * num_repeats, min(tokens_per_answer, sizes.max_new_tokens)
+    counts = {"answers": answers}
+    if shape is None:
+        return Needs(counts, f"the size of {profile.model} is not known here")
     flops = 2 * shape.num_parameters * num_problems * prompt_tokens(sizes, num_frames)
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         seconds = (flops + 4 * shape.num_parameters * answers * mean) / rates.cpu_flops
-        return AnsweringNeeds(0, 0.0, seconds / 60, "transformers")
-    gpus = _gpus_of_a_copy(shape, rates)
-    prefill = flops / rates.training_flops
-    if gpus == 1 and not vllm:
+        return Needs(counts, "", minutes=seconds / 60)
+    gpus = gpus_to_serve(profile, rates)
+    if vllm := vllm or gpus > 1:
+        decoding = answers * mean * shape.num_parameters / rates.vllm_decoding
+    else:
         batches = math.ceil(answers / (sizes.batch_size * num_repeats))
         decoding = batches * longest_response(sizes.max_new_tokens, mean) * decoding_step_seconds(shape, rates)
-    else:
-        decoding = answers * mean * shape.num_parameters / rates.vllm_decoding
-    sampler: Sampler = "vLLM" if gpus > 1 or vllm else "transformers"
-    return AnsweringNeeds(gpus, (prefill + decoding) / 3600, 0.0, sampler)
-
-
-def _gpus_of_a_copy(shape: ModelShape, rates: MachineRates) -> int:
-    gpus, weights = 1, 2 * shape.num_parameters / GB
-    while weights / gpus + SAMPLER_GB + rates.reserved_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
-        gpus *= 2
-    return gpus
+    phases = {"answers": (flops / rates.training_flops + decoding) / 3600}
+    return Needs(counts, "", gpus, sampler="vLLM" if vllm else "transformers", phases=phases)
 
 
 def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
@@ -389,10 +407,11 @@ def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
     shape = model_shape(profile.model)
     if shape is None:
         return 1
-    return 0 if shape.num_parameters <= CPU_MAX_PARAMETERS else _gpus_of_a_copy(shape, rates)
+    weights_gb = 2 * shape.num_parameters / GB
+    is_small = shape.num_parameters <= CPU_MAX_PARAMETERS
+    return 0 if is_small else _devices_for(weights_gb, SAMPLER_GB + rates.reserved_gb, rates)
 
 
 def gpus_to_answer(profile: Profile) -> int:
     """Return how many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
-    shape = model_shape(profile.model)
-    return 0 if shape is not None and shape.num_parameters <= CPU_MAX_PARAMETERS else 1
+    return min(1, gpus_to_serve(profile))
