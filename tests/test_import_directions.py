@@ -144,7 +144,7 @@ def test_functions_import_only_what_takes_long_to_load(module):
     assert not inner - heavy_modules(), f"functions of {module} import {inner - heavy_modules()}"
 
 
-ONE_EACH = "Task Problem Gold Prompt Response Verdict Sample CellSpec Estimate Table TableCell RunDir"
+ONE_EACH = "Task Dataset Problem Gold Prompt Response Verdict Sample CellSpec Estimate Table TableCell RunDir"
 
 
 def test_no_two_classes_have_one_name():

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.data.dataset import is_here
 from atrl_bench.data.layout import holding
 from atrl_bench.errors import PluginError, UnknownNameError
-from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep

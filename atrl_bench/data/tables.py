@@ -1,13 +1,17 @@
-"""One reader of Parquet files, whatever is in them: what cannot be read is named."""
+"""One reader of tables, Parquet and JSON, whatever is in them: what cannot be read is named."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
+
+STREAM_ROWS = 64
+JSON_SUFFIXES = (".json", ".jsonl")
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
@@ -17,6 +21,47 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     with reading(path):
         # `read_table` would load pandas first.
         return pq.ParquetFile(path).read(None if columns is None else list(columns))
+
+
+def read_tables(paths: Sequence[Path]) -> Any:
+    """Return all rows of these files as one table, images that they embed still encoded."""
+    import pyarrow
+
+    tables = [_read_json(path) if path.suffix in JSON_SUFFIXES else read_parquet(path) for path in paths]
+    with reading(paths[0].parent):  # of other columns than each other's
+        return pyarrow.concat_tables(tables)
+
+
+def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
+    """Yield the rows of these files with a few dozen of them in memory at a time."""
+    import pyarrow.parquet
+
+    for path in paths:
+        if path.suffix in JSON_SUFFIXES:
+            yield from _read_json(path).to_batches(max_chunksize=STREAM_ROWS)
+            continue
+        with reading(path):
+            file = pyarrow.parquet.ParquetFile(path)
+            # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(STREAM_ROWS, row_groups=[group])
+
+
+def read_light_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file without what they embed."""
+    if path.suffix in JSON_SUFFIXES:
+        return list(_read_json(path).to_pylist())
+    light = [column.name for column in parquet_schema(path) if "binary" not in str(column.type)]
+    return list(read_parquet(path, light).to_pylist())
+
+
+def _read_json(path: Path) -> Any:
+    import pyarrow
+
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
+        return pyarrow.Table.from_pylist(rows)
 
 
 def parquet_schema(path: Path) -> Any:

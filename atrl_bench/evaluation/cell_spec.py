@@ -8,9 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.data.dataset import data_digest
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.evaluation.source import data_digest
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.chart_prompt import CHART_PROMPT_VERSION
 from atrl_bench.grading.judge.judge import JudgeConfig

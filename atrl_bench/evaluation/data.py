@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.dataset import media_folder, table_files
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.tables import read_parquet, reading
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row
 from atrl_bench.evaluation.prompts_for import UnreadableRow
-from atrl_bench.evaluation.source import media_folder, parquet_files
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.results.records import Problem
 
@@ -26,7 +26,7 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
     import datasets
 
     origin = data_dir or task.hub_id or task.folder
-    tables = [_read_table(path, data_dir and data_dir / task.folder) for path in parquet_files(task, data_dir)]
+    tables = [_read_table(path, data_dir and data_dir / task.folder) for path in table_files(task, data_dir)]
     with reading(f"The {task.title} data in {origin}"):
         rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
     if not len(rows):

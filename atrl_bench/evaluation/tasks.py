@@ -15,6 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
+from atrl_bench.data.dataset import Dataset
+from atrl_bench.data.published import Publication
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import hooks
@@ -27,7 +31,7 @@ from atrl_bench.results.records import Gold
 from atrl_bench.yaml_text import read_yaml
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    import datasets
     from PIL.Image import Image
 
     from atrl_bench.results.statistics import Maker
@@ -47,7 +51,7 @@ class TaskCode:
     """
 
     columns: tuple[str, ...]  # that the data must have
-    process_docs: Callable[[Dataset], Dataset]  # from the file's rows to those that all of these take
+    process_docs: Callable[[datasets.Dataset], datasets.Dataset]  # from the file's rows to those that all of these take
     problem_id: Callable[[Row], str]
     group: Callable[[Row], str]  # the cluster of the standard error
     question: Callable[[Row], str]
@@ -64,20 +68,11 @@ class TaskCode:
     variants: tuple[str, ...] = ()  # of a verdict's details, those whose means stand beside the score
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, kw_only=True)
+class Task(Dataset):
     """One benchmark: its names, its data and its files."""
 
-    name: str  # in our commands and tables
-    title: str  # in print
-    split: str
-    folder: str  # the folder inside `--data-dir`
-    num_rows: int  # of the published split
-    hub_id: str | None  # None: only ever on this machine
-    hub_config: str | None
-    revision: str | None  # of the hub's dataset, where the task file pins one
     metric: str  # how an answer is scored, in print
-    media: str  # what a problem shows: images, none, video, or "images and video" in files of their own
     needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
     note: str  # what a reader of the number has to know, in print
     response_tokens: int  # a response may have so many, whatever the profile says
@@ -86,9 +81,25 @@ class Task:
     config: Mapping[str, Any] = field(repr=False, compare=False)  # what the task file says, all of it
 
     @property
+    def split(self) -> str:
+        return self.splits[0]
+
+    @property
     def shows_videos(self) -> bool:
         """Whether some problem has a video, which lies in a file of its own."""
         return "video" in self.media
+
+    @property
+    def names_files(self) -> bool:
+        return self.shows_videos
+
+    def files_of(self, row: Row) -> Sequence[str]:
+        return list(self.code.media(row))
+
+    def make(self, *paths: Path) -> None:
+        made = self.publication.made
+        assert made is not None
+        getattr(self.module, made.function)(*paths)
 
     @property
     def lmms_eval_name(self) -> str:
@@ -181,14 +192,15 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
     return Task(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
-        split=config["test_split"],
+        splits=(config["test_split"],),
         folder=data["folder"],
         num_rows=data["num_rows"],
         hub_id=None if local else config["dataset_path"],
-        hub_config=config.get("dataset_name"),
+        subset=config.get("dataset_name"),
         revision=(config.get("dataset_kwargs") or {}).get("revision"),
-        metric=data.get("metric", "accuracy"),
+        publication=_publications().get(data["folder"], Publication()),
         media=data.get("media", "images"),
+        metric=data.get("metric", "accuracy"),
         needs=tuple(data.get("needs", ())),
         note=data.get("note", ""),
         response_tokens=data.get("response_tokens", 0),
@@ -196,6 +208,13 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         module_path=_python_file(path, config["process_docs"]),
         config=config,
     )
+
+
+@cache
+def _publications() -> dict[str, Publication]:
+    """Return what the task files do not say of where their datasets are published, by folder."""
+    content = read_yaml((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[str, Publication]).validate_python(content)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from atrl_bench.data.archives import archives_in
+from atrl_bench.data.fetch import forget_layout
 from atrl_bench.data.repository import Repository, is_downloaded, listing, may_read
-from atrl_bench.data.source import forget_layout
+from atrl_bench.data.sets import TRAINING_SETS
 from atrl_bench.errors import AtrlBenchError, NotFetchedError
 from atrl_bench.experiments.cost import GB
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.memory_check import require_space
-from atrl_bench.experiments.needs import ALL, KINDS, Need, needs_of_name
+from atrl_bench.experiments.needs import ALL, HEADINGS, Need, needs_of_name
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Command, Record, Rows, counted
-from atrl_bench.training.sets import TRAINING_SETS
 
 HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"
 
@@ -84,7 +84,7 @@ class Stock(Record):
         else:
             num_here = sum(item.state == HERE for item in self.items)
             yield f"{self.name} under profile {self.profile}: {num_here} of {len(self.items)} are here"
-        for kind, (heading, *_) in KINDS.items():
+        for kind, heading in HEADINGS.items():
             if rows := [item.row for item in self.items if item.kind == kind and (item.origins or item.folder)]:
                 yield from ("", heading)
                 yield Rows(rows, ("", "GB", ""), right={1})
@@ -155,8 +155,8 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
 
 def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
     """Return an item, and the sizes of the files that are to be fetched for it."""
-    if (data_dir := need.data_dir(run_dir)) is not None:
-        return StockItem(*need, HERE, folder=str(data_dir / need.folder)), {}
+    if need.dataset is not None and (data_dir := need.data_dir(run_dir)) is not None:
+        return StockItem(*need, HERE, folder=str(data_dir / need.dataset.folder)), {}
     is_here, origins = need.is_here, []
     absent: dict[tuple[Repository, str], int] = {}
     try:
@@ -186,8 +186,8 @@ def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
 
 def _update(need: Need) -> None:
     changed = [listed for listed, _ in need.files if listing(listed.repository, update=True).commit != listed.commit]
-    if changed and need.folder:
-        forget_layout(need.folder)
+    if changed and need.dataset is not None:
+        forget_layout(need.dataset)
 
 
 def _next_command(stock: Stock, run_dir: RunDir) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines import launch
 from atrl_bench.engines.devices import Devices, environment, memory_gb
@@ -37,7 +38,6 @@ from atrl_bench.training import run
 from atrl_bench.training.arguments import most_devices
 from atrl_bench.training.recipe import PreferenceRecipe, RolloutRecipe, SupervisedRecipe, first_stage
 from atrl_bench.training.rollout_engine import uses_verl
-from atrl_bench.training.sets import folder_of
 
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
@@ -186,7 +186,7 @@ def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.Training
         job.recipe,
         profile=run_dir.profile,
         base_model=job.base_model,
-        data_dir=run_dir.data_dir(folder_of(job.recipe.data)) if store else None,
+        data_dir=run_dir.data_dir(find_set(job.recipe.data).folder) if store else None,
         out=run_dir.checkpoints,
         seed=job.seed,
         spec=job.spec,

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
@@ -35,8 +37,6 @@ from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, first_stage, load_recipe
 from atrl_bench.training.run_spec import model_digest, run_spec
-from atrl_bench.training.sets import folder_of
-from atrl_bench.training.source import data_digest
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
@@ -258,7 +258,7 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
-    base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(folder_of(recipe.data)))
+    base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(find_set(recipe.data).folder))
     if (first := first_stage(recipe)) is not None:
         base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed, run_dir.vllm)
@@ -267,7 +267,7 @@ def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
 @cache
 def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
-    return model_digest(base_model), data_digest(data, data_dir)
+    return model_digest(base_model), data_digest(find_set(data), data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from atrl_bench.data.dataset import table_files
 from atrl_bench.data.repository import Repository, is_downloaded, without_asking
 from atrl_bench.data.tables import num_rows
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
-from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
 from atrl_bench.experiments.judge_choice import judge_name
@@ -411,7 +411,7 @@ def _source(task: Task, run_dir: RunDir) -> str:
 def _num_rows(task: Task, run_dir: RunDir) -> int:
     if (data_dir := run_dir.data_dir(task.folder)) is None:
         return task.num_rows
-    return sum(num_rows(path) for path in parquet_files(task, data_dir))
+    return sum(num_rows(path) for path in table_files(task, data_dir))
 
 
 def price_of_all(plans: Sequence[Plan]) -> Price:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.engines.devices import HERE, ONE_PROCESS, Cluster, Machine, environment
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
@@ -27,7 +28,6 @@ from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
 from atrl_bench.training.rollout_engine import uses_verl
-from atrl_bench.training.sets import describe, folder_of
 from atrl_bench.training.verl_configuration import differences_from_trl, require_verl_form, verl_configuration
 
 
@@ -168,11 +168,11 @@ def key_steps(
     data: str, endpoint: EndpointConfig, run_dir: RunDir, *, limit: int | None = None, quiet: bool = False
 ) -> KeyStepsResult:
     """Return the file with a training set's key steps and what is in it, asked of a served model."""
-    folder = run_dir.data_dir(folder_of(data))
+    folder = run_dir.data_dir(find_set(data).folder)
     if folder is None:
         raise MissingDataError(
             f"Key steps are written beside the table of {data}, and it is not in a folder here.",
-            next_step=f"hf download --repo-type dataset {describe(data).hub_id}, and give its folder as --data-dir",
+            next_step=f"hf download --repo-type dataset {find_set(data).hub_id}, and give its folder as --data-dir",
         )
 
     def show(done: int, total: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, embedded, strings
 from atrl_bench.mini.digits import Split, scans_of
 from atrl_bench.mini.problems import DigitProblem, Kind
 
@@ -72,8 +72,8 @@ def _features(split: Split) -> Features:
     return columns(**strings("id", "problem", "answer"), image="image", transcription="string", **known)
 
 
-def _dataset(name: str, split: Split) -> Dataset:
-    return Dataset(name, split, partial(_features, split), partial(_rows, split))
+def _dataset(name: str, split: Split) -> SyntheticDataset:
+    return SyntheticDataset(name, split, partial(_features, split), partial(_rows, split))
 
 
 CODE_WORDS = _dataset("code_words", "train")

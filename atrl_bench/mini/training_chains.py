@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
 from atrl_bench.mini.digits import digit_of
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
@@ -96,4 +96,4 @@ def _features() -> Features:
     )
 
 
-R1_VL = Dataset("r1_vl", "train", _features, _rows, files=_files)
+R1_VL = SyntheticDataset("r1_vl", "train", _features, _rows, files=_files)

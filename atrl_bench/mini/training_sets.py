@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, embedded
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, embedded
 from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS
 from atrl_bench.mini.corpus import draw_posed, pose
 from atrl_bench.mini.problems import KINDS, draw_problem
@@ -98,10 +98,10 @@ def _geoqa_8k_features() -> Features:
     return Features({"image": Image(), **dict.fromkeys(("problem", "solution", "transcription"), Value("string"))})
 
 
-TRAINING_SETS: dict[str, Dataset] = {
-    "virl39k": Dataset("virl39k", "train", _virl39k_features, _virl39k),
-    "geometry3k": Dataset("geometry3k", "train", _geometry3k_features, _geometry3k),
-    "geoqa_8k": Dataset("geoqa_8k", "train", _geoqa_8k_features, _geoqa_8k),
+TRAINING_SETS: dict[str, SyntheticDataset] = {
+    "virl39k": SyntheticDataset("virl39k", "train", _virl39k_features, _virl39k),
+    "geometry3k": SyntheticDataset("geometry3k", "train", _geometry3k_features, _geometry3k),
+    "geoqa_8k": SyntheticDataset("geoqa_8k", "train", _geoqa_8k_features, _geoqa_8k),
     "r1_vl": R1_VL,
     "video_r1": VIDEO_R1,
     "video_r1_cot": VIDEO_R1_COT,

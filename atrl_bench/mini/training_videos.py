@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
 from atrl_bench.mini.benchmarks.videos import draw_options
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
@@ -100,7 +100,9 @@ def _features() -> Features:
     )
 
 
-VIDEO_R1 = Dataset("video_r1", "Video-R1-260k", _features, partial(_rows, False), files=_files, label="video_r1")
-VIDEO_R1_COT = Dataset(
+VIDEO_R1 = SyntheticDataset(
+    "video_r1", "Video-R1-260k", _features, partial(_rows, False), files=_files, label="video_r1"
+)
+VIDEO_R1_COT = SyntheticDataset(
     "video_r1", "Video-R1-COT-165k", _features, partial(_rows, True), files=_files, label="video_r1_cot"
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
 from atrl_bench.fingerprint import code_fingerprint
-from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, Dataset
+from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, SyntheticDataset
 from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST
 from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.training_videos import VIDEO_R1_COT
@@ -95,7 +95,7 @@ def random_numbers(name: str) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(name.encode()))
 
 
-def _write(dataset: Dataset, name: str, count: int, folder: Path) -> None:
+def _write(dataset: SyntheticDataset, name: str, count: int, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.dataset import is_here
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.data import load_rows, row_name, without_images
-from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import recalled
 from atrl_bench.models.video import read_video

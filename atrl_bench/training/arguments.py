@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rollout_engine import IMPORTANCE_CORRECTION, uses_vllm
-from atrl_bench.training.sets import describe
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.
@@ -35,13 +35,13 @@ def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = No
     sizes = recipe.sizes(profile)
     if sizes.num_rollouts is not None:
         return sizes.num_rollouts
-    rows = describe(recipe.data).num_rows if num_problems is None else num_problems
+    rows = find_set(recipe.data).num_rows if num_problems is None else num_problems
     return max(1, int(rows * sizes.num_epochs) // sizes.prompts_per_rollout)
 
 
 def most_pairs(recipe: PreferenceRecipe, profile: Profile) -> tuple[int, int]:
     """Return how many pairs there could be at most, and how many responses are sampled for them."""
-    rows = describe(recipe.data).num_rows
+    rows = find_set(recipe.data).num_rows
     if recipe.pairs is None:
         return rows, 0
     sizes = recipe.sizes(profile)

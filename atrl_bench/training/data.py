@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
 from atrl_bench.data.layout import OUTSIDE
+from atrl_bench.data.sets import TrainingSet, find_set
+from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.media_marks import num_marks
 from atrl_bench.training.problem import QUESTION_COLUMNS, TrainingProblem, image_columns, image_size, read_problem
-from atrl_bench.training.rewards.steps import key_step_file, read_key_step_file
-from atrl_bench.training.sets import TrainingSet, describe
-from atrl_bench.training.source import read_table, root_of, stream_batches
+from atrl_bench.training.rewards.steps import read_key_step_file
 
 if TYPE_CHECKING:
     from atrl_bench.profiles import TrainingSizes
@@ -134,9 +135,10 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
 
     Raises `MissingDataError` at the end if more than a few are none.
     """
-    described, root, index, left_out = describe(name), root_of(name, data_dir), 0, Counter[str]()
-    for batch in stream_batches(name, data_dir):
-        _check_columns(name, described, batch.schema.names)
+    described, index, left_out = find_set(name), 0, Counter[str]()
+    root = root_of(described, data_dir)
+    for batch in stream_batches(table_files(described, data_dir)):
+        _check_columns(described, batch.schema.names)
         for row in batch.to_pylist():
             problem, reason = _read(described, root, index, row)
             index += 1
@@ -144,7 +146,7 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
                 left_out[reason] += 1
             else:
                 yield problem
-    _require_usable(name, described, root, index, left_out)
+    _require_usable(described, root, index, left_out)
 
 
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
@@ -152,9 +154,9 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
 
     A name that ends in `.parquet` is a file of preference pairs: prompt, images, chosen, rejected.
     """
-    described, root = describe(name), root_of(name, data_dir)
-    table = read_table(name, data_dir)
-    _check_columns(name, described, table.column_names)
+    described = find_set(name)
+    root, table = root_of(described, data_dir), read_tables(table_files(described, data_dir))
+    _check_columns(described, table.column_names)
     problems, left_out = [], Counter[str]()
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
@@ -167,39 +169,29 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
                 left_out[reason] += 1
             else:
                 problems.append(problem)
-    if extracted := read_key_step_file(root / key_step_file(name)):
+    if extracted := read_key_step_file(root / described.key_step_file):
         problems = [replace(problem, key_steps=extracted.get(problem.problem_id, ())) for problem in problems]
-    _require_usable(name, described, root, table.num_rows, left_out)
+    _require_usable(described, root, table.num_rows, left_out)
     return TrainingData(name, problems, dict(left_out))
 
 
-def _require_usable(name: str, described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str]) -> None:
+def _require_usable(described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str]) -> None:
     num_bad = sum(count for reason, count in left_out.items() if reason not in NOT_BAD)
     if left_out.total() == num_rows or num_bad > MAX_BAD_FRACTION * num_rows:
+        unpack = how_to_unpack(described, root) if left_out["no such file"] else None
         raise MissingDataError(
-            f"{left_out.total()} of {num_rows} rows of {name} cannot be used.",
+            f"{left_out.total()} of {num_rows} rows of {described.name} cannot be used.",
             why=", ".join(f"{count} {reason}" for reason, count in left_out.most_common(MAX_REASONS)),
-            next_step=_remedy(described, root) if left_out["no such file"] else "fetch the data set again",
+            next_step=unpack or "fetch the data set again",
         )
 
 
-def _remedy(described: TrainingSet, root: Path) -> str:
-    """Return what to do about files that the rows name and the folder does not have."""
-    packed = sorted(path for pattern in described.archives for path in root.glob(pattern))
-    if packed:
-        where = "each where it lies" if described.unpack_beside else f"in {root}"
-        return f"unpack {', '.join(path.name for path in packed[:MAX_REASONS])} {where}"
-    if described.archives:
-        return f"download and unpack {', '.join(described.archives)} of {described.hub_id} in {root}"
-    return "fetch the data set again"
-
-
-def _check_columns(name: str, described: TrainingSet, column_names: Sequence[str]) -> None:
+def _check_columns(described: TrainingSet, column_names: Sequence[str]) -> None:
     answers = ((described.answer,), (described.rejected or described.answer,))
     for columns in (QUESTION_COLUMNS, image_columns(described), *answers):
         if not set(columns) & set(column_names):
             raise MissingDataError(
-                f"Training set {name} has no column {' or '.join(columns)}.",
+                f"Training set {described.name} has no column {' or '.join(columns)}.",
                 why=f"Its columns are {', '.join(column_names)}.",
             )
 

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.dataset import root_of
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.ask import Reply, ask_all
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.served import data_url
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.problem import TrainingProblem
-from atrl_bench.training.rewards.steps import KeyStep, key_step_file, read_key_step_file, read_key_steps
-from atrl_bench.training.sets import describe
+from atrl_bench.training.rewards.steps import KeyStep, read_key_step_file, read_key_steps
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -75,8 +76,8 @@ def extract_key_steps(
 
     A problem that already has key steps in its own table needs none. `max_problems` asks for the first so many only.
     """
-    data = load_training_data(name, data_dir)
-    path = data_dir / (describe(name).folder or name) / key_step_file(name)
+    data, described = load_training_data(name, data_dir), find_set(name)
+    path = root_of(described, data_dir) / described.key_step_file
     extracted = read_key_step_file(path)
     if not extracted and all(problem.key_steps for problem in data.problems):
         raise MissingDataError(

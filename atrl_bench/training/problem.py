@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
+from atrl_bench.data.sets import TrainingSet, as_list
 from atrl_bench.models.templates import render, with_choices
 from atrl_bench.training.media_marks import content_with_media, without_opening_marks
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
-from atrl_bench.training.sets import TrainingSet
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -97,25 +97,16 @@ def _media(
     described: TrainingSet, row: dict[str, Any], root: Path
 ) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
     """Return what the row shows: images, embedded or as files, and videos."""
-    if described.media in row and row.get("data_type") == "video":
-        return (), tuple(own_file(root, name) for name in media_names(row[described.media]))
+    if row.get("data_type") == "video" and described.media_column in row:
+        return (), tuple(own_file(root, name) for name in described.files_of(row))
     columns = image_columns(described)
     value = next(row[column] for column in columns if column in row)
-    return tuple(_image(image, root) for image in _as_list(value)), ()
+    return tuple(_image(image, root) for image in as_list(value)), ()
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
     """Return the columns of which one has the images of a row."""
-    return (described.media, *IMAGE_COLUMNS) if described.media else IMAGE_COLUMNS
-
-
-def media_names(value: Any) -> list[str]:
-    """Return the files that a cell of a training set names, one or several; none for embedded images."""
-    return [name for name in _as_list(value) if isinstance(name, str) and name]
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value in (None, "") else [value]
+    return (described.media_column, *IMAGE_COLUMNS) if described.names_files else IMAGE_COLUMNS
 
 
 def _image(image: Any, root: Path) -> bytes | Path:

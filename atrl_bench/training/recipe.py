@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, PAIRS_SUFFIX
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
 from atrl_bench.resources import folder
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
-from atrl_bench.training.sets import ALL_SETS, GENERATED_SETS, PAIRS_SUFFIX
 
 MAX_BASES = 8  # a chain longer than this is a circle
 

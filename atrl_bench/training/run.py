@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import GENERATED_SETS, TRAINING_SETS, find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
@@ -31,9 +33,7 @@ from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
 from atrl_bench.training.run_spec import model_digest, run_spec
 from atrl_bench.training.saving import save_model
-from atrl_bench.training.sets import GENERATED_SETS, TRAINING_SETS, describe
 from atrl_bench.training.sharding import reads_weights, reserve_weights
-from atrl_bench.training.source import data_digest
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.verl_configuration import require_verl_form
@@ -75,7 +75,7 @@ def resolved_arguments(recipe: Recipe, profile: Profile, *, num_devices: int = 1
             if profile.generated_data and recipe.data in TRAINING_SETS
             else "generated"
             if recipe.data in GENERATED_SETS
-            else describe(recipe.data).hub_id,
+            else find_set(recipe.data).hub_id or recipe.data,
             "max_prompt_tokens": sizes.max_prompt_tokens,
         },
         **METHODS[recipe.method].describe(recipe, profile, num_devices),
@@ -107,7 +107,7 @@ def train(
     """
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
-        spec = run_spec(recipe, profile, model_digest(base_model), data_digest(recipe.data, data_dir), seed)
+        spec = run_spec(recipe, profile, model_digest(base_model), data_digest(find_set(recipe.data), data_dir), seed)
     with processes.own_folder(out / spec_key(spec or {})) as folder:
         if (result := processes.agree(_finished(folder))) is not None:
             return result

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from local_hub import FIRST, NOBODY, LocalHub, Machine, run
 
-from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation import source, tasks
+from atrl_bench.evaluation import tasks
 from atrl_bench.mini import BASE as MINI
 from atrl_bench.models.local import model_ref
 
@@ -41,7 +40,7 @@ def docvqa(mini_world) -> dict[str, bytes]:
 ROWS = """
 import json
 from atrl_bench.evaluation.data import load_rows
-from atrl_bench.evaluation.source import data_digest, is_here
+from atrl_bench.data.dataset import data_digest, is_here
 from atrl_bench.evaluation.tasks import find_task
 info = find_task("infovqa_val")
 before, digest = is_here(info, None), data_digest(info, None)
@@ -68,21 +67,6 @@ def test_a_task_file_pins_a_revision_under_dataset_kwargs() -> None:
     pinned = tasks._task(path, {**config, "dataset_kwargs": {"revision": "v1"}})
     assert pinned.revision == "v1"
     assert pinned.version != tasks.find_task("infovqa_val").version
-
-
-def test_half_of_a_local_copy_is_not_taken_for_the_benchmark(tmp_path) -> None:
-    info = tasks.find_task("infovqa_val")
-    for name in SHARDS:
-        assert not source.is_here(info, tmp_path)
-        file = tmp_path / "infovqa" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-        if name == SHARDS[0]:
-            with pytest.raises(MissingDataError, match="A part of the InfoVQA data") as caught:
-                source.parquet_files(info, tmp_path)
-            assert SHARDS[0] in caught.value.why
-    assert source.is_here(info, tmp_path)
-    assert source.parquet_files(info, tmp_path) == [tmp_path / "infovqa" / name for name in SHARDS]
 
 
 FOUND = """

@@ -12,10 +12,10 @@ from statistics import fmean
 import pytest
 import yaml
 
+from atrl_bench.data.dataset import table_files
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.lmms_model import RepeatSampler
-from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
@@ -32,7 +32,7 @@ def of_lmms_eval(mini_world, tmp_path_factory) -> dict[str, list[dict]]:
     folder = tmp_path_factory.mktemp("tasks")
     for name in TASKS:
         task = find_task(name)
-        data_files = {task.split: [str(path) for path in parquet_files(task, mini_world)]}
+        data_files = {task.split: [str(path) for path in table_files(task, mini_world)]}
         mine = {"include": str(task.yaml_path), "task": task.lmms_eval_name, "repeats": NUM_REPEATS}
         mine |= {"dataset_path": "parquet", "dataset_kwargs": {"data_files": data_files}}
         mine["lmms_eval_specific_kwargs"] = {"default": {"run_seed": RUN_SEED}}

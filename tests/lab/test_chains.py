@@ -72,7 +72,7 @@ def test_the_worlds_give_the_same_answers_and_differ_in_where_they_go_wrong():
 
 
 def test_chains_are_between_sixty_and_a_hundred_tokens_and_fit_a_response(code_words_tokenizer):
-    from atrl_bench.training.sets import GENERATED_SETS
+    from atrl_bench.data.sets import GENERATED_SETS
 
     rng, chains = np.random.default_rng(0), load_world("perception").chains
     lengths = [

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import pytest
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.lab.worlds import World, list_worlds, load_world, world_of_base
@@ -14,7 +15,6 @@ from atrl_bench.models.bases import base_folder, list_bases
 from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
-from atrl_bench.training.sets import describe
 
 
 @pytest.mark.parametrize("name", ["strategy", "perception", "reasoning"])
@@ -22,7 +22,7 @@ def test_a_world_names_its_data_its_task_and_its_bases(name):
     assert name in list_worlds()
     world = load_world(name)
     assert world.name == world.mistakes == name
-    assert describe(world.data)
+    assert find_set(world.data)
     assert find_task(world.task)
     assert all(world_of_base(base) == world for base in world.bases)
 

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
+from atrl_bench.data.dataset import data_digest, is_here, media_folder
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows
-from atrl_bench.evaluation.source import data_digest, is_here, media_folder
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini import BASE
 from atrl_bench.mini.videos import encode
@@ -395,7 +395,7 @@ def test_rows_without_any_video_say_which_archives_to_unpack(mini_world, tmp_pat
 
 @pytest.mark.parametrize("name", TASKS)
 def test_videos_that_were_not_fetched_are_named_with_the_command_that_brings_them(name) -> None:
-    with pytest.raises(MissingDataError, match="are not here yet") as caught:
+    with pytest.raises(MissingDataError, match="is not here yet") as caught:
         media_folder(find_task(name), None)
     assert f"atrl-bench fetch {name}" in caught.value.next_step
     assert not is_here(find_task(name), None)

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from atrl_bench.cli.printing import text_of
+from atrl_bench.data.dataset import table_files
 from atrl_bench.evaluation.data import load_rows, to_problem, without_images
-from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.evaluate_command import ModelScores, task_scores
 from atrl_bench.grading.grade import grade
@@ -71,7 +71,7 @@ def boxed(answer: str) -> str:
     ],
 )  # fmt: skip
 def test_a_synthetic_benchmark_s_columns_have_the_types_of_the_published_dataset(name, types, mini_world) -> None:
-    schema = pq.read_schema(parquet_files(find_task(name), mini_world)[0])
+    schema = pq.read_schema(table_files(find_task(name), mini_world)[0])
     assert {column: schema.field(column).type for column in types} == types
 
 
@@ -220,11 +220,11 @@ def test_any_accepted_answer_is_a_full_point() -> None:
 
 def test_infovqa_reads_its_own_subset_of_the_dataset_it_shares_with_docvqa(mini_world, tmp_path) -> None:
     info = find_task("infovqa_val")
-    assert info.hub_config == "InfographicVQA"
+    assert info.subset == "InfographicVQA"
     folder = tmp_path / "infovqa"
     (folder / "DocVQA").mkdir(parents=True)
     (folder / "InfographicVQA").mkdir()
-    source = parquet_files(info, mini_world)[0]
+    source = table_files(info, mini_world)[0]
     (folder / "DocVQA" / source.name).write_bytes(b"not of this benchmark")
     (folder / "InfographicVQA" / source.name).write_bytes(source.read_bytes())
     assert len(load_rows(info, tmp_path)) == pq.read_metadata(source).num_rows

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atrl_bench.data.dataset import table_files
 from atrl_bench.evaluation import tasks
 from atrl_bench.evaluation.data import load_rows, to_problem
-from atrl_bench.evaluation.source import parquet_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
@@ -221,10 +221,10 @@ def problems_of(name: str, data_dir: Path) -> list[Problem]:
 
 
 def test_test_is_not_testmini(mini_world) -> None:
-    files = {name: parquet_files(find_task(name), mini_world) for name in ("mathvision_test", "mathvision_testmini")}
+    files = {name: table_files(find_task(name), mini_world) for name in ("mathvision_test", "mathvision_testmini")}
     assert [path.name for path in files["mathvision_test"]] == ["test-00000-of-00001.parquet"]
     assert [path.name for path in files["mathvision_testmini"]] == ["testmini-00000-of-00001.parquet"]
-    texts = [path.name for path in parquet_files(find_task("mathverse_testmini"), mini_world)]
+    texts = [path.name for path in table_files(find_task("mathverse_testmini"), mini_world)]
     assert texts == ["testmini-00000-of-00001.parquet"]
 
 

@@ -233,7 +233,7 @@ def test_mmmu_pro_is_the_mean_of_its_two_forms_over_the_same_problems(mini_world
     [suite] = [suite for suite in list_suites() if suite.name == "mmmu_pro"]
     assert suite.tasks == ("mmmu_pro_standard", "mmmu_pro_vision")
     standard, vision = expand(["mmmu_pro"])
-    assert (standard.hub_config, vision.hub_config) == ("standard (10 options)", "vision")
+    assert (standard.subset, vision.subset) == ("standard (10 options)", "vision")
     problems = [[to_problem(info, row) for row in load_rows(info, mini_world)] for info in (standard, vision)]
     assert [(p.problem_id, p.gold) for p in problems[0]] == [(p.problem_id, p.gold) for p in problems[1]]
     assert max(len(problem.gold.choices) for problem in problems[0]) == 10

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from PIL import Image
 
+from atrl_bench.data.dataset import data_digest
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import tasks
 from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.hooks import choice_gold, open_image, repair_latex
-from atrl_bench.evaluation.source import data_digest
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.grading.grade import grade
 from atrl_bench.models.templates import LETTERS

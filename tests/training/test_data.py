@@ -13,13 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.templates import choose_template, render
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.multimodal import read_prompt, with_media
 from atrl_bench.training.problem import gold_answer
-from atrl_bench.training.source import data_digest
 
 
 def png(size=(56, 56)):
@@ -137,7 +138,7 @@ def test_the_digest_of_the_data_follows_its_bytes(tmp_path):
     for folder, answer in zip(folders, ("1", "1", "2"), strict=True):
         folder.mkdir()
         write(folder, "geometry3k", [{**row, "answer": answer}])
-    digests = [data_digest("geometry3k", folder) for folder in folders]
+    digests = [data_digest(find_set("geometry3k"), folder) for folder in folders]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -232,10 +233,10 @@ def test_the_length_of_a_prompt_with_a_video_is_counted_at_its_largest(tmp_path,
 def test_the_digest_follows_the_videos(tmp_path):
     film(tmp_path / "video_r1" / "films" / "a.mp4", seed=0)
     write_json(tmp_path, [ROW])
-    before = data_digest("video_r1_cot", tmp_path)
-    assert data_digest("video_r1_cot", tmp_path) == before
+    before = data_digest(find_set("video_r1_cot"), tmp_path)
+    assert data_digest(find_set("video_r1_cot"), tmp_path) == before
     film(tmp_path / "video_r1" / "films" / "a.mp4", seed=1)
-    assert data_digest("video_r1_cot", tmp_path) != before
+    assert data_digest(find_set("video_r1_cot"), tmp_path) != before
 
 
 def test_video_r1_is_fetched_first_or_given_as_a_folder(tmp_path):

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from atrl_bench.analysis.contamination import likeness
 from atrl_bench.analysis.contamination.likeness import read_picture, read_text
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import ALL_SETS, find_set
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.hooks import open_image
-from atrl_bench.evaluation.source import data_digest as task_digest
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.printable import Block, Record, Rows
@@ -24,8 +25,6 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem
 from atrl_bench.training.data import stream_problems
 from atrl_bench.training.problem import TrainingProblem
-from atrl_bench.training.sets import ALL_SETS, folder_of
-from atrl_bench.training.source import data_digest
 
 FILE = "overlap.json"
 IN_FLIGHT = 64  # problems with their pictures in memory at a time
@@ -162,7 +161,7 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
         openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
         return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
-    return _in_threads(read, stream_problems(train, run_dir.data_dir(folder_of(train))))
+    return _in_threads(read, stream_problems(train, run_dir.data_dir(find_set(train).folder)))
 
 
 def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
@@ -240,7 +239,7 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
     if train in ALL_SETS:
-        return data_digest(train, run_dir.data_dir(folder_of(train)))
+        return data_digest(find_set(train), run_dir.data_dir(find_set(train).folder))
     known = {info.name: info for info in list_tasks()}
     if train not in known:
         raise UnknownNameError("training set", train, [*ALL_SETS, *known])
@@ -248,4 +247,4 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
-    return f"{info.name}:{task_digest(info, run_dir.data_dir(info.folder))}"
+    return f"{info.name}:{data_digest(info, run_dir.data_dir(info.folder))}"

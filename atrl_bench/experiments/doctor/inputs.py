@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from atrl_bench.data.dataset import is_here
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.source import is_here
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.doctor.diagnosis import Check, State
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import Profile
-from atrl_bench.training.sets import describe, folder_of
-from atrl_bench.training.source import is_here as has_training_set
 
 
 def model(profile: Profile) -> Iterator[Check]:
@@ -56,14 +55,16 @@ def data(run_dir: RunDir) -> Iterator[Check]:
 
 def _training_sets(names: Iterable[str], run_dir: RunDir) -> Iterator[Check]:
     for name in names:
-        described, data_dir = describe(name), run_dir.data_dir(folder_of(name))
-        if has_training_set(name, data_dir):
-            yield Check(f"training set {name}", "ok", str(data_dir / folder_of(name) if data_dir else described.hub_id))
+        described = find_set(name)
+        data_dir = run_dir.data_dir(described.folder)
+        if is_here(described, data_dir):
+            found = str(data_dir / described.folder if data_dir else described.hub_id)
+            yield Check(described.title, "ok", found)
         else:
-            how = "to be fetched and unpacked first" if described.media else "fetched when it is needed"
+            how = "to be fetched and unpacked first" if described.names_files else "fetched when it is needed"
             state: State = "missing" if _is_offline() else "note"
             found = f"{described.hub_id} is not here; {how}"
-            yield Check(f"training set {name}", state, found, f"atrl-bench fetch {name}")
+            yield Check(described.title, state, found, f"atrl-bench fetch {name}")
 
 
 def _is_offline() -> bool:

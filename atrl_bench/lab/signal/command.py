@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.gradients import gradient_meter
@@ -16,7 +17,6 @@ from atrl_bench.lab.signal.record import Signal
 from atrl_bench.lab.signal.rule_choice import USUAL_RULES
 from atrl_bench.lab.signal.stored import stored_signal
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.sets import folder_of
 from atrl_bench.training.weights.credit import require_truth
 
 
@@ -37,7 +37,7 @@ def _measure(order: SignalOrder, run_dir: RunDir, on_prompt: Callable[[int, int]
         gradient_meter(
             Path(folder),
             order.model,
-            run_dir.data_dir(folder_of(data)),
+            run_dir.data_dir(find_set(data).folder),
             run_dir.profile,
             order.recipe,
             wanted,

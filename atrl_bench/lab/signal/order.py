@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from atrl_bench.credit.rules import ORACLES, rule_names
+from atrl_bench.data.sets import GENERATED_SETS
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.rule_choice import UNIFORM, USUAL_RULES, RuleChoice
 from atrl_bench.lab.worlds import world_of_base
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
-from atrl_bench.training.sets import GENERATED_SETS
 
 
 @dataclass(frozen=True)

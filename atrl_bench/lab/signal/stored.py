@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import find_set
 from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
@@ -16,8 +18,6 @@ from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
-from atrl_bench.training.sets import folder_of
-from atrl_bench.training.source import data_digest
 
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
 SIGNAL_VERSION = 1
@@ -34,7 +34,7 @@ def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
         "training_version": TRAINING_VERSION,
         "model_name": ref.name,
         "model_digest": ref.digest,
-        "data_digest": data_digest(recipe.data, run_dir.data_dir(folder_of(recipe.data))),
+        "data_digest": data_digest(find_set(recipe.data), run_dir.data_dir(find_set(recipe.data).folder)),
         "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
         "sizes": recipe.sizes(run_dir.profile).model_dump(
             mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)

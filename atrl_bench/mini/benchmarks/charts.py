@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,6 +111,6 @@ def _features() -> Features:
 
 
 SYNTHETIC_BENCHMARKS = (
-    Dataset("chartmimic", "direct_600", _features, _direct, label="chartmimic_direct"),
-    Dataset("chartmimic", "customized_600", _features, _customized, label="chartmimic_customized"),
+    SyntheticDataset("chartmimic", "direct_600", _features, _direct, label="chartmimic_direct"),
+    SyntheticDataset("chartmimic", "customized_600", _features, _customized, label="chartmimic_customized"),
 )

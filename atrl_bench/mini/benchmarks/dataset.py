@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Dataset:
+class SyntheticDataset:
     """One generated dataset: where it lies, its columns, and its rows."""
 
     folder: str  # of the benchmark, below the data folder

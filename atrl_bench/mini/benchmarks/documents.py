@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
@@ -172,7 +172,7 @@ def _infovqa_features() -> Features:
 
 
 SYNTHETIC_BENCHMARKS = (
-    Dataset("chartqapro", "test", _chartqapro_features, _chartqapro),
-    Dataset("textvqa", "validation", _textvqa_features, _textvqa),
-    Dataset("infovqa", "validation", _infovqa_features, _infovqa, config="InfographicVQA"),
+    SyntheticDataset("chartqapro", "test", _chartqapro_features, _chartqapro),
+    SyntheticDataset("textvqa", "validation", _textvqa_features, _textvqa),
+    SyntheticDataset("infovqa", "validation", _infovqa_features, _infovqa, config="InfographicVQA"),
 )

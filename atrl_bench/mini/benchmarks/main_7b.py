@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, strings
 from atrl_bench.mini.corpus import (
     ASK_THE_PICTURE,
     NO_CORRECT_ANSWER,
@@ -297,17 +297,17 @@ def _wemath_features() -> Features:
 
 
 SYNTHETIC_BENCHMARKS = (
-    Dataset("geoqa", "test", _geoqa_features, _geoqa),
-    Dataset("mathverse", "testmini", _mathverse_features, _mathverse),
-    Dataset(
+    SyntheticDataset("geoqa", "test", _geoqa_features, _geoqa),
+    SyntheticDataset("mathverse", "testmini", _mathverse_features, _mathverse),
+    SyntheticDataset(
         "mathverse",
         "testmini_text_only",
         partial(_mathverse_features, "string"),
         _mathverse_text_only,
         label="mathverse_text_only",
     ),
-    Dataset("mathvision", "testmini", _mathvision_features, _mathvision),
-    Dataset("mathvision", "test", _mathvision_features, _mathvision, label="mathvision_test"),
-    Dataset("mathvista", "testmini", _mathvista_features, _mathvista),
-    Dataset("wemath", "testmini", _wemath_features, _wemath),
+    SyntheticDataset("mathvision", "testmini", _mathvision_features, _mathvision),
+    SyntheticDataset("mathvision", "test", _mathvision_features, _mathvision, label="mathvision_test"),
+    SyntheticDataset("mathvista", "testmini", _mathvista_features, _mathvista),
+    SyntheticDataset("wemath", "testmini", _wemath_features, _wemath),
 )

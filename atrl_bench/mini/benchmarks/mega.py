@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, strings
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
 from atrl_bench.mini.videos import Scene, ask, draw_scene
@@ -346,8 +346,8 @@ def _features() -> Features:
 
 
 SYNTHETIC_BENCHMARKS = (
-    Dataset("mega_bench", "test", _features, _core, config="core", files=_files, label="mega_bench_core"),
-    Dataset(
+    SyntheticDataset("mega_bench", "test", _features, _core, config="core", files=_files, label="mega_bench_core"),
+    SyntheticDataset(
         "mega_bench",
         "test",
         _features,

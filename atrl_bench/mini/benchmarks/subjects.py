@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, drawn, embedded, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, encoded, strings
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
@@ -228,8 +228,8 @@ def _emma_features() -> Features:
 
 PRO_CONFIG = "standard (10 options)"
 SYNTHETIC_BENCHMARKS = (
-    Dataset("mmmu", "validation", partial(_mmmu_features, "question_type", "subfield"), _mmmu),
-    Dataset(
+    SyntheticDataset("mmmu", "validation", partial(_mmmu_features, "question_type", "subfield"), _mmmu),
+    SyntheticDataset(
         "mmmu_pro",
         "test",
         partial(_mmmu_features, "subject"),
@@ -237,7 +237,7 @@ SYNTHETIC_BENCHMARKS = (
         config=PRO_CONFIG,
         label="mmmu_pro_standard",
     ),
-    Dataset("mmmu_pro", "test", _vision_features, _pro_vision, config="vision", label="mmmu_pro_vision"),
-    Dataset("emma", "test", _emma_features, partial(_emma, name="emma"), config="All"),
-    Dataset("emma_mini", "test", _emma_features, partial(_emma, name="mini"), config="All"),
+    SyntheticDataset("mmmu_pro", "test", _vision_features, _pro_vision, config="vision", label="mmmu_pro_vision"),
+    SyntheticDataset("emma", "test", _emma_features, partial(_emma, name="emma"), config="All"),
+    SyntheticDataset("emma_mini", "test", _emma_features, partial(_emma, name="mini"), config="All"),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Dataset, Row, columns, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, encoded, strings
 from atrl_bench.mini.digits import draw_scan, scans_of
 from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
@@ -234,14 +234,14 @@ def _mmvu_features() -> Features:
 
 
 SYNTHETIC_BENCHMARKS = (
-    Dataset("vsi_bench", "test", _vsi_features, _vsi_bench, config="full", files=_vsi_files),
+    SyntheticDataset("vsi_bench", "test", _vsi_features, _vsi_bench, config="full", files=_vsi_files),
     *(
-        Dataset("video_mmmu", "test", features, rows, config=track, files=files, label=f"video_mmmu/{track}")
+        SyntheticDataset("video_mmmu", "test", features, rows, config=track, files=files, label=f"video_mmmu/{track}")
         for track, features, rows, files in (
             ("Perception", _lecture_features, _video_mmmu(_PERCEPTION), _lecture_files),
             ("Comprehension", _lecture_features, _video_mmmu(_COMPREHENSION), None),
             ("Adaptation", _adaptation_features, _adaptation, None),
         )
     ),
-    Dataset("mmvu", "validation", _mmvu_features, _mmvu, files=_mmvu_files),
+    SyntheticDataset("mmvu", "validation", _mmvu_features, _mmvu, files=_mmvu_files),
 )

@@ -91,11 +91,6 @@ def read_marks(value: Any) -> SectionMarks:
     return SectionMarks(**value) if value else OFFICIAL
 
 
-def key_step_file(name: str) -> str:
-    """Return the file, in the folder of training set `name`, with the key steps that a model extracted for it."""
-    return f"{name}.key_steps.jsonl"
-
-
 def read_key_step_file(path: Path) -> dict[str, tuple[KeyStep, ...]]:
     """Return the key steps of each problem in the file; a line that a kill has cut short is not one."""
     key_steps = {}

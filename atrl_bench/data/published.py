@@ -1,0 +1,77 @@
+"""Where a dataset is published, beyond one repository with tables in it: `tasks/_published.yaml` and `data/sets.py`.
+
+Nothing in there enters a key, which names the contents of files and not where they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+from atrl_bench.data.repository import Repository, listing
+from atrl_bench.data.source import OnHub
+
+
+class _Description(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RepositoryPart(_Description):
+    """Files of one repository, by patterns of their paths."""
+
+    hub_id: str
+    revision: str | None = None
+    files: tuple[str, ...] = ()  # as they are
+    archives: tuple[str, ...] = ()  # to be unpacked
+
+    @property
+    def repository(self) -> Repository:
+        return Repository("dataset", self.hub_id, self.revision)
+
+    def names(self, patterns: Iterable[str] | None = None) -> list[str]:
+        """The files that match, by default all of the part; asks the hub once where the repository is new here."""
+        source = OnHub(listing(self.repository))
+        patterns = (*self.files, *self.archives) if patterns is None else patterns
+        return list(dict.fromkeys(name for pattern in patterns for name in source.match(pattern)))
+
+
+class Ingredient(_Description):
+    """A file that a dataset is made from: at an address, or in a repository, perhaps in an archive there."""
+
+    url: str | None = None
+    sha256: str | None = None  # of what is at the address
+    hub_id: str | None = None
+    file: str | None = None
+    archive: str | None = None
+    folder: str | None = None  # inside the archive
+
+    @property
+    def part(self) -> RepositoryPart:
+        """What of a repository it is."""
+        assert self.hub_id is not None
+        return RepositoryPart(
+            hub_id=self.hub_id,
+            files=tuple(filter(None, [self.file])),
+            archives=tuple(filter(None, [self.archive])),
+        )
+
+
+class Made(_Description):
+    """A dataset that has no home of its own: which function of its task's file writes it, and from what."""
+
+    function: str  # takes the ingredients in this order, and then where to write
+    sources: tuple[Ingredient, ...]
+    writes: str
+
+
+class Publication(_Description):
+    """Where tables, images and videos are, as far as the dataset's hub id does not say it."""
+
+    tables: tuple[str, ...] = ()  # patterns of the files with the rows, where their names do not follow from the split
+    media: str | None = None  # the repository of images and videos, where it is another than that of the rows
+    files: tuple[str, ...] = ()  # patterns of images and videos
+    archives: tuple[str, ...] = ()  # patterns of archives of them
+    unpack_beside: bool = False  # each archive into the folder that it lies in, where not into the dataset's own
+    gated: bool = False  # the owner of the rows' repository asks for an agreement on its page
+    made: Made | None = None

@@ -1,0 +1,171 @@
+"""The training sets: where each is published, or that it is generated, and what its columns are called."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.data.dataset import IN_TABLES, Dataset
+from atrl_bench.data.published import Publication
+from atrl_bench.digests import sha256_of
+from atrl_bench.errors import MissingDataError, UnknownNameError
+
+PAIRS_SUFFIX = ".parquet"  # a training set whose name ends so is a file of preference pairs
+MAX_HASHED_BYTES = 1 << 30  # of the files beside a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSet(Dataset):
+    """A dataset to learn from, and what its columns are called."""
+
+    answer: str = "answer"
+    problem_id: str | None = None
+    rejected: str = ""  # the column of the worse response, in a file of pairs
+    media_column: str = ""  # with the paths of images or videos, for a set that does not embed them
+    response_tokens: int = 0  # a response to its problems may have so many, whatever the profile says
+
+    @property
+    def names_files(self) -> bool:
+        return bool(self.media_column)
+
+    def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
+        return file_names(row.get(self.media_column))
+
+    @property
+    def key_step_file(self) -> str:
+        """The file in its folder with the key steps that a model extracted for it."""
+        return f"{self.name}.key_steps.jsonl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return (self.key_step_file,)
+
+    def contents_digest(self, tables: Sequence[str], files: Mapping[str, Path], root: Path) -> str:
+        """Return what names these contents.
+
+        Images and videos are hashed up to a gigabyte. Video-R1's are hundreds: of those the names and sizes count.
+        """
+        digest = hashlib.sha256()
+        for sha256 in tables:
+            digest.update(bytes.fromhex(sha256))
+        for extra in self.extras:
+            if (path := root / extra).is_file():
+                digest.update(path.read_bytes())
+        sizes = [path.stat().st_size for path in files.values()]
+        by_content = sum(sizes) <= MAX_HASHED_BYTES
+        sums = sha256_of(list(files.values())) if by_content else map(_sum_of_size, sizes)
+        for file, sha256 in zip(files, sums, strict=True):
+            digest.update(file.encode() + bytes.fromhex(sha256))
+        return digest.hexdigest()[:16]
+
+
+def _sum_of_size(size: int) -> str:
+    return hashlib.sha256(str(size).encode()).hexdigest()
+
+
+def file_names(cell: Any) -> list[str]:
+    """Return the files that a cell of a training set names, one or several; none for embedded images."""
+    return [name for name in as_list(cell) if isinstance(name, str) and name]
+
+
+def as_list(cell: Any) -> list[Any]:
+    return cell if isinstance(cell, list) else [] if cell in (None, "") else [cell]
+
+
+def _on_hub(name: str, hub_id: str, num_rows: int, where: Publication = IN_TABLES, **said: Any) -> TrainingSet:
+    return TrainingSet(
+        **{"name": name, "title": f"training set {name}", "folder": name} | said,
+        hub_id=hub_id,
+        num_rows=num_rows,
+        publication=where,
+    )
+
+
+def _video_r1(name: str, table: str, num_rows: int) -> TrainingSet:
+    """Return one of the two tables of a repository, over the same images and videos: archives beside them."""
+    return _on_hub(
+        name,
+        "Video-R1/Video-R1-data",
+        num_rows,
+        Publication(tables=(f"{table}.json",), archives=("*/*.zip",), unpack_beside=True),
+        folder="video_r1",
+        splits=(table,),
+        answer="solution",
+        problem_id="problem_id",
+        media_column="path",
+    )
+
+
+_ON_HUB = (
+    # Kun-Xiang/ViRL39K, a copy with embedded images in `data/train-*.parquet`, is read as well where a folder has it.
+    _on_hub(
+        "virl39k",
+        "TIGER-Lab/ViRL39K",
+        38_870,
+        Publication(archives=("images.zip",)),
+        splits=("39Krelease", "train"),
+        problem_id="qid",
+        media_column="image",
+    ),
+    _on_hub("geometry3k", "hiyouga/geometry3k", 2_101),
+    _on_hub("geoqa_8k", "leonardPKU/GEOQA_R1V_Train_8K", 8_000, answer="solution"),
+    _video_r1("video_r1", "Video-R1-260k", 263_071),
+    _video_r1("video_r1_cot", "Video-R1-COT-165k", 165_575),
+    # A JSON file of chains and their key steps; its images are beside it.
+    _on_hub(
+        "r1_vl",
+        "jingyiZ00/R1-VL-10K",
+        10_000,
+        Publication(tables=("*.json*",), archives=("*.zip", "*.tar", "*.tar.gz")),
+        answer="solution",
+        media_column="image_path",
+    ),
+)
+TRAINING_SETS = {described.name: described for described in _ON_HUB}
+# Those that are nowhere but here: `recipes/worlds` says which bases are trained on them.
+GENERATED_SETS = {
+    "code_words": TrainingSet(
+        name="code_words",
+        title="training set code_words",
+        folder="code_words",
+        hub_id=None,
+        num_rows=0,
+        problem_id="id",
+        response_tokens=112,
+    )
+}
+ALL_SETS = TRAINING_SETS | GENERATED_SETS
+
+
+def find_set(name: str) -> TrainingSet:
+    """Return the training set called `name`, or that of a file of preference pairs."""
+    if name.endswith(PAIRS_SUFFIX):
+        return _pairs(Path(name))
+    if name not in ALL_SETS:
+        raise UnknownNameError("training set", name, ALL_SETS)
+    return ALL_SETS[name]
+
+
+def _pairs(path: Path) -> TrainingSet:
+    import pyarrow.parquet
+
+    if not path.is_file():
+        raise MissingDataError(
+            f"There is no file {path}.",
+            why="`data` that ends in .parquet is a file of pairs: prompt, images, chosen, rejected.",
+            next_step="name a file on this machine",
+        )
+    num_rows = pyarrow.parquet.read_metadata(path).num_rows
+    return TrainingSet(
+        name=str(path),
+        title=str(path),
+        folder=str(path),
+        hub_id=None,
+        num_rows=num_rows,
+        file=path,
+        answer="chosen",
+        rejected="rejected",
+    )
