@@ -118,10 +118,6 @@ def train(
                 return result
             started, data_dir = time.monotonic(), processes.agree(data_dir)
             (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
-            if isinstance(base_model, Path):
-                base_model = processes.copy_of(base_model)
-            if profile.generated_data and data_dir is not None:
-                data_dir = processes.copy_of(data_dir)
             if isinstance(recipe, RolloutRecipe) and uses_verl(recipe, profile):
                 return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, gpus, started)
             with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
