@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
-from atrl_bench.evaluation.cell_spec import DEFAULTS, GRADING_FIELDS, CellSpec, EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import (
+    DEFAULTS,
+    GRADING_FIELDS,
+    CellSpec,
+    EvaluationOptions,
+    cell_spec,
+    is_cell_done,
+)
 from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import load_rows, read_problems
-from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.loop import AnswerJob, answer
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
@@ -60,7 +66,7 @@ def evaluate(
 
     spec = processes.main_first(make_spec)
     key = store.add_cell(spec.as_dict())
-    if processes.agree(is_finished(store, key, options.judge)):
+    if processes.agree(is_cell_done(store, key, options.judge)):
         return key
     runner = CellRunner(store, spec, model, options, profile, data_dir, on_progress)
     try:

@@ -21,7 +21,8 @@ from atrl_bench.models.prompt import Sampling
 from atrl_bench.models.served import ServedModel
 from atrl_bench.models.templates import PROMPT_VERSION
 from atrl_bench.profiles import Profile
-from atrl_bench.sandbox.isolation import CODE_ISOLATION
+from atrl_bench.results.store import Store
+from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted
 
 GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
 
@@ -186,3 +187,20 @@ def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
     """Return what draws a chart, and how a judge is asked about it."""
     prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
     return {"matplotlib": version("matplotlib"), **prompt}
+
+
+def is_cell_done(store: Store, key: str, judge: JudgeConfig | None) -> bool:
+    """Return whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
+
+    A judge that gave no verdict is asked again, and a program is run once that is permitted.
+    """
+    cell = store.cell(key)
+    if cell is None or cell.state != "done":
+        return False
+    permitted = is_permitted()
+    if judge is None and not permitted:
+        return True
+    return not any(
+        (judge is not None and grader == "judge") or (permitted and why == NOT_PERMITTED)
+        for grader, why in store.without_verdict(key)
+    )

@@ -24,8 +24,7 @@ from atrl_bench.engines.launch import Configuration, LaunchError
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import EndpointError, reason_of
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
-from atrl_bench.evaluation.finished import is_finished
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_answer, gpus_to_serve
@@ -118,7 +117,7 @@ def remaining(job: EvaluationJob, store: Store) -> EvaluationJob:
 
     def is_left(task: str, options: EvaluationOptions) -> bool:
         key = None if model is None else cell_key(model, task, options, job.run_dir)
-        if key is None or not is_finished(store, key, options.judge or job.run_dir.judge):
+        if key is None or not is_cell_done(store, key, options.judge or job.run_dir.judge):
             return True
         return bool(job.num_shaded) and not is_shaded(key, job.run_dir)
 

@@ -17,7 +17,6 @@ from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError, MissingDataError, NotFetchedError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
-from atrl_bench.evaluation.finished import is_finished
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.ablation import with_points, with_saved_points
 from atrl_bench.experiments.definition import (
@@ -324,12 +323,6 @@ def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOpt
         return cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
     except MissingDataError:
         return None
-
-
-def is_answered(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> bool:
-    """Return whether all answers of a model to a task are stored, graded by the judge of the options or the folder."""
-    key = cell_key(model, task, options, run_dir)
-    return key is not None and is_finished(store, key, options.judge or run_dir.judge)
 
 
 def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:

@@ -15,7 +15,7 @@ from atrl_bench.data.dataset import table_files
 from atrl_bench.data.repository import Repository, is_downloaded, without_asking
 from atrl_bench.data.tables import num_rows
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_served
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
 from atrl_bench.experiments.judge_choice import judge_name
@@ -24,8 +24,8 @@ from atrl_bench.experiments.plan import (
     Job,
     Plan,
     best_rates,
+    cell_key,
     evaluations_of,
-    is_answered,
     job_cells,
     obstacle,
     planned_key,
@@ -459,7 +459,7 @@ def price_of_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
         needs, by_vllm = (_answers([(task, options)], own, by_vllm=engine) for engine in (False, True))
         if options.endpoint:
             needs = by_vllm = Needs(needs.counts, "an endpoint's hours are its own")
-        state = "done" if _is_answered(model, task, options, run_dir) else "to do"
+        state = "done" if _is_done(model, task, options, run_dir) else "to do"
         cells.append(Cost(model, options.run_seed, state, model, needs, by_vllm, task.name, _source(task, own)))
     left = [cost.column for cost in cells if cost.state != "done"]
     models = [model] if left and options.endpoint is None else []
@@ -468,11 +468,11 @@ def price_of_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
     return Price(f"{model} on {', '.join(tasks)}", run_dir, cells=tuple(cells), downloads=downloads, judge=judge)
 
 
-def _is_answered(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir) -> bool:
-    if not run_dir.store_path.is_file():
+def _is_done(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir) -> bool:
+    if not run_dir.store_path.is_file() or (key := cell_key(model, task.name, options, run_dir)) is None:
         return False
     with run_dir.open_store(read_only=True) as store:
-        return is_answered(store, model, task.name, options, run_dir)
+        return is_cell_done(store, key, options.judge or run_dir.judge)
 
 
 # Downloads -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from PIL import Image
 from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import cell_spec as cell_spec_module
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec
-from atrl_bench.evaluation.finished import is_finished
+from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec, is_cell_done
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
@@ -166,9 +165,9 @@ def test_a_program_that_might_not_run_is_graded_once_it_may_and_its_answer_stays
 
     assert states() == ["judge failed"] * 2
     monkeypatch.setenv(PERMISSION, "1")
-    assert not is_finished(store, key, None)
+    assert not is_cell_done(store, key, None)
     assert states() == ["correct"] * 2
-    assert is_finished(store, key, None)
+    assert is_cell_done(store, key, None)
     assert backend.asked.total() == asked
 
 
