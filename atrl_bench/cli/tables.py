@@ -182,9 +182,10 @@ def _run_signals(table: str, options: Options) -> None:
 
 
 def _refuse_selection_of_signals(options: Options) -> None:
-    if any(option is not None for option in (options.rows, options.columns, options.seeds, options.compared_at)):
+    refused = (options.rows, options.columns, options.seeds, options.compared_at, options.on)
+    if any(option is not None for option in refused):
         raise typer.BadParameter(
-            "a table of signals takes no --rows, --columns, --seeds or --compared-at;\n"
+            "a table of signals takes no --rows, --columns, --seeds, --compared-at or --on;\n"
             "to measure others: atrl-bench signal --help"
         )
 
