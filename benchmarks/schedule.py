@@ -112,10 +112,14 @@ def estimated_hours(plan: Plan) -> Callable[[Job], tuple[float, float]]:
     cost = price_of(plan)
 
     def hours_of(job: Job) -> tuple[float, float]:
-        stages = [f", for {job.row_at_rate}", *([job.row_at_rate] if job.recipe else [])]
-        trainings = [each.needs for each in cost.jobs if each.seed == job.seed and each.row.endswith(tuple(stages))]
-        cells = [each for each in cost.cells if (each.row, each.seed) == (job.row_at_rate, job.seed)]
-        return sum(needs.hours for needs in trainings if needs), sum(cell.gpu_hours or 0.0 for cell in cells)
+        row, seed = job.row_at_rate, job.seed
+        trainings = [
+            each
+            for each in cost.trainings
+            if each.seed == seed and (each.row == row or each.row.endswith(f", for {row}"))
+        ]
+        cells = [each for each in cost.cells if (each.row, each.seed) == (row, seed)]
+        return sum(each.needs.hours for each in trainings), sum(each.needs.gpu_hours for each in cells)
 
     return hours_of
 
