@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +65,7 @@ def train(
         return cost(options.under_paper().run_dir(model=model)).gpu_hours
 
     if bases.is_base(recipe):
-        folder = bases.rebuild(recipe, options.out or Path("runs") / recipe, quiet=options.as_json)
+        folder = bases.rebuild(recipe, options.out, quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
         return
     run_dir = options.run_dir(model=model, paper_hours=paper_hours)

@@ -305,13 +305,15 @@ def price_of(plan: Plan) -> Price:
     needs = needs_of([job.model for job in due], [job.recipe for job in due if job.recipe], tasks, run_dir)
     notes = [f"{row.id}: not measured: {row.not_measured}" for row in definition.rows if row.not_measured]
     following = plan.command if plan.only is None else "the same command without --dry-run"
+    if missing := [job.missing for job in plan.due if job.missing]:
+        following = f"atrl-bench fetch {definition.id} {run_dir.options}" if needs else missing[0].next_step
     return Price(
         definition.id,
         run_dir,
         trainings,
         cells,
         missing_downloads(needs, run_dir),
-        f"atrl-bench fetch {definition.id} {run_dir.options}" if any(job.missing for job in plan.due) else following,
+        following,
         tuple(notes),
         {row.id: definition.evaluate_command(row, run_dir.options) for row in definition.rows if row.served},
         judge_name(run_dir.judge),

@@ -24,7 +24,7 @@ from atrl_bench.mini.code_words import draw_code_problem
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
-from atrl_bench.models.bases import base_folder, list_bases
+from atrl_bench.models.bases import base_folder, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.templates import TEMPLATES
 
 if TYPE_CHECKING:
@@ -150,28 +150,18 @@ def rebuild_base(
     name: str,
     out: Path,
     *,
-    shared: Path | None = None,
     on_progress: Callable[[int, int, float], None] | None = None,
 ) -> Path:
-    """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json.
-
-    `shared` is the model after the stages that bases with the same eyes share, where it is there already.
-    """
-    import torch
-    from transformers import Qwen2_5_VLForConditionalGeneration
-
+    """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json."""
     todo, training, base = stages(world, name), world.training, world.bases[name]
     assert training is not None  # `stages` has seen to it
     assert base is not None
-    if shared is None:
-        model = start_model(base.eyes_seed)
-    else:
-        model, todo = Qwen2_5_VLForConditionalGeneration.from_pretrained(shared, dtype=torch.float32), todo[-1:]
+    model = start_model(base.eyes_seed)
     on_step = StepCounter(sum(stage.steps.num_steps for stage in todo), on_progress)
     for stage in todo:
         train_stage(model, stage, training, on_step)
     settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
-    return save_base(model, build_processor(texts), out, {"recipe": settings})
+    return save_base(model, build_processor(texts), out, {"recipe": settings}, in_half=True)
 
 
 def is_base(recipe: str) -> bool:
@@ -179,8 +169,11 @@ def is_base(recipe: str) -> bool:
     return recipe == MINI_BASE or recipe in list_bases()
 
 
-def rebuild(name: str, folder: Path, *, quiet: bool = False) -> Path:
-    """Return a shipped base, trained anew into `folder`."""
+def rebuild(name: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
+    """Return a shipped base, trained anew into `folder`; by default to where it is looked for, if it is missing."""
+    is_here = name == MINI_BASE or is_shipped_whole(name)
+    folder = folder or (Path("runs") / name if is_here else rebuilt_folder(name))
+    folder.parent.mkdir(parents=True, exist_ok=True)
 
     def show(done: int, total: int, loss: float) -> None:
         if not quiet:

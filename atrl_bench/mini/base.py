@@ -153,14 +153,26 @@ def imitate(
     model.eval()
 
 
-def save_base(model: Any, processor: Any, out: Path, record: dict[str, Any]) -> Path:
-    """Write a base to its folder `out` and return that: safetensors, processor files, and base.json with the digest."""
+def halve(weights: Path) -> None:
+    """Round the weights of a safetensors file to half precision."""
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: value.half() for name, value in load_file(weights).items()}, weights, metadata={"format": "pt"})
+
+
+def save_base(model: Any, processor: Any, out: Path, record: dict[str, Any], *, in_half: bool = False) -> Path:
+    """Write a base to its folder `out` and return that: safetensors, processor files, and base.json with the digest.
+
+    `in_half`: the file has half precision; whoever reads it loads float32 all the same.
+    """
     import torch
 
     working = out.with_name(f"{out.name}.partial")
     shutil.rmtree(working, ignore_errors=True)
     model.save_pretrained(working)
     processor.save_pretrained(working)
+    if in_half:
+        halve(working / "model.safetensors")
     digest = hashlib.sha256((working / "model.safetensors").read_bytes()).hexdigest()
     record |= {"sha256": digest, "torch": torch.__version__}
     (working / "base.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,8 @@
-"""The base models that are shipped: that of the mini profile, and those of the worlds whose truth is known."""
+"""The base models that are shipped: that of the mini profile, and those of the worlds whose truth is known.
+
+The wheel has the weights of one base a world. The others' are in the repository alone: an installation lacks them until
+`atrl-bench train BASE` has trained them anew, into a folder beside the hub's cache where they are found by name.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from atrl_bench.resources import PACKAGE
 
 BASES = PACKAGE / "mini" / "bases"
+WEIGHTS = "model.safetensors"
 
 
 @cache
@@ -17,5 +22,17 @@ def list_bases() -> tuple[str, ...]:
 
 
 def base_folder(model: str) -> Path:
-    """Return where the shipped base of this name lies."""
-    return BASES / model
+    """Return where the shipped base of this name lies, or would lie once it is trained."""
+    return BASES / model if is_shipped_whole(model) else rebuilt_folder(model)
+
+
+def is_shipped_whole(model: str) -> bool:
+    """Return whether this installation has the weights of a base."""
+    return (BASES / model / WEIGHTS).is_file()
+
+
+def rebuilt_folder(model: str) -> Path:
+    """Return where a base is trained that is not shipped whole."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HOME) / "atrl_bench" / "bases" / model

@@ -72,8 +72,11 @@ def model_ref(model: str | Path) -> ModelRef:
     if (folder / "config.json").is_file():
         return ModelRef(shipped.get(folder, folder.resolve().name), folder)
     if folder in shipped:
-        rebuilt = "mini_base" if name == "mini" else name
-        raise MissingDataError(f"The base {name} is not in {folder}.", next_step=f"atrl-bench train {rebuilt}")
+        raise NotFetchedError(
+            f"The weights of the base {shipped[folder]} are not on this machine.",
+            why="They are in the repository, and too large for the wheel; twenty minutes of a core train them anew.",
+            next_step=f"atrl-bench train {shipped[folder]}",
+        )
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
         raise MissingDataError(
             f"{name} is not a model.",

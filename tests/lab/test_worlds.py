@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from hashlib import sha256
 
 import pytest
 
 from atrl_bench.data.sets import find_set
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, NotFetchedError
 from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.price import price_of
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.worlds import World, list_worlds, load_world, world_of_base
-from atrl_bench.models.bases import base_folder, list_bases
+from atrl_bench.models import bases
+from atrl_bench.models.bases import BASES, WEIGHTS, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.local import model_ref
-from atrl_bench.profiles import read_settings
+from atrl_bench.profiles import load_profile, read_settings
 from atrl_bench.resources import folder
 
 
@@ -44,11 +49,32 @@ def test_a_world_with_mistakes_of_its_own_says_how_its_bases_are_made(tmp_path):
 
 @pytest.mark.parametrize("base", list_bases())
 def test_a_shipped_base_is_what_its_digest_says_and_what_its_recipe_made(base):
-    shipped = base_folder(base)
+    shipped = BASES / base
     record = json.loads((shipped / "base.json").read_text())
-    assert sha256((shipped / "model.safetensors").read_bytes()).hexdigest() == record["sha256"]
-    assert (model_ref(base).name, model_ref(base).folder) == (base, shipped)
     if base != "mini":
         world = world_of_base(base)
         assert record["recipe"]["base"] == world.bases[base].model_dump(mode="json")
         assert record["recipe"]["world"] == world.model_dump(mode="json", exclude={"bases"})
+        assert {name for name in world.bases if is_shipped_whole(name)} >= {next(iter(world.bases))}
+    if is_shipped_whole(base):  # of which a wheel has one a world
+        assert sha256((shipped / WEIGHTS).read_bytes()).hexdigest() == record["sha256"]
+        assert (model_ref(base).name, model_ref(base).folder) == (base, shipped)
+
+
+def test_a_base_without_weights_names_the_command_that_trains_it_and_is_found_by_name_then(tmp_path, monkeypatch):
+    here = tmp_path / "installed"
+    shutil.copytree(BASES / "mini-perception", here / "mini-perception", ignore=shutil.ignore_patterns(WEIGHTS))
+    monkeypatch.setattr(bases, "BASES", here)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
+    with pytest.raises(NotFetchedError, match="The weights of the base mini-perception are not on") as refused:
+        model_ref("mini-perception")
+    assert refused.value.next_step == "atrl-bench train mini-perception"
+    rebuilt = shutil.copytree(BASES / "mini-perception", rebuilt_folder("mini-perception"))
+    assert (model_ref("mini-perception").name, model_ref("mini-perception").folder) == ("mini-perception", rebuilt)
+
+
+def test_a_plan_that_lacks_a_base_ends_with_the_command_that_trains_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(bases, "is_shipped_whole", lambda name: name == "mini")
+    plan = plan_table("headroom", RunDir.at(tmp_path, load_profile("smoke")), rows=["perception_uniform"])
+    assert price_of(plan).next == "atrl-bench train mini-perception"
