@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
-from atrl_bench.models.no_reply import UselessReplyError
+from atrl_bench.models.completion import UselessReplyError
 
 Question = TypeVar("Question")
 Reading = TypeVar("Reading")

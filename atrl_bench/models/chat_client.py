@@ -16,15 +16,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.models.completion import FILTERED, Completion, is_blocked, read_completions
-from atrl_bench.models.no_reply import NoReplyError, UselessReplyError
+from atrl_bench.models.completion import (
+    FILTERED,
+    Completion,
+    NoReplyError,
+    UselessReplyError,
+    is_blocked,
+    read_completions,
+)
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")  # no proxy knows it
 MIN_SECRET = 12  # characters of a key that is one
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 
@@ -53,37 +60,13 @@ class EndpointConfig:
     first_wait: float = 0.5  # doubled after every failure
 
     def __post_init__(self) -> None:
-        refuse_password(self.base_url)
-
-
-def refuse_password(base_url: str) -> None:
-    """Raise `EndpointError` for an address with a password in it, which would be stored and shown with the results."""
-    try:
-        address = urlsplit(base_url)
-    except ValueError:  # no address at all, which the first request says
-        return
-    if address.username or address.password:
-        raise EndpointError(
-            f"The address of the endpoint at {address.hostname} holds a user name or a password.",
-            why="Addresses are stored in the run folder and shown in reports.",
-            next_step="leave it out, and give the key in an environment variable: --api-key-variable NAME",
-        )
-
-
-@dataclass(frozen=True)
-class EncodedMessages:
-    """The turns of a request as JSON: with photos in them they are megabytes, and are asked about several times."""
-
-    content: bytes
-
-    @classmethod
-    def of(cls, messages: Sequence[dict[str, Any]]) -> EncodedMessages:
-        """Return the turns as they are sent."""
-        return cls(_json(messages))
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        address = _address(self.base_url)
+        if address and (address.username or address.password):
+            raise EndpointError(
+                f"The address of the endpoint at {address.hostname} holds a user name or a password.",
+                why="Addresses are stored in the run folder and shown in reports.",
+                next_step="leave it out, and give the key in an environment variable: --api-key-variable NAME",
+            )
 
 
 class ChatClient:
@@ -98,9 +81,12 @@ class ChatClient:
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         self._key = os.environ.get(config.api_key_variable)
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        address = _address(self._url)
         self._http = BoundedHttp(
-            headers, seconds=config.seconds, num_connections=config.num_parallel, proxies=not _is_here(self._url)
+            {"Authorization": f"Bearer {self._key}"} if self._key else {},
+            seconds=config.seconds,
+            num_connections=config.num_parallel,
+            proxies=not (address and address.hostname in THIS_MACHINE),
         )
 
     def __enter__(self) -> Self:
@@ -110,20 +96,19 @@ class ChatClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection, and wait for nothing any more."""
+        """Close every connection, and wait between attempts no longer."""
         self._closed.set()
         self._http.close()
 
     def complete(
         self,
-        messages: Sequence[dict[str, Any]] | EncodedMessages,
+        messages: Sequence[dict[str, Any]],
         *,
         temperature: float,
         max_tokens: int,
         n: int = 1,
         seed: int | None = None,
         top_p: float | None = None,
-        stop: Sequence[str] = (),
         never_drawn: Sequence[int] = (),
     ) -> list[Completion]:
         """Return up to `n` answers (a server may not know how to give several) from one request, tried once.
@@ -131,15 +116,20 @@ class ChatClient:
         No token in `never_drawn` is in them, where the server knows `logit_bias`.
         Raises `NoReplyError` where it is worth another try, so wrap it: `client.retried(lambda: client.complete(...))`.
         """
-        encoded = messages if isinstance(messages, EncodedMessages) else EncodedMessages.of(messages)
-        body: dict[str, Any] = {"model": self.config.model, "temperature": temperature, "max_tokens": max_tokens}
-        optional: dict[str, Any] = {"n": n if n > 1 else None, "seed": seed, "top_p": top_p, "stop": list(stop) or None}
-        optional["logit_bias"] = {str(token): LEAST_BIAS for token in never_drawn} or None
-        body |= {name: value for name, value in optional.items() if value is not None}
+        wanted: dict[str, Any] = {
+            "model": self.config.model,
+            "messages": messages,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "n": n if n > 1 else None,
+            "seed": seed,
+            "top_p": top_p,
+            "logit_bias": {str(token): LEAST_BIAS for token in never_drawn} or None,
+        }
+        body = {name: value for name, value in wanted.items() if value is not None}
         while True:
             sent = self._in_dialect(body)
-            request = b'{"messages":%b,%b' % (encoded.content, _json(sent)[1:])
-            status, headers, content = self._exchange("POST", "/chat/completions", request, MAX_REPLY_BYTES * n)
+            status, headers, content = self._exchange("POST", "/chat/completions", MAX_REPLY_BYTES * n, sent)
             body_text = content.decode("utf-8", "replace")
             refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, body_text, re.I)}
             if body.get("top_p", 1.0) < 1.0:
@@ -184,10 +174,11 @@ class ChatClient:
         return sent
 
     def _exchange(
-        self, method: str, page: str, body: bytes | None, max_bytes: int
+        self, method: str, page: str, max_bytes: int, body: dict[str, Any] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
+        encoded = json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if body else None
         try:
-            status, headers, content = self._http.exchange(method, self._url + page, body, max_bytes=max_bytes)
+            status, headers, content = self._http.exchange(method, self._url + page, encoded, max_bytes=max_bytes)
         except ValueError as error:
             raise EndpointError(
                 f"{self.config.base_url} is not the address of an endpoint.",
@@ -195,11 +186,8 @@ class ChatClient:
                 next_step="give one such as http://localhost:8000/v1",
             ) from error
         # Before anything is cut out of it: half a key is a secret, too.
-        return (
-            status,
-            headers,
-            self._redacted(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"),
-        )
+        text = self._redacted(content.decode("utf-8", "surrogateescape"))
+        return status, headers, text.encode("utf-8", "surrogateescape")
 
     def _raise_unless_good(self, status: int, headers: Mapping[str, str], body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
@@ -224,18 +212,18 @@ class ChatClient:
     def _served_models(self) -> list[str]:
         """Return the names the endpoint says it serves; an empty list where it does not say."""
         try:
-            status, _, content = self._exchange("GET", "/models", None, MAX_REPLY_BYTES)
+            status, _, content = self._exchange("GET", "/models", MAX_REPLY_BYTES)
             return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
         except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
             return []
 
 
-def _is_here(url: str) -> bool:
-    """Return whether an address is of this machine: no proxy knows it."""
+def _address(url: str) -> SplitResult | None:
+    """Return the parts of an address; None for what is none, which the first request says."""
     try:
-        return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+        return urlsplit(url)
     except ValueError:
-        return False
+        return None
 
 
 def _seconds_asked_for(retry_after: str | None) -> float | None:

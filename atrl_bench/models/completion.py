@@ -13,12 +13,22 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from atrl_bench.models.no_reply import NoReplyError
-
 NO_ANSWER = frozenset({"error", "abort", "tool_calls", "function_call"})  # reasons to stop that leave no answer
 FILTERED = "content_filter"
 # What services call a request that their filter kept back, in `code` or `type` of the error.
 _BLOCKED = frozenset({FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"})
+
+
+class NoReplyError(Exception):
+    """One attempt that the endpoint did not answer usefully; `wait` is what it asked for, in seconds."""
+
+    def __init__(self, why: str, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.wait = wait
+
+
+class UselessReplyError(NoReplyError):
+    """A proper reply that does not hold what its reader was looking for."""
 
 
 class Completion(NamedTuple):

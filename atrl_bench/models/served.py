@@ -11,22 +11,22 @@ import base64
 import hashlib
 import io
 import json
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from atrl_bench.models.chat_client import ChatClient, EncodedMessages, EndpointConfig
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig
 from atrl_bench.models.completion import without_ends
 from atrl_bench.models.prompt import MEDIA_TOKENS, Prompt, Sampling
 from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+NUM_PICTURES = 64
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class EndpointModel:
         self.client = ChatClient(config, sleep=sleep)
         self._never_drawn, self._counts_ends = tuple(never_drawn), counts_ends
         self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
-        self._shown: WeakKeyDictionary[Prompt, _Shown] = WeakKeyDictionary()
-        self._pictures = _Pictures()
+        self._shown: WeakKeyDictionary[Prompt, tuple[list[dict[str, Any]], str]] = WeakKeyDictionary()
+        self._picture_urls: dict[tuple[Any, ...], str] = {}  # of the pictures that were sent last
 
     def close(self) -> None:
         """Close every connection."""
@@ -71,12 +71,12 @@ class EndpointModel:
 
     def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Response]:
         started = time.perf_counter()
-        shown = self._show(prompt)
+        messages, name = self._show(prompt)
         # Some servers refuse several greedy answers: they would be one and the same.
         num_answers = 1 if self._one_at_a_time or sampling.temperature == 0 else len(repeats)
         completions = self.client.retried(
             lambda: self.client.complete(
-                shown.messages,
+                messages,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
@@ -92,47 +92,24 @@ class EndpointModel:
             completions = without_ends(completions)
         seconds = (time.perf_counter() - started) / len(completions)
         return [
-            Response(
-                prompt.problem_id, repeat, shown.name, one.text, one.num_tokens, seconds, one.finish_reason == "length"
-            )
+            Response(prompt.problem_id, repeat, name, one.text, one.num_tokens, seconds, one.finish_reason == "length")
             for repeat, one in zip(repeats, completions, strict=False)
         ]
 
-    def _show(self, prompt: Prompt) -> _Shown:
-        """Return the prompt as it is sent, made once for all repeats that are asked for."""
+    def _show(self, prompt: Prompt) -> tuple[list[dict[str, Any]], str]:
+        """Return the prompt as it is sent, and what names its words and pixels; made once for all repeats."""
         if (shown := self._shown.get(prompt)) is None:
-            messages = chat_messages(prompt, self._pictures.url)
-            shown = self._shown[prompt] = _Shown(EncodedMessages.of(messages), prompt_hash(messages))
+            messages = chat_messages(prompt, self._picture_url)
+            shown = self._shown[prompt] = messages, prompt_hash(messages)
         return shown
 
-
-class _Shown(NamedTuple):
-    """A prompt as it is sent, and what names its words and pixels."""
-
-    messages: EncodedMessages
-    name: str
-
-
-class _Pictures:
-    """The addresses of the images that were sent last: versions of one problem often show the same picture."""
-
-    NUM_KEPT = 64
-
-    def __init__(self) -> None:
-        self._urls: OrderedDict[tuple[Any, ...], str] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def url(self, image: Image) -> str:
+    def _picture_url(self, image: Image) -> str:
+        """Return a picture's address, made once: versions of one problem often show the same picture."""
         name = (image.mode, image.size, hashlib.sha256(image.tobytes()).digest())
-        with self._lock:
-            if name in self._urls:
-                self._urls.move_to_end(name)
-                return self._urls[name]
-        url = data_url(image)
-        with self._lock:
-            self._urls[name] = url
-            while len(self._urls) > self.NUM_KEPT:
-                self._urls.popitem(last=False)
+        if (url := self._picture_urls.get(name)) is None:
+            if len(self._picture_urls) >= NUM_PICTURES:
+                self._picture_urls.clear()
+            url = self._picture_urls[name] = data_url(image)
         return url
 
 

@@ -27,8 +27,7 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.mini import write_world
 from atrl_bench.models import local, served
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
-from atrl_bench.models.completion import Completion, shares, without_ends
-from atrl_bench.models.no_reply import NoReplyError
+from atrl_bench.models.completion import Completion, NoReplyError, shares, without_ends
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.served import EndpointModel, chat_messages, data_url, request_seed
 from atrl_bench.models.video import Video
