@@ -1,10 +1,9 @@
-"""Whether a change of structure changed a result: a smoke run before and after it, compared byte for byte.
+"""What small runs store and show, as digests that the repository keeps: a change of structure must not move them.
 
-    python tests/golden.py record DIR          runs a table, an ablation and a table of videos (about three minutes)
-    python tests/golden.py compare DIR DIR     says what differs: weights, prompts, answers, verdicts, rendered files
+    python tests/golden.py           runs four commands (minutes), prints what changed, and records it
+    python tests/golden.py FOLDER    the same for a folder in which they ran already
 
-Cells and trainings are told apart by their settings and not by their keys, and keys inside rendered files are replaced
-by those settings: a change of what a key is made of is no difference here, a change of what is stored or shown is.
+`tests/test_run_table.py`, and so `tox`, compares on every run. A commit that records anew says which entries moved, and why.
 """
 
 from __future__ import annotations
@@ -13,79 +12,155 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-COMMANDS = ("run-table main_7b", "ablate hard_truncation --topk 0.15", "run-table video")
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-UNNAMED = ("task_version",)  # settings that may change their name without changing what is asked
-# The versions of tasks, and how long a training took.
-VARYING = re.compile(r"\b\d+\.\d+-[0-9a-f]{8}\b|(?<=<td>done</td><td>)[^<]*(?=</td>)")
+RECORD = Path(__file__).with_name("golden.json")
+SIGNAL = "signal mini-perception --prompts 9 --held-out 2 --rules atrl,random --json"
+COMMANDS = ("run-table main_7b", "ablate hard_truncation --topk 0.15", "run-table video", SIGNAL, "export jsonl")
+# One instruction set whatever the processor: sums in another order give other weights.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL",
+}
+# Another version of these may round, draw or encode otherwise.
+LIBRARIES = ("torch", "transformers", "trl", "numpy", "scipy", "pymetis", "matplotlib", "pillow", "decord", "lmms-eval")
+DURATION = re.compile(r"(?<=<td>done</td><td>)[^<]*(?=</td>)")
 TEXT = {".html", ".json", ".csv", ".md", ".tex", ".svg"}
 
+Digests = dict[str, dict[str, Any]]
 
-def record(folder: Path) -> None:
-    """Run the three commands in a run folder."""
+
+def run(folder: Path) -> dict[str, str]:
+    """Run the commands in one run folder; return what each printed."""
+    printed = {}
     for command in COMMANDS:
         program = [sys.executable, "-m", "atrl_bench", *command.split(), "--profile", "smoke", "--out", str(folder)]
-        subprocess.run(program, check=True, env=os.environ | ENVIRONMENT, stdout=subprocess.DEVNULL)
+        done = subprocess.run(program, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr[-3000:]}"
+        printed[command] = done.stdout
+    (folder / "signal.json").write_text(printed[SIGNAL], encoding="utf-8")
+    return printed
 
 
-def compare(before: Path, after: Path) -> list[str]:
-    """Return a line for everything that is not the same in two run folders."""
-    old, new = dict(_contents(before)), dict(_contents(after))
-    return [
-        f"{name}: {'only before' if name not in new else 'only after' if name not in old else 'differs'}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+def libraries() -> dict[str, str]:
+    """Return the versions that the digests hold for."""
+    return {name: version(name) for name in LIBRARIES}
 
 
-def _contents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield each thing that must not change, by name, as a digest."""
-    store = sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True)
-    names = {key: _name(json.loads(spec)) for key, spec in store.execute("SELECT key, spec FROM cells")}
-    for table in ("problems", "responses", "grades"):
-        columns = [row[1] for row in store.execute(f"PRAGMA table_info({table})") if row[1] not in ("cell", "seconds")]
-        listed = ", ".join(f'"{column}"' for column in columns)
-        for key, name in names.items():
-            rows = store.execute(f"SELECT {listed} FROM {table} WHERE cell = ? ORDER BY problem_id", (key,)).fetchall()
-            yield f"{table} of {name}", _digest(repr(sorted(rows, key=repr)))
-    for key, spec, digest in store.execute("SELECT key, spec, digest FROM runs"):
-        names[key] = _name(json.loads(spec))
-        yield f"weights of {names[key]}", digest
-    keys = re.compile("|".join(names) or "$^")
-    pictures = []
-    for path in sorted(path for path in (folder / "reports").rglob("*") if path.is_file()):
+def contents(folder: Path) -> Digests:
+    """Return what must not change, by kind and name: keys, scores, prompts, answers, verdicts, weights, pages, signal."""
+    cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in (folder / "exports" / "samples.jsonl").read_text(encoding="utf-8").splitlines():
+        sample = json.loads(line)
+        seed = "" if sample["seed"] is None else f" seed {sample['seed']}"
+        cells[f"{sample['table']} {sample['row']}{seed} {sample['task']}"].append(sample)
+    found: Digests = {"libraries": libraries(), "cells": {}, "weights": {}, "pages": dict(_pages(folder))}
+    for name, samples in sorted(cells.items()):
+        samples.sort(key=lambda sample: (sample["problem_id"], sample["repeat"]))
+        scores = [sample["score"] for sample in samples]
+        found["cells"][name] = {
+            "key": samples[0]["cell"],
+            "score": f"{sum(score or 0.0 for score in scores) / len(scores):.4f}",
+            "prompts": _of(samples, "problem_id", "question", "gold", "choices", "meta", "prompt_hash"),
+            "answers": _of(samples, "text", "num_tokens", "truncated"),
+            "verdicts": _of(samples, "state", "extracted", "grader", "why", "score", "details"),
+        }
+        trained = folder / "checkpoints" / samples[0]["model"] / "model.safetensors"
+        if trained.is_file():
+            row = name.rpartition(" ")[0]
+            found["weights"][row] = {"key": samples[0]["model"], "digest": _digest(trained.read_bytes())}
+    found["signal"] = {
+        row["rule"]: _digest(_rounded(json.dumps(row, sort_keys=True)))
+        for row in json.loads((folder / "signal.json").read_text(encoding="utf-8"))["rules"]
+    }
+    return found
+
+
+def differences(before: Digests, after: Digests) -> list[str]:
+    """Return a line for each entry that is not the same."""
+    lines = []
+    for kind in sorted(before.keys() | after.keys()):
+        old, new = before.get(kind, {}), after.get(kind, {})
+        for name in sorted(old.keys() | new.keys()):
+            was, is_now = old.get(name), new.get(name)
+            if isinstance(was, dict) and isinstance(is_now, dict):
+                moved = {field for field in was.keys() | is_now.keys() if was.get(field) != is_now.get(field)}
+                lines += [f"{kind}: {name}: {field} {was.get(field)} -> {is_now.get(field)}" for field in sorted(moved)]
+            elif was != is_now:
+                change = "new" if name not in old else "gone" if name not in new else f"{was} -> {is_now}"
+                lines.append(f"{kind}: {name}: {change}")
+    return lines
+
+
+def _pages(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the digest of each rendered file, and one of all pictures; without keys, which the cells have, and machine."""
+    reports, pictures = folder / "reports", []
+    keys = {path.name for path in (folder / "checkpoints").iterdir()}
+    keys |= json.loads((folder / "exports" / "cells.json").read_text(encoding="utf-8")).keys()
+    environment = json.loads((reports / "main_7b.json").read_text(encoding="utf-8"))["environment"]
+    machine = {value for name, value in environment if name in ("cpu", "system", "python")}
+    varying = re.compile("|".join(re.escape(text) for text in sorted(keys | machine)))
+    for path in sorted(path for path in reports.rglob("*") if path.is_file()):
         content = path.read_bytes()
         if path.suffix in TEXT:
-            content = VARYING.sub("", keys.sub(lambda key: names[key[0]], content.decode())).encode()
-        if path.parent.name == "media" and path.suffix == ".json":  # named by its benchmark's version
+            content = DURATION.sub("", varying.sub("", content.decode())).encode()
+        if path.parent.name == "media":
             pictures.append(_digest(content))
         else:
-            yield f"file {path.relative_to(folder)}", _digest(content)
-    yield "pictures of benchmarks", _digest(repr(sorted(pictures)))
+            yield str(path.relative_to(reports)), _digest(content)
+    yield "media", _digest(repr(sorted(pictures)))
 
 
-def _name(spec: dict[str, Any]) -> str:
-    settings = {name: value for name, value in spec.items() if name not in UNNAMED}
-    told = spec.get("task") or f"{spec['recipe'].get('objective')} seed {spec['seed']}"
-    return f"{told} {_digest(json.dumps(settings, sort_keys=True))[:12]}"
+def _rounded(text: str) -> str:
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.6g}", text)
+
+
+def _of(samples: list[dict[str, Any]], *fields: str) -> str:
+    return _digest(json.dumps([[sample[field] for field in fields] for sample in samples], sort_keys=True))
 
 
 def _digest(content: str | bytes) -> str:
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:12]
+
+
+def recorded() -> Digests:
+    """Return what the repository keeps."""
+    return json.loads(RECORD.read_text(encoding="utf-8"))
+
+
+def write_record(digests: Digests) -> None:
+    """Write one line an entry, so that a diff shows what moved."""
+    kinds = []
+    for kind, entries in digests.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items())
+        kinds.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
+    RECORD.write_text("{\n" + ",\n".join(kinds) + "\n}\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run if no folder is given, print what changed, and record."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(sys.argv[1] if len(sys.argv) > 1 else scratch)
+        if not (folder / "signal.json").is_file():
+            run(folder)
+        now = contents(folder)
+    changed = differences(recorded(), now) if RECORD.exists() else ["everything: recorded for the first time"]
+    print("\n".join(changed) or "Nothing changed.")
+    write_record(now)
 
 
 if __name__ == "__main__":
-    verb, *folders = sys.argv[1:]
-    if verb == "record":
-        record(Path(folders[0]))
-    else:
-        differences = compare(Path(folders[0]), Path(folders[1]))
-        print("\n".join(differences) or "Nothing differs.")
-        sys.exit(bool(differences))
+    main()

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import golden
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -15,11 +16,9 @@ REPORT = ("main_7b.html", "latex/main_7b.tex", "main_7b.svg", "main_7b.md", "mai
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """The folder and the output of one uninterrupted run."""
+    """The folder of one uninterrupted run of the guard's commands, and what the first of them printed."""
     folder = tmp_path_factory.mktemp("whole")
-    result = subprocess.run([*COMMAND, "--out", folder], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return folder, result
+    return folder, golden.run(folder)[golden.COMMANDS[0]]
 
 
 def report_of(folder: Path) -> dict[str, bytes]:
@@ -27,12 +26,39 @@ def report_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_one_command_ends_with_the_table_and_the_path_of_the_page(whole_run):
-    folder, result = whole_run
-    assert "GRPO + AT-RL" in result.stdout
-    assert f"Report: {folder / 'reports' / 'main_7b.html'}" in result.stdout
+    folder, printed = whole_run
+    assert "GRPO + AT-RL" in printed
+    assert f"Report: {folder / 'reports' / 'main_7b.html'}" in printed
     assert all(len(content) > 500 for content in report_of(folder).values())
     table = json.loads((folder / "reports" / "main_7b.json").read_text())
     assert table["profile"] == "smoke"
+
+
+def test_nothing_moved_that_the_repository_keeps_a_digest_of(whole_run):
+    recorded, now = golden.recorded(), golden.contents(whole_run[0])
+    if recorded["libraries"] != now["libraries"]:
+        pytest.skip(f"the digests are of other libraries: {recorded['libraries']}")
+    changed = "\n".join(golden.differences(recorded, now))
+    assert not changed, f"{changed}\nIf all of it is meant: python tests/golden.py, and say why in the commit."
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "field"),
+    [
+        ("cells", "main_7b grpo seed 0 geoqa_test", "score"),
+        ("cells", "main_7b zero_shot geoqa_test", "prompts"),
+        ("weights", "main_7b grpo seed 0", "digest"),
+        ("pages", "main_7b.html", None),
+    ],
+)
+def test_a_moved_score_prompt_checkpoint_or_page_is_named(kind, name, field):
+    before, after = golden.recorded(), golden.recorded()
+    if field:
+        after[kind][name][field] = "other"
+    else:
+        after[kind][name] = "other"
+    assert [line.split(" -> ")[1] for line in golden.differences(before, after)] == ["other"]
+    assert golden.differences(before, after)[0].startswith(f"{kind}: {name}")
 
 
 def test_the_same_command_again_finds_everything_in_the_store_and_changes_no_byte(whole_run):
