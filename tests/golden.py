@@ -3,7 +3,8 @@
     python tests/golden.py           runs four commands (minutes), prints what changed, and records it
     python tests/golden.py FOLDER    the same for a folder in which they ran already
 
-`tests/test_run_table.py`, and so `tox`, compares on every run. A commit that records anew says which entries moved, and why.
+`tests/test_run_table.py`, and so `tox`, compares on every run. A commit that records anew says which entries moved,
+and why.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def libraries() -> dict[str, str]:
 
 
 def contents(folder: Path) -> Digests:
-    """Return what must not change, by kind and name: keys, scores, prompts, answers, verdicts, weights, pages, signal."""
+    """Return what must not change: scores, keys, prompts, answers and verdicts by cell, weights, pages, a signal."""
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (folder / "exports" / "samples.jsonl").read_text(encoding="utf-8").splitlines():
         sample = json.loads(line)
@@ -106,7 +107,7 @@ def differences(before: Digests, after: Digests) -> list[str]:
 
 
 def _pages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the digest of each rendered file, and one of all pictures; without keys, which the cells have, and machine."""
+    """Yield the digest of each rendered file, and one of all pictures; without keys, which cells have, and machine."""
     reports, pictures = folder / "reports", []
     keys = {path.name for path in (folder / "checkpoints").iterdir()}
     keys |= json.loads((folder / "exports" / "cells.json").read_text(encoding="utf-8")).keys()
