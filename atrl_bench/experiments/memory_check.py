@@ -18,8 +18,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Recipe, stages_of
 from atrl_bench.training.rollout_engine import require_sampler, uses_verl
-from atrl_bench.training.verl_configuration import require_verl_form
-from atrl_bench.training.verl_run import verl_python
+from atrl_bench.training.verl import require_verl_form, verl_python
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 

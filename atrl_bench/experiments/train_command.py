@@ -28,7 +28,7 @@ from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
 from atrl_bench.training.rollout_engine import uses_verl
-from atrl_bench.training.verl_configuration import differences_from_trl, require_verl_form, verl_configuration
+from atrl_bench.training.verl import PYTHON, require_verl_form, verl_command, verl_configuration
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,13 @@ def _job(recipe: Recipe, run_dir: RunDir, seed: int, spec: dict[str, Any] | None
 
 
 def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
-    """Return the configuration that verl would be started with, and where it trains otherwise than TRL."""
+    """Return the configuration that verl would be started with, and the command."""
     require_verl_form(recipe, run_dir.profile)
     assert isinstance(recipe, RolloutRecipe)
-    folder, rollouts = run_dir.checkpoints / "RUN" / "verl", num_rollouts(recipe, run_dir.profile)
-    gpus = gpus_of(recipe, run_dir.profile)
-    configuration = verl_configuration(
-        recipe, run_dir.profile, num_rollouts=rollouts, seed=seed, folder=folder, gpus=gpus
-    )
-    return {"verl": configuration, "differs_from_trl": differences_from_trl(recipe)}
+    folder, profile = run_dir.checkpoints / "RUN" / "verl", run_dir.profile
+    rollouts, gpus = num_rollouts(recipe, profile), gpus_of(recipe, profile)
+    configuration = verl_configuration(recipe, profile, num_rollouts=rollouts, seed=seed, folder=folder, gpus=gpus)
+    return {"verl": configuration, "command": verl_command(folder, f"${PYTHON}")}
 
 
 def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:

@@ -36,8 +36,7 @@ from atrl_bench.training.saving import save_model
 from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
-from atrl_bench.training.verl_configuration import require_verl_form
-from atrl_bench.training.verl_run import trained_by_verl, verl_python
+from atrl_bench.training.verl import require_verl_form, trained_by_verl, verl_python
 
 if TYPE_CHECKING:
     from atrl_bench.training.resumable import Resumable

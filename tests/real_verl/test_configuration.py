@@ -13,7 +13,7 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from atrl_bench.engines.verl.settings import VerlCredit, refuse_what_cannot_be_credited
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.verl_configuration import verl_configuration
+from atrl_bench.training.verl import verl_configuration
 
 SIZES = {"7B": "Qwen/Qwen2.5-VL-7B-Instruct", "32B": "Qwen/Qwen2.5-VL-32B-Instruct"}
 

@@ -19,8 +19,8 @@ from atrl_bench.engines.verl import plugin
 from atrl_bench.engines.verl.engine import TokenCreditEngine
 from atrl_bench.engines.verl.trainer import TokenCreditTrainer
 from atrl_bench.errors import InvalidFileError, PluginError
-from atrl_bench.training.verl_configuration import REWARD
 
+REWARD = "pkg://atrl_bench.training.rewards.verl"  # as in recipes/verl/base.yaml
 # What `import verl` alone does; the entry point is that of the installed package.
 AS_A_USER = "import verl, sys; print('atrl_bench.engines.verl.plugin' in sys.modules)"
 CREDIT_ALONE = """

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
-from atrl_bench.training.verl_run import PYTHON
+from atrl_bench.training.verl import PYTHON
 
 SIZES = {
     "num_rollouts": 2,

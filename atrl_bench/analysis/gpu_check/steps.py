@@ -26,7 +26,7 @@ from atrl_bench.training.rollouts import build
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import SampledResponse
+    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
     from atrl_bench.training.trainer import CreditTrainer
 
 
@@ -36,7 +36,7 @@ class EveryOtherRight(GroupRelative):
     every_group = True
 
     def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: CreditTrainer
+        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """Return advantages_B: +1 and -1 in turn."""
         sign_B = torch.ones_like(batch["advantages"])

@@ -10,15 +10,15 @@ import pytest
 import yaml
 from pyarrow import parquet
 
+from atrl_bench.credit.config import PRESETS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.train_command import train_recipe
+from atrl_bench.experiments.train_command import train_recipe, verl_preview
 from atrl_bench.profiles import load_profile
-from atrl_bench.training import verl_run
+from atrl_bench.training import verl
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
-from atrl_bench.training.verl_configuration import require_verl_form
-from atrl_bench.training.verl_run import PYTHON
+from atrl_bench.training.verl import PYTHON, require_verl_form
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def run_dir(tmp_path):
 
 def test_verls_model_is_taken_and_found_by_its_key(run_dir, verl_stand_in, monkeypatch):
     verl_stand_in()
-    monkeypatch.setattr(verl_run, "_ROWS_AT_ONCE", 3)  # so that the table is written in several pieces
+    monkeypatch.setattr(verl, "_ROWS_AT_ONCE", 3)  # so that the table is written in several pieces
     trained = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
     again = train_recipe("sapo", {"credit": "atrl"}, run_dir, quiet=True)
     assert trained.digest == again.digest
@@ -41,6 +41,18 @@ def test_verls_model_is_taken_and_found_by_its_key(run_dir, verl_stand_in, monke
     assert len(rows) == sizes.prompts_per_rollout * config["trainer"]["total_training_steps"]
     assert rows[0]["prompt"][0]["content"].count("<image>") == len(rows[0]["images"])
     assert rows[0]["images"][0]["min_pixels"] == sizes.min_pixels
+
+
+def test_the_preview_has_every_value_filled_in_and_the_command_that_starts_verl(run_dir):
+    recipe = load_recipe("dapo", credit={"rule": "atrl", "preset": "literal"})
+    preview = verl_preview(recipe, run_dir, 3)
+    config, sizes = preview["verl"], recipe.sizes(run_dir.profile)
+    assert "$" not in yaml.safe_dump(config)
+    assert config["actor_rollout_ref"]["actor"]["optim"]["lr"] == sizes.learning_rate
+    assert config["actor_rollout_ref"]["actor"]["clip_ratio_high"] == recipe.clip_high
+    assert config["reward"]["reward_kwargs"]["overlong_buffer_cfg"]["len"] < sizes.max_response_tokens
+    assert config["token_credit"]["config"] == PRESETS["literal"]
+    assert preview["command"].startswith("$ATRL_BENCH_VERL_PYTHON -m verl.trainer.main_ppo --config-name verl")
 
 
 def test_what_verl_said_last_is_shown_where_it_fails(run_dir, verl_stand_in):
