@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -15,20 +15,19 @@ import threading
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import hub_layouts
-import local_hub as local_hub_server
 import pytest
+from http_servers import Body, ChatServer, Reply
+from local_hub import LocalHub
 
 import atrl_bench
 from atrl_bench import resources
 from atrl_bench.data.repository import LISTINGS
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
-from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.grading.judge.prompt import judge_messages
+from atrl_bench.results.store import Store
 
 pytest_plugins = ["table_fixtures"]
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
@@ -83,9 +82,16 @@ def real_data():
 
 
 @pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    with Store.open(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
 def local_hub():
     """A hub on this machine, without repositories."""
-    with local_hub_server.serving() as hub:
+    with LocalHub() as hub:
         yield hub
 
 
@@ -184,89 +190,14 @@ def published_world(local_hub, mini_world, checkout):
     return local_hub
 
 
-# A real HTTP server on this machine that plays the judge, and misbehaves on demand ------------------------------------
-
-Reply = str | bytes | tuple[int, dict[str, str], bytes] | Callable[[BaseHTTPRequestHandler], None]
-
-
-class Server:
-    """Gives the replies one after the other, the last of them for ever, or asks `answer` for what to say.
-
-    A reply is what the judge says (str), a whole body (bytes), status, headers and body (tuple), or a function that
-    does to the connection what it likes.
-    """
-
-    def __init__(self, *replies: Reply, answer: Callable[[list[dict[str, str]]], Reply] | None = None) -> None:
-        self.replies, self.answer = list(replies), answer
-        self.requests: list[tuple[str, dict[str, Any]]] = []
-        self.waits: list[float] = []
-        self.num_open = self.most_open = 0
-        self._lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with server._lock:
-                    server.requests.append((self.path, body))
-                    server.num_open += 1
-                    server.most_open = max(server.most_open, server.num_open)
-                    reply = server.replies.pop(0) if len(server.replies) > 1 else next(iter(server.replies), "")
-                try:
-                    reply = server.answer(body["messages"]) if server.answer else reply
-                finally:
-                    with server._lock:  # before the client can know: it may ask again at once
-                        server.num_open -= 1
-                server.send(self, reply)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def send(self, handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-        if callable(reply):
-            reply(handler)
-            return
-        if isinstance(reply, str):
-            reply = json.dumps({"choices": [{"message": {"role": "assistant", "content": reply}}]}).encode()
-        status, headers, body = (200, {}, reply) if isinstance(reply, bytes) else reply
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-    def config(self, **settings: Any) -> JudgeConfig:
-        return JudgeConfig(self.url, "qwen", **{"num_attempts": 3, **settings})
-
-    def judge(self, store: Any = None, **settings: Any) -> Judge:
-        """A judge at this server that notes how long it would have slept."""
-        return Judge(self.config(**settings), store, sleep=self.waits.append)
+# Endpoints ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def serve():
-    """Start a server; all are closed after the test."""
-    servers = []
-
-    def start(*replies: Reply, answer: Callable[[list[dict[str, str]]], Reply] | None = None) -> Server:
-        servers.append(Server(*replies, answer=answer))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    """Start a server; all are stopped after the test."""
+    with contextlib.ExitStack() as servers:
+        yield lambda *replies, answer=None: servers.enter_context(ChatServer(*replies, answer=answer))
 
 
 @pytest.fixture
@@ -277,8 +208,8 @@ def fit():
         for item in CALIBRATION_SET
     }
 
-    def make(otherwise: Callable[[list[dict[str, str]]], Reply]) -> Callable[[list[dict[str, str]]], Reply]:
-        return lambda messages: expected.get(messages[1]["content"]) or otherwise(messages)
+    def make(otherwise: Callable[[list[dict[str, str]]], Reply]) -> Callable[[Body], Reply]:
+        return lambda body: expected.get(body["messages"][1]["content"]) or otherwise(body["messages"])
 
     return make
 

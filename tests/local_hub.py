@@ -12,15 +12,14 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+
+from http_servers import QuickServer, hung_up
+from werkzeug import Request, Response
 
 FIRST, SECOND = "1" * 40, "2" * 40
 NOBODY = "http://127.0.0.1:9"  # an address at which nothing listens
@@ -48,13 +47,12 @@ class HubRepository:
         self.branches["main"] = commit
 
 
-class LocalHub(ThreadingHTTPServer):
+class LocalHub(QuickServer):
     """The server, its repositories, and what it was asked for."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
+        self.expect_request(re.compile("")).respond_with_handler(lambda request: _Exchange(self, request).reply())
         self.repositories: dict[tuple[str, str], HubRepository] = {}
         self.requests: list[str] = []  # all of them, as "METHOD /address"
         self.sent: list[str] = []  # the files whose bytes were asked for, each time
@@ -62,7 +60,7 @@ class LocalHub(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """What HF_ENDPOINT has to be."""
-        return f"http://127.0.0.1:{self.server_port}"
+        return self.url_for("").rstrip("/")
 
     def add(self, kind: str, hub_id: str, files: Mapping[str, bytes] | Path, **settings: Any) -> HubRepository:
         """Serve these files, or those of a folder, as a `dataset` or a `model`."""
@@ -74,18 +72,6 @@ class LocalHub(ThreadingHTTPServer):
 def contents(folder: Path) -> dict[str, bytes]:
     """Return all files below a folder by their names in it."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@contextmanager
-def serving() -> Iterator[LocalHub]:
-    """Yield a hub without repositories that listens until the end."""
-    with LocalHub() as hub:
-        thread = threading.Thread(target=hub.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            hub.shutdown()
 
 
 def environment(home: Path, endpoint: str, **more: str) -> dict[str, str]:
@@ -128,29 +114,24 @@ class Machine:
         )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: LocalHub
-    protocol_version = "HTTP/1.1"
+@dataclass(frozen=True)
+class _Exchange:
+    """One request, and what the hub has to say to it."""
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    hub: LocalHub
+    request: Request
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        written = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", urlsplit(self.path).path)
-        if written or self.path in ("/api/repos/create", "/api/validate-yaml"):
-            self.server.requests.append(f"POST {self.path}")
-            self._write(written[1] if written else "", self.path.split("/")[-2], body)
-            return
-        fields = json.loads(body) if body.startswith(b"{") else parse_qs(body.decode())
-        self._answer(fields.get("paths", []))
+    def reply(self) -> Response:
+        self.hub.requests.append(f"{self.request.method} {self.request.environ['REQUEST_URI']}")
+        if self.request.method != "POST":
+            return self._answer([])
+        written = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", self.request.path)
+        if written or self.request.path in ("/api/repos/create", "/api/validate-yaml"):
+            return self._write(written[1] if written else "", self.request.path.split("/")[-2])
+        return self._answer((self.request.get_json(silent=True) or {}).get("paths", self.request.form.getlist("paths")))
 
-    def do_GET(self) -> None:
-        self._answer([])
-
-    def _answer(self, paths: list[str]) -> None:
-        self.server.requests.append(f"{self.command} {self.path}")
-        address = unquote(urlsplit(self.path).path).strip("/")
+    def _answer(self, paths: list[str]) -> Response:
+        address = self.request.path.strip("/")
         api = re.fullmatch(r"api/(model|dataset)s/([^/]+/[^/]+)(?:/([\w-]+)(?:/([^/]+)(?:/(.*))?)?)?", address)
         file = re.fullmatch(r"(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", address)
         if api:
@@ -158,13 +139,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif file:
             kind, name, action, revision = "dataset" if file[1] else "model", file[2], "resolve", file[3]
         else:
-            return self._reply(404, b"Not Found")
-        repository = self.server.repositories.get((kind, name))
+            return Response(status=404)
+        repository = self.hub.repositories.get((kind, name))
         if repository is None:
-            return self._reply(401, b"", **{"X-Error-Code": "RepoNotFound"})
+            return Response(status=401, headers={"X-Error-Code": "RepoNotFound"})
         commit = repository.commit(revision or "main")
         if commit is None:
-            return self._reply(404, b"", **{"X-Error-Code": "RevisionNotFound"})
+            return Response(status=404, headers={"X-Error-Code": "RevisionNotFound"})
         files = repository.commits[commit]
         if file:
             return self._send(repository, commit, file[4])
@@ -175,7 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
             gated = "manual" if repository.gated else False
             return self._json({"id": name, "sha": commit, "private": False, "gated": gated, "siblings": siblings})
         if action == "tree":
-            return self._json(_tree(files, below or "", recursive="recursive=true" in self.path.lower()))
+            return self._json(
+                _tree(files, below or "", recursive=self.request.args.get("recursive", "").lower() == "true")
+            )
         if action == "paths-info":
             return self._json([entry for path in paths for entry in _tree(files, "", True) if entry["path"] == path])
         if action == "refs":
@@ -184,65 +167,56 @@ class _Handler(BaseHTTPRequestHandler):
                 for branch, target in repository.branches.items()
             ]
             return self._json({"branches": branches, "tags": [], "converts": []})
-        return self._reply(404, b"Not Found")
+        return Response(status=404)
 
-    def _write(self, name: str, action: str, body: bytes) -> None:
+    def _write(self, name: str, action: str) -> Response:
         """Take a new repository or a commit into one; every file comes inside its commit, none apart from it."""
-        lines = [json.loads(line) for line in body.splitlines()]
-        if self.path == "/api/validate-yaml":
+        lines = [json.loads(line) for line in self.request.get_data().splitlines()]
+        if self.request.path == "/api/validate-yaml":
             return self._json({"errors": [], "warnings": []})
-        if self.path == "/api/repos/create":
+        if self.request.path == "/api/repos/create":
             name = f"{lines[0]['organization']}/{lines[0]['name']}"
-            self.server.add("model", name, {}, is_private=lines[0].get("visibility") == "private")
-            return self._json({"url": f"{self.server.url}/{name}", "name": name})
+            self.hub.add("model", name, {}, is_private=lines[0].get("visibility") == "private")
+            return self._json({"url": f"{self.hub.url}/{name}", "name": name})
         if action == "preupload":
             files = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in lines[0]["files"]]
             return self._json({"files": files})
         files = [line["value"] for line in lines if line["key"] == "file"]
-        self.server.repositories["model", name].move({file["path"]: b64decode(file["content"]) for file in files})
-        url = f"{self.server.url}/{name}/commit/{SECOND}"
+        self.hub.repositories["model", name].move({file["path"]: b64decode(file["content"]) for file in files})
+        url = f"{self.hub.url}/{name}/commit/{SECOND}"
         return self._json({"success": True, "commitOid": SECOND, "commitUrl": url, "hookOutput": ""})
 
-    def _send(self, repository: HubRepository, commit: str, path: str) -> None:
+    def _send(self, repository: HubRepository, commit: str, path: str) -> Response:
         if repository.gated:
             return self._refuse()
         if path not in repository.commits[commit]:
-            return self._reply(404, b"", **{"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+            return Response(status=404, headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
         listed = repository.commits[commit][path]
         etag = f'"{_sha256(listed) if LARGE.search(path) else _git_oid(listed)}"'
         headers = {"ETag": etag, "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         if LARGE.search(path):
             headers |= {"X-Linked-Etag": etag, "X-Linked-Size": str(len(listed))}
-        if self.command == "HEAD":
-            return self._reply(200, listed, **headers)
-        self.server.sent.append(path)
+        if self.request.method == "HEAD":
+            return Response(listed, headers=headers)
+        self.hub.sent.append(path)
         body, status = repository.altered.get(path, listed), 200
-        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.request.headers.get("Range", "")):
             start, end = int(match[1]), int(match[2] or len(body) - 1)
             headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
             body, status = body[start : end + 1], 206
-        return self._reply(status, body, cut=repository.cut.pop(path, None), **headers)
+        if path in repository.cut:
+            part = body[: repository.cut.pop(path)]
+            head = "".join(f"{name}: {value}\r\n" for name, value in {**headers, "Content-Length": len(body)}.items())
+            whole = f"HTTP/1.1 {status} OK\r\n{head}\r\n".encode() + part
+            return hung_up(self.request, lambda connection: connection.sendall(whole))
+        return Response(body, status, headers)
 
-    def _refuse(self) -> None:
-        self._reply(403, b"", **{"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to it is restricted."})
+    def _refuse(self) -> Response:
+        explained = {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to it is restricted."}
+        return Response(status=403, headers=explained)
 
-    def _json(self, content: Any) -> None:
-        self._reply(200, json.dumps(content).encode(), **{"Content-Type": "application/json"})
-
-    def _reply(self, status: int, body: bytes, cut: int | None = None, **headers: str) -> None:
-        self.send_response(status)
-        for key, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body[:cut])
-        if cut is not None:
-            self.close_connection = True
-            self.wfile.flush()
-            self.connection.shutdown(2)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def _json(self, content: Any) -> Response:
+        return Response(json.dumps(content), content_type="application/json")
 
 
 def _sibling(path: str, content: bytes) -> dict[str, Any]:

@@ -43,12 +43,6 @@ def single(*points: float | None) -> list[list[float | None]]:
     return [[value] for value in points]
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 def compared(folder: Path, a: str, b: str, tasks: Sequence[str], **options: Any) -> tuple[ModelDifference, ...]:
     return compare_models(a, b, tasks, RunDir.at(folder, PROFILE), **options).differences
 

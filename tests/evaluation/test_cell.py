@@ -28,12 +28,6 @@ PROFILE = load_profile("smoke")
 NUM_REPEATS = PROFILE.evaluation.num_repeats
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 class FakeBackend:
     """Answers every prompt with its repeat number in a box, and counts."""
 

@@ -19,7 +19,6 @@ from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.records import Response
-from atrl_bench.results.store import Store
 
 PROFILE = load_profile("smoke")
 NUM_PROBLEMS, NUM_REPEATS = 20, 4
@@ -44,12 +43,6 @@ def backend(monkeypatch) -> FakeBackend:
     fake = FakeBackend()
     monkeypatch.setattr(local, "load", lambda *_, **__: fake)
     return fake
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
 
 
 @pytest.fixture

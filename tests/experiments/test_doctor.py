@@ -2,13 +2,12 @@
 
 import importlib.metadata
 import json
-import threading
 import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from http_servers import ChatServer
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.model_server import Vllm
@@ -161,27 +160,14 @@ def test_no_check_asks_a_network_unless_told_to(monkeypatch, here):
     assert by_name(here[0].checks)["hub"].found == "not asked (--online asks it)"
 
 
-class Models(BaseHTTPRequestHandler):
-    def do_GET(self):
-        content = json.dumps({"data": [{"id": "a-judge"}]}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        """Nobody reads it."""
-
-
 def test_a_judge_is_asked_for_its_models():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        (served,) = network.judge(JudgeConfig(url, "a-judge"))
-        (other,) = network.judge(JudgeConfig(url, "another"))
-        server.shutdown()
+    with ChatServer() as server:
+        server.expect_request("/v1/models").respond_with_json({"data": [{"id": "a-judge"}]})
+        (served,) = network.judge(JudgeConfig(server.url, "a-judge"))
+        (other,) = network.judge(JudgeConfig(server.url, "another"))
     assert (served.state, other.state) == ("ok", "missing")
     assert "serves a-judge, not another" in other.found
-    (down,) = network.judge(JudgeConfig(url, "a-judge"))
+    (down,) = network.judge(JudgeConfig(server.url, "a-judge"))
     assert down.state == "missing"
     assert "JUDGE_API_KEY" in down.fix
 

@@ -229,7 +229,7 @@ def test_a_judge_that_went_away_fails_the_rows_and_costs_no_answer(serve, fit, t
     table()
     server = serve(answer=fit(generous))
     judge_choice.choose_judge(run_dir(tmp_path), server.config(num_attempts=2, first_wait=0.01))
-    server.close()
+    server.stop()
     gone = table()
     assert list(gone.failures) == ["zero_shot"]
     judge_choice.drop_judge(run_dir(tmp_path))

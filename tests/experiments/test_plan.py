@@ -1,9 +1,6 @@
 """A plan says which trainings and cells a table needs, under keys that change with everything that changes a number."""
 
-import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -309,32 +306,7 @@ def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failur
     assert cell.command.endswith("--rows instruct --columns chartmimic --allow-code")
 
 
-@pytest.fixture
-def served():
-    """The address of a server on this machine that answers every question with 7, as often as it is asked to."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": "It says \\boxed{7}."}
-            choices = [{"index": n, "message": message, "finish_reason": "stop"} for n in range(body.get("n") or 1)]
-            content = json.dumps({"choices": choices, "usage": {"completion_tokens": 5}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-        server.shutdown()
-
-
-def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(tmp_path, served):
+def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(tmp_path, serve):
     planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct", "gpt_4o"], columns=["textvqa", "infovqa"])
     assert [job.row.id for job in planned.jobs] == ["instruct"]  # no table asks an endpoint
 
@@ -351,7 +323,7 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(t
     evaluate_model(
         name,
         ["textvqa_val"],
-        EvaluationOptions(endpoint=EndpointConfig(served, name)),
+        EvaluationOptions(endpoint=EndpointConfig(serve("It says \\boxed{7}.").url, name)),
         smoke(tmp_path),
         quiet=True,
     )

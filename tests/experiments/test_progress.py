@@ -30,12 +30,6 @@ def run_dir(folder):
     return RunDir.at(folder, load_profile("smoke"))
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
 )

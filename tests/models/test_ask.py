@@ -33,9 +33,10 @@ def ask(server, questions, **settings):
 
 
 def test_replies_come_in_the_order_of_the_questions_whoever_is_answered_first(serve):
-    def slow_at_first(messages):
-        time.sleep(0.05 if messages[0]["content"] == "0" else 0)
-        return messages[0]["content"]
+    def slow_at_first(body):
+        [message] = body["messages"]
+        time.sleep(0.05 if message["content"] == "0" else 0)
+        return message["content"]
 
     assert [reply.reading for reply in ask(serve(answer=slow_at_first), range(5))] == [0, 1, 2, 3, 4]
 
@@ -59,10 +60,11 @@ def test_nothing_to_ask_opens_no_connection(serve):
 def test_each_reply_is_handed_over_the_moment_it_is_there(serve):
     replies, first = [], threading.Event()
 
-    def answer(messages):
-        if messages[0]["content"] == "1":
+    def answer(body):
+        [message] = body["messages"]
+        if message["content"] == "1":
             assert first.wait(10), "the reply to the first question was held back"
-        return messages[0]["content"]
+        return message["content"]
 
     def on_reply(question, reply):
         replies.append((question, reply.reading))

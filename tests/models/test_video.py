@@ -33,7 +33,6 @@ from atrl_bench.models.mrope import words_after_videos
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.video import BadVideoError, read_video, reduced, spaced
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
 TASKS = ("vsi_bench", "video_mmmu_perception", "video_mmmu_comprehension", "video_mmmu_adaptation", "mmvu_val")
@@ -330,12 +329,6 @@ def test_one_prefill_for_all_repeats_gives_the_answers_of_separate_ones(loaded, 
 # From a row to a score --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 def test_a_video_benchmark_is_answered_and_graded_from_its_files(store, mini_world) -> None:
     options = EvaluationOptions(repeats=2, limit=4)
     key = evaluate(BASE, "vsi_bench", options, store=store, profile=SMOKE, data_dir=mini_world)
@@ -359,7 +352,7 @@ def test_the_number_of_frames_is_part_of_a_video_cell_only(mini_world) -> None:
 
 
 def test_a_row_without_its_video_is_skipped_and_counted(store, mini_world, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("atrl_bench.evaluation.book.MAX_BAD_FRACTION", 0.5)
+    monkeypatch.setattr("atrl_bench.evaluation.cell_writer.MAX_BAD_FRACTION", 0.5)
     data = copied(mini_world, tmp_path, "mmvu")
     (data / "mmvu" / "videos" / "Mathematics" / "0.mp4").unlink()  # two of four rows are about it
     (data / "mmvu" / "videos" / "Mathematics" / "1.mp4").write_bytes(b"damaged")

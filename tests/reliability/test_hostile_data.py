@@ -46,12 +46,6 @@ def _answers_at_once():
         yield
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 def encoded(kind: str, size: tuple[int, int] = (56, 56), **options: object) -> bytes:
     buffer = io.BytesIO()
     Image.new("L", size, 255).save(buffer, format=kind, **options)

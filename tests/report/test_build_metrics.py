@@ -15,12 +15,6 @@ MINI = load_profile("mini")
 STATES = {"+": "correct", "-": "wrong"}
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 def answer(store: Store, task: str, *repeats: str, kinds: list[str] | None = None, **spec: object) -> str:
     """Return the key of a finished cell: a string of + and - for each repeat, one mark a problem."""
     key = store.add_cell({"task": task, "decoding": {"repeats": len(repeats)}, "judge": None, **spec})

@@ -4,60 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from atrl_bench.errors import EndpointError, MissingDataError
-from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.key_steps import extract_key_steps, read_reply, request
-
-
-class Model:
-    """A chat server that answers every request with `reply(question text)`, or fails where that is None."""
-
-    def __init__(self, reply):
-        self.requests = []
-        model = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][0]["content"]
-                model.requests.append(content)
-                text = reply(content[-1]["text"])
-                body = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).encode()
-                self.send_response(500 if text is None else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        self.config = EndpointConfig(
-            f"http://127.0.0.1:{self.http.server_address[1]}/v1", "reader", num_parallel=2, num_attempts=2
-        )
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()
-
-
-@pytest.fixture
-def serve():
-    opened = []
-
-    def start(reply):
-        opened.append(Model(reply))
-        return opened[-1]
-
-    yield start
-    for model in opened:
-        model.close()
 
 
 @pytest.fixture
@@ -67,27 +19,33 @@ def folder(data_dir, tmp_path):
     return tmp_path
 
 
-def steps_of(question):
-    number = question.partition("What is ")[2].partition("?")[0]
+def question_of(body):
+    return body["messages"][0]["content"][-1]["text"]
+
+
+def steps_of(body):
+    number = question_of(body).partition("What is ")[2].partition("?")[0]
     return f'I see. {{"Steps": [["{number} = {number}", "it is {number}"]]}}'
 
 
 def extract(model, folder, **options):
-    return extract_key_steps("geometry3k", folder, model.config, sleep=lambda _: None, **options)
+    return extract_key_steps(
+        "geometry3k", folder, model.endpoint(num_attempts=2, num_parallel=2), sleep=lambda _: None, **options
+    )
 
 
 def test_every_problem_gets_its_key_steps_and_training_reads_them(serve, folder):
-    model, seen = serve(steps_of), []
+    model, seen = serve(answer=steps_of), []
     result = extract(model, folder, on_progress=lambda done, total: seen.append((done, total)))
     assert (result.num_problems, result.num_refused) == (16, 0)
     assert sorted(seen) == [(done, 16) for done in range(1, 17)]
     problems = load_training_data("geometry3k", folder).problems
     assert problems[7].key_steps == (("7 = 7", "it is 7"),)
-    assert {json.loads(line)["model"] for line in result.path.read_text().splitlines()} == {"reader"}
+    assert {json.loads(line)["model"] for line in result.path.read_text().splitlines()} == {"mini"}
 
 
 def test_what_is_there_is_not_asked_again_even_after_a_line_cut_short(serve, folder):
-    model = serve(steps_of)
+    model = serve(answer=steps_of)
     path = extract(model, folder, max_problems=5).path
     assert len(model.requests) == 5
     whole = path.read_text()
@@ -99,17 +57,17 @@ def test_what_is_there_is_not_asked_again_even_after_a_line_cut_short(serve, fol
 
 
 def test_a_problem_without_a_usable_reply_is_counted_and_asked_again_next_time(serve, folder):
-    deaf = serve(lambda question: "I cannot." if "What is 3?" in question else steps_of(question))
+    deaf = serve(answer=lambda body: "I cannot." if "What is 3?" in question_of(body) else steps_of(body))
     result = extract(deaf, folder)
     assert (result.num_problems, result.num_refused) == (15, 1)
     assert len(deaf.requests) == 15 + 2, "each reply that is none is asked for twice"
-    assert extract(serve(steps_of), folder).num_problems == 16
+    assert extract(serve(answer=steps_of), folder).num_problems == 16
 
 
 def test_a_server_that_is_down_ends_the_extraction_and_keeps_what_there_is(serve, folder):
-    extract(serve(steps_of), folder, max_problems=4)
+    extract(serve(answer=steps_of), folder, max_problems=4)
     with pytest.raises(EndpointError, match="did not answer"):
-        extract(serve(lambda _: None), folder)
+        extract(serve((500, {}, b"")), folder)
     assert len(load_training_data("geometry3k", folder).problems[3].key_steps) == 1
 
 
@@ -154,4 +112,4 @@ def test_a_set_whose_table_has_them_needs_no_extraction(tmp_path, serve):
 
     world = write_world(tmp_path, load_profile("smoke"), ["r1_vl"])
     with pytest.raises(MissingDataError, match="Nothing to extract"):
-        extract_key_steps("r1_vl", world, serve(steps_of).config)
+        extract_key_steps("r1_vl", world, serve(answer=steps_of).endpoint())

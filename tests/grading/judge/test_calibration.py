@@ -12,13 +12,6 @@ from atrl_bench.errors import EndpointError
 from atrl_bench.grading.grade import grade
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET, Passed, calibration_report, check_calibration
 from atrl_bench.grading.judge.prompt import judge_messages, question_digest
-from atrl_bench.results.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
 
 
 def of(kind: str) -> list[str]:
@@ -29,7 +22,7 @@ def of(kind: str) -> list[str]:
 def saying(fit, changed: dict[str, str]):
     """What a judge says that is fit but for these questions."""
     judge = fit(lambda _: "Incorrect")
-    return lambda messages: changed.get(messages[1]["content"]) or judge(messages)
+    return lambda body: changed.get(body["messages"][1]["content"]) or judge(body)
 
 
 def test_there_are_at_least_fifteen_of_each_class_and_no_two_are_the_same():

@@ -2,15 +2,13 @@
 
 import base64
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from http_servers import ChatServer
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge import charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
-from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.grading.scorers.charts.scoring import DrawnChart
 from atrl_bench.results.records import Gold, Verdict
 
@@ -18,46 +16,8 @@ FULL = dict(CRITERIA)
 HALF = {name: most // 2 for name, most in CRITERIA.items()}
 
 
-class Server:
-    """Says the given texts one after the other, the last of them for ever; a number is a status without a text."""
-
-    def __init__(self, *replies):
-        self.replies, self.requests = list(replies), []
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                reply = server.replies.pop(0) if len(server.replies) > 1 else server.replies[0]
-                status = reply if isinstance(reply, int) else 200
-                message = {"role": "assistant", "content": str(reply)}
-                body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.http.shutdown()
-        self.http.server_close()
-
-    @property
-    def config(self):
-        return JudgeConfig(f"http://127.0.0.1:{self.http.server_address[1]}/v1", "viewer", num_attempts=3)
-
-
 def ask(server, pictures):
-    return ask_about(pictures, server.config, sleep=lambda _: None)
+    return ask_about(pictures, server.config(), sleep=lambda _: None)
 
 
 # Parsing ----------------------------------------------------------------------------------------------------------
@@ -99,7 +59,7 @@ def test_the_six_criteria_make_a_hundred_points():
 
 
 def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
-    with Server(json.dumps(HALF)) as server:
+    with ChatServer(json.dumps(HALF)) as server:
         [opinion] = ask(server, [(b"the reference", b"the candidate")])
     assert opinion.score == 0.5
     content = server.requests[0]["messages"][-1]["content"]
@@ -111,23 +71,23 @@ def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
 
 
 def test_a_reply_without_points_is_asked_for_again_and_then_not_scored():
-    with Server("Nice charts!", json.dumps(FULL)) as server:
+    with ChatServer("Nice charts!", json.dumps(FULL)) as server:
         assert ask(server, [(b"a", b"b")])[0].score == 1.0
         assert len(server.requests) == 2
-    with Server("Nice charts!") as server:
+    with ChatServer("Nice charts!") as server:
         [opinion] = ask(server, [(b"a", b"b")])
         assert (opinion.points, opinion.score, len(server.requests)) == (None, None, 3)
 
 
 def test_the_same_pair_is_asked_about_once_and_the_reverse_is_another():
-    with Server(json.dumps(FULL)) as server:
+    with ChatServer(json.dumps(FULL)) as server:
         assert len(ask(server, [(b"a", b"b"), (b"a", b"b"), (b"b", b"a")])) == 3
         assert len(server.requests) == 2
         assert ask(server, []) == []
 
 
 def test_an_endpoint_that_does_not_answer_is_an_error():
-    with Server(503) as server, pytest.raises(EndpointError):
+    with ChatServer((503, {}, b"")) as server, pytest.raises(EndpointError):
         ask(server, [(b"a", b"b")])
 
 
@@ -148,8 +108,8 @@ def drawings(monkeypatch):
 
 def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(drawings):
     answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with Server(json.dumps(HALF)) as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config, sleep=lambda _: None)
+    with ChatServer(json.dumps(HALF)) as server:
+        [verdict] = with_opinions(answers, [scored(0.75)], server.config(), sleep=lambda _: None)
     # (0.75 + 50 / 100) / 2
     assert (verdict.state, verdict.score) == ("wrong", 0.625)
     assert (verdict.details["low"], verdict.details["high"], verdict.details["judge_types"]) == (0.75, 0.5, 0.5)
@@ -159,13 +119,13 @@ def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(drawings):
 
 def test_what_does_not_run_stays_at_0_without_being_asked_about(drawings):
     answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with Server(json.dumps(FULL)) as server:
-        assert with_opinions(answers, [scored(0.0, executed=0.0)], server.config) == [scored(0.0, executed=0.0)]
+    with ChatServer(json.dumps(FULL)) as server:
+        assert with_opinions(answers, [scored(0.0, executed=0.0)], server.config()) == [scored(0.0, executed=0.0)]
         assert server.requests == []
 
 
 def test_an_answer_without_an_opinion_is_not_scored(drawings):
     answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with Server("no") as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config, sleep=lambda _: None)
+    with ChatServer("no") as server:
+        [verdict] = with_opinions(answers, [scored(0.75)], server.config(), sleep=lambda _: None)
     assert (verdict.state, verdict.score, verdict.points) == ("judge failed", None, 0.0)

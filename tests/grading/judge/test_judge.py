@@ -23,47 +23,36 @@ def many(number: int) -> list[Candidate]:
     return [CANDIDATE._replace(extracted=str(place)) for place in range(number)]
 
 
-def cut(handler) -> None:
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def cut(connection) -> None:
     """Promise a long reply and hang up in the middle of it."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [')
-    handler.connection.close()
+    connection.sendall(OK + b'Content-Length: 1000\r\n\r\n{"choices": [')
 
 
-def hang_up(handler) -> None:
+def hang_up(connection) -> None:
     """Say nothing at all."""
-    handler.connection.close()
 
 
-def drip(handler) -> None:
+def drip(connection) -> None:
     """Send a blank every now and then, for longer than anyone waits."""
-    handler.send_response(200)
-    handler.end_headers()
+    connection.sendall(OK + b"\r\n")
     for _ in range(40):
-        try:
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-        except OSError:
-            return
+        connection.sendall(b" ")
         time.sleep(0.05)
 
 
-def stall(handler) -> None:
+def stall(connection) -> None:
     """Accept the question and think about it for too long."""
     time.sleep(1.0)
 
 
-def flood(handler) -> None:
+def flood(connection) -> None:
     """Send more than any reply may have."""
-    handler.send_response(200)
-    handler.end_headers()
-    try:
-        for _ in range(200):
-            handler.wfile.write(b" " * 65536)
-    except OSError:
-        return
+    connection.sendall(OK + b"\r\n")
+    for _ in range(200):
+        connection.sendall(b" " * 65536)
 
 
 # What a reply says ------------------------------------------------------------------------------------------------
@@ -123,9 +112,7 @@ def test_a_verdict_becomes_a_state_and_is_asked_for_once(serve, text, state):
     assert [verdict.state for verdict in (*first, *again)] == [state] * 3
     assert [verdict.details["calls"] for verdict in (*first, *again)] == [1, 0, 0]
     assert first[0].grader == "judge"
-    assert len(server.requests) == 1
-    path, body = server.requests[0]
-    assert path == "/v1/chat/completions"
+    [body] = server.requests
     assert (body["model"], body["temperature"]) == ("qwen", 0.1)
 
 
@@ -234,7 +221,7 @@ def test_an_endpoint_that_never_answers_is_an_error_not_a_verdict(serve, failure
 def test_an_endpoint_that_is_down_is_an_error(serve):
     server = serve("Correct")
     judge = server.judge()
-    server.close()
+    server.stop()
     with pytest.raises(EndpointError, match="did not answer"):
         judge.grade_many([CANDIDATE])
 
@@ -271,7 +258,7 @@ def test_no_more_requests_are_open_than_allowed(serve):
 
 
 def test_another_process_with_the_same_store_asks_nothing(serve, tmp_path):
-    server = serve(answer=lambda messages: "Correct" if "\n7\n" in messages[1]["content"] else "Incorrect")
+    server = serve(answer=lambda body: "Correct" if "\n7\n" in body["messages"][1]["content"] else "Incorrect")
     with Store.open(tmp_path / "store.sqlite") as store:
         first = server.judge(store).grade_many(many(10))
     with Store.open(tmp_path / "store.sqlite") as store:

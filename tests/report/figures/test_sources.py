@@ -2,9 +2,6 @@
 
 import csv
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import ClassVar
 
 import pytest
 
@@ -14,7 +11,6 @@ from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini.ground_truth import mathvision_problems
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import FIGURES
@@ -215,33 +211,15 @@ def test_the_ground_truth_is_of_the_rows_that_were_written(run_dir):
 # The judge --------------------------------------------------------------------------------------------------------
 
 
-class Judge(BaseHTTPRequestHandler):
-    """Says what the last line of the response asks it to say; that is what a judge must not do, and easy to follow."""
-
-    asked: ClassVar[list] = []
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(body["messages"])
-        said = "I cannot tell." if "nothing" in body["messages"][1]["content"] else "Perception"
-        content = json.dumps({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        """Say nothing."""
+@pytest.fixture
+def asked(serve):
+    """A judge that says what the last line of the response asks it to say, which it must not: easy to follow."""
+    return serve(answer=lambda body: "I cannot tell." if "nothing" in body["messages"][1]["content"] else "Perception")
 
 
 @pytest.fixture
-def judge():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
-    Judge.asked = []
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield JudgeConfig(f"http://127.0.0.1:{server.server_port}/v1", "judge", num_attempts=2, first_wait=0.0)
-    server.shutdown()
-    server.server_close()
+def judge(asked):
+    return asked.config(num_attempts=2, first_wait=0.0)
 
 
 def wrong(text):
@@ -249,18 +227,18 @@ def wrong(text):
     return Sample(Problem("1", "1", "Find the sum.", Gold("12")), Response("1", 0, "", text, 1, 0.0, False), grade)
 
 
-def test_a_judge_is_asked_once_about_each_error_and_kept(judge, tmp_path):
+def test_a_judge_is_asked_once_about_each_error_and_kept(asked, judge, tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
         assert types_by_judge([wrong("3+7=9"), wrong("nothing")], judge, store) == ["perception", None]
-        assert len(Judge.asked) == 3  # the one without an answer twice
+        assert len(asked.requests) == 3  # the one without an answer twice
         assert types_by_judge([wrong("3+7=9")], judge, store) == ["perception"]
-        assert len(Judge.asked) == 3
+        assert len(asked.requests) == 3
 
 
 def test_a_judge_can_classify_a_benchmark_that_nobody_generated(judge, run_dir, tmp_path):
     real = RunDir(run_dir.root, run_dir.profile, given_data=run_dir.root)
     drawn = figure("errors", real, judge=judge, out=tmp_path)
-    assert "classified by judge" in drawn.description
+    assert "classified by qwen" in drawn.description
     assert "perception" in drawn.paths[1].read_text(encoding="utf-8")
 
 
