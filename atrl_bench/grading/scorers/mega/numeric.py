@@ -10,7 +10,7 @@ from typing import Any
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.scorers.mega.literals import as_text, try_literal
 from atrl_bench.grading.scorers.mega.metric import comparing
-from atrl_bench.grading.scorers.mega.strings import simple
+from atrl_bench.grading.scorers.mega.texts import simple
 from atrl_bench.grading.sympy_worker import compare_formulas
 
 CLOSE = 0.01  # relative error that passes in `general_match`

@@ -1,49 +1,108 @@
-"""Geographic proximity: exp(-distance / 100 km) between the places that answer and gold name."""
+"""Boxes and points, in shares of the picture's width and height; and places on the Earth."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from atrl_bench.grading.scorers.mega.literals import try_literal
 from atrl_bench.grading.scorers.mega.metric import CannotScoreError, comparing
-from atrl_bench.grading.scorers.mega.numeric import number_of
+from atrl_bench.grading.scorers.mega.numeric import all_numbers
 from atrl_bench.grading.scorers.mega.sequences import dict_of
-from atrl_bench.grading.scorers.mega.strings import without_accents
+from atrl_bench.grading.scorers.mega.texts import without_accents
 
-DECAY_KM = 100.0
-EARTH_RADIUS_KM = 6371.0088
-PARTS = ("country", "province_or_state", "municipality")
+KEYPOINT_DECAY = 10.0  # exp(-10 d / sqrt 2): a keypoint a tenth of the diagonal away is worth 0.37
+ADDRESS = ("country", "province_or_state", "municipality")
+Point = tuple[float, ...]
+Points = list[Point]
 
 
-def _proximity(predicted: dict[Any, Any], right: dict[Any, Any]) -> float:
-    """Return exp(-d / 100 km), 1 for the same names, and 0 where the answer leaves a name out.
+def points_of(size: int, value: Any) -> Points:
+    """Return the points of so many coordinates in a list or in a text that writes one; what is none is left out."""
+    if isinstance(value, str):
+        value = try_literal(value.strip(), try_literal(f"[{value}]"))
+    if not isinstance(value, (list, tuple)):
+        return []
+    if len(value) == size and all(isinstance(item, (int, float)) for item in value):
+        value = [value]
+    points = [item for item in value if isinstance(item, (list, tuple)) and len(item) == size]
+    return [tuple(numbers) for point in points if (numbers := all_numbers(point)) is not None]
 
-    Two places with different names need a gazetteer; the official script asks a public geocoding service, which this
-    one does not. With coordinates beside the names on both sides the distance is computed.
-    """
-    here, there = (_coordinates(side) for side in (predicted, right))
-    if here and there:
-        return math.exp(-great_circle_km(here, there) / DECAY_KM)
-    if not all(_name(predicted, part) for part in PARTS):
+
+def tagged(tag: str, size: int, value: Any) -> Points:
+    """Return the boxes or points written as `<tag>x, y</tag>`, or as plain lists."""
+    if not isinstance(value, str):
+        return points_of(size, value)
+    written = re.findall(rf"<{tag}>([^<]*)</{tag}>", value)
+    return [point for inner in written for point in points_of(size, f"[{inner}]")]
+
+
+def overlap(left: Point, right: Point) -> float:
+    """Return the intersection of two boxes over their union; a box with swapped corners is empty."""
+    width = min(left[2], right[2]) - max(left[0], right[0])
+    height = min(left[3], right[3]) - max(left[1], right[1])
+    both = max(0.0, width) * max(0.0, height)
+    union = sum(max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1]) for box in (left, right)) - both
+    return both / union if union > 0 and math.isfinite(union) else 0.0
+
+
+def best_overlaps(predicted: Points, right: Points) -> float:
+    """Return the mean over the answer's boxes of the best overlap with a gold box; a missing box costs nothing."""
+    if not predicted or not right:
         return 0.0
-    if all(_name(predicted, part) == _name(right, part) for part in PARTS):
+    return sum(max(overlap(box, other) for other in right) for box in predicted) / len(predicted)
+
+
+def one_box(predicted: Points, right: Points) -> float:
+    """Return the overlap of the answer's only box with the gold box."""
+    return overlap(predicted[0], right[0]) if len(predicted) == len(right) == 1 else 0.0
+
+
+def one_by_one(likeness: Callable[[Point, Point], float], predicted: Points, right: Points) -> float:
+    """Return the mean likeness to the gold, place by place; 0 for another number of boxes or points."""
+    return sum(map(likeness, predicted, right)) / len(right) if len(predicted) == len(right) and right else 0.0
+
+
+def near(left: Point, right: Point) -> float:
+    """Return exp(-10 d / sqrt 2) of two points."""
+    return math.exp(-KEYPOINT_DECAY / math.sqrt(2) * math.dist(left, right))
+
+
+def point_distance(predicted: Points, right: Points) -> float:
+    """Return max(0, 1 - distance) of two points, both inside the picture."""
+    if len(predicted) != 1 or len(right) != 1 or not all(0 <= part <= 1 for part in (*predicted[0], *right[0])):
+        return 0.0
+    return max(0.0, 1.0 - math.dist(predicted[0], right[0]))
+
+
+def tagged_point_in_box(answer: Any, context: Mapping[str, Any]) -> float:
+    """Return 1 when the point lies in one of the row's `bounding_boxes`."""
+    predicted = tagged("point", 2, answer)
+    if len(predicted) != 1:
+        return 0.0
+    x, y = predicted[0]
+    right = [box for written in context["bounding_boxes"] for box in points_of(4, written)]
+    return float(any(left <= x <= to and top <= y <= bottom for left, top, to, bottom in right))
+
+
+# On the Earth ------------------------------------------------------------------------------------------------------
+
+
+def _same_place(predicted: dict[Any, Any], right: dict[Any, Any]) -> float:
+    """Return 1 for the same names, and 0 where the answer leaves a name out.
+
+    Officially exp(-distance / 100 km), which needs a gazetteer: the official script asks a public geocoding service.
+    """
+    if not all(_name(predicted, part) for part in ADDRESS):
+        return 0.0
+    if all(_name(predicted, part) == _name(right, part) for part in ADDRESS):
         return 1.0
     raise CannotScoreError("the distance between two named places needs a gazetteer")
 
 
-proximity = comparing(dict_of, _proximity)
-
-
-def _coordinates(place: dict[Any, Any]) -> tuple[float, float] | None:
-    latitude, longitude = number_of(place.get("latitude")), number_of(place.get("longitude"))
-    return None if latitude is None or longitude is None else (latitude, longitude)
-
-
-def great_circle_km(here: tuple[float, float], there: tuple[float, float]) -> float:
-    """Return the distance over a spherical Earth between two points (latitude, longitude) in degrees."""
-    (lat, lon), (lat2, lon2) = ((math.radians(value) for value in point) for point in (here, there))
-    half = math.sin((lat2 - lat) / 2) ** 2 + math.cos(lat) * math.cos(lat2) * math.sin((lon2 - lon) / 2) ** 2
-    return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(max(0.0, half))))
+same_place = comparing(dict_of, _same_place)
 
 
 def _name(names: dict[Any, Any], part: str) -> str:

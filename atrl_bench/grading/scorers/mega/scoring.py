@@ -1,9 +1,8 @@
 r"""The metric of MEGA-Bench: parse the response, score each answer field by the metric its row names, and combine them.
 
 `Gold.rules` holds three of the row's columns as they are: `metric_info`, `answer` and `eval_context`. All of it runs in
-a worker process with limits on time and memory. Metrics of the core set, by family: `strings`, `sequences` (lists,
-sets, dicts, chess moves), `numeric` (numbers and LaTeX), `geometry` (boxes and points), `prose` (BLEU, GLEU), `places`,
-`planning`, `writing` (constrained generation), `programs`.
+a worker process with limits on time and memory. Metrics by family: `texts`, `sequences` (lists, sets, dicts, chess
+moves), `numeric` (numbers and LaTeX), `places`, `planning`, `writing` (constrained generation), `programs`.
 
 What cannot be scored here counts as "judge failed", outside the score and named in the report, never as wrong:
   - `gpt_4o_as_judge`, `ascii_art_gpt4o_judge`: need a vision-language judge (open set; no row of the core set);
@@ -29,17 +28,7 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import Any
 
-from atrl_bench.grading.scorers.mega import (
-    geometry,
-    numeric,
-    places,
-    planning,
-    programs,
-    prose,
-    sequences,
-    strings,
-    writing,
-)
+from atrl_bench.grading.scorers.mega import numeric, places, planning, programs, sequences, texts, writing
 from atrl_bench.grading.scorers.mega.literals import UnreadableLiteralError, as_text, frozen, read_literal, unquoted
 from atrl_bench.grading.scorers.mega.metric import CannotScoreError, FieldMetric, comparing
 from atrl_bench.grading.scorers.mega.responses import PARSERS, SINGLE_FIELD_PARSERS, parse_fields, raw_answer
@@ -47,7 +36,7 @@ from atrl_bench.grading.scorers.mega.sequences import by_key, dict_of, items_of,
 from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
-BOXES, POINTS = partial(geometry.points_of, 4), partial(geometry.points_of, 2)
+BOXES, POINTS = partial(places.points_of, 4), partial(places.points_of, 2)
 
 
 def _either(predicted: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
@@ -56,15 +45,15 @@ def _either(predicted: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
 
 BY_REFERENCE: dict[str, FieldMetric] = {
     # texts
-    "bleu": prose.bleu,
-    "code_result_exact_str_match": strings.exact_code_result,
-    "exact_str_match": strings.exact,
-    "exact_str_match_case_insensitive": strings.exact_ignoring_case,
-    "gleu_cn": prose.gleu,
-    "multi_ref_phrase": strings.any_reference,
-    "near_str_match": strings.near,
-    "normalized_similarity_damerau_levenshtein": strings.similarity,
-    "simple_str_match": strings.simple,
+    "bleu": texts.bleu,
+    "code_result_exact_str_match": texts.exact_code_result,
+    "exact_str_match": texts.exact,
+    "exact_str_match_case_insensitive": texts.exact_ignoring_case,
+    "gleu_cn": texts.gleu,
+    "multi_ref_phrase": texts.any_reference,
+    "near_str_match": texts.near,
+    "normalized_similarity_damerau_levenshtein": texts.similarity,
+    "simple_str_match": texts.simple,
     # numbers and formulas
     "angle_seq_float_rmse": comparing(lambda side: numeric.all_numbers(items_of(side)), numeric.angle_error),
     "boxed_single_numerical_match": numeric.boxed_match,
@@ -77,10 +66,10 @@ BY_REFERENCE: dict[str, FieldMetric] = {
     # lists, sets and dicts
     "chess_move_list_jaccard_index": over_items(jaccard, sequences.chess_move),
     "dict_equality": comparing(lambda side: frozen(dict_of(side)), eq),
-    "dict_exact_str_match_agg_recall": by_key(lambda _, right: right, strings.exact),
+    "dict_exact_str_match_agg_recall": by_key(lambda _, right: right, texts.exact),
     "dict_jaccard_agg_jaccard": by_key(_either, over_items(jaccard)),
-    "dict_nbbox_iou_tuple_agg_jaccard": by_key(_either, comparing(BOXES, geometry.best_overlaps)),
-    "dict_precision": by_key(lambda predicted, _: predicted, strings.exact),
+    "dict_nbbox_iou_tuple_agg_jaccard": by_key(_either, comparing(BOXES, places.best_overlaps)),
+    "dict_precision": by_key(lambda predicted, _: predicted, texts.exact),
     "dict_set_equality_agg_jaccard": by_key(_either, over_items(same_items)),
     "jaccard_index": over_items(jaccard),
     "jaccard_index_case_insensitive": over_items(jaccard, sequences.folded),
@@ -94,21 +83,19 @@ BY_REFERENCE: dict[str, FieldMetric] = {
     "str_set_equality_comma": over_items(same_items, lambda item: item.lower() if isinstance(item, str) else item),
     "str_set_equality_line_break": comparing(sequences.lines_of, same_items),
     # places in pictures and on the Earth
-    "geo_proximity_location_dict": places.proximity,
-    "nbbox_iou_sequence": comparing(BOXES, partial(geometry.one_by_one, geometry.overlap)),
-    "nbbox_iou_single": comparing(BOXES, geometry.one_box),
-    "nbbox_iou_tuple": comparing(BOXES, geometry.best_overlaps),
-    "sequence_coords_similarity": comparing(
-        partial(geometry.points_of, 2), partial(geometry.one_by_one, geometry.near)
-    ),
-    "xml_nbbox_iou_single": comparing(partial(geometry.tagged, "box", 4), geometry.best_overlaps),
-    "xml_norm_point_distance": comparing(partial(geometry.tagged, "point", 2), geometry.point_distance),
+    "geo_proximity_location_dict": places.same_place,
+    "nbbox_iou_sequence": comparing(BOXES, partial(places.one_by_one, places.overlap)),
+    "nbbox_iou_single": comparing(BOXES, places.one_box),
+    "nbbox_iou_tuple": comparing(BOXES, places.best_overlaps),
+    "sequence_coords_similarity": comparing(partial(places.points_of, 2), partial(places.one_by_one, places.near)),
+    "xml_nbbox_iou_single": comparing(partial(places.tagged, "box", 4), places.best_overlaps),
+    "xml_norm_point_distance": comparing(partial(places.tagged, "point", 2), places.point_distance),
 }
 BY_CONTEXT: dict[str, Callable[[Any, Mapping[str, Any]], float]] = {  # compare with `eval_context` instead
     "constrained_generation": writing.keeps_constraints,
     "program_judge": programs.passes_tests,
     "symbolic_planning_test": planning.plan_reaches_goal,
-    "xml_norm_point_in_bbox": geometry.tagged_point_in_box,
+    "xml_norm_point_in_bbox": places.tagged_point_in_box,
 }
 UNAVAILABLE = {
     "ascii_art_gpt4o_judge": "a vision-language judge",
