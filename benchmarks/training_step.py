@@ -18,7 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atrl_bench.analysis.overhead import overhead, overhead_text
+from atrl_bench.analysis.overhead import overhead
+from atrl_bench.cli.printing import text_of
 from atrl_bench.profiles import load_profile
 
 TARGET = 1.05
@@ -27,7 +28,8 @@ MEASURE = """
 import json, sys
 from atrl_bench.analysis.overhead import overhead
 from atrl_bench.profiles import load_profile
-print(json.dumps(overhead(load_profile("mini"), **json.loads(sys.argv[1]))))
+record = overhead(load_profile("mini"), **json.loads(sys.argv[1]))
+print(json.dumps(record if isinstance(record, dict) else record.document()))  # an earlier version returns a dict
 """
 
 
@@ -45,7 +47,7 @@ def main() -> None:
     if peer is not None:
         compare(peer, rounds, options)
         return
-    print(overhead_text(overhead(load_profile("mini"), **options)))
+    print(text_of(overhead(load_profile("mini"), **options)))
     print(f"Target of the ratio: at most {TARGET}.")
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from atrl_bench.errors import UnknownNameError
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import limit_pixels
+from atrl_bench.profiles import Profile
 
 PIXELS_OF_TOKEN = 28 * 28  # Qwen2.5-VL: 2 x 2 patches of 14 x 14 pixels
 
@@ -23,73 +25,42 @@ class Shape:
     kv_heads: int
     intermediate: int
     vocabulary: int
-    vision_hidden: int
-    vision_depth: int
-    vision_heads: int
-    vision_intermediate: int
     response_tokens: int
-    visual_tokens: int  # of an image
-    num_problems: int  # of a rollout, and responses of one pass
-    dtype: str
+    vision_hidden: int = 1280
+    vision_depth: int = 32
+    vision_heads: int = 16
+    vision_intermediate: int = 3420
+    visual_tokens: int = 512  # of an image
+    num_problems: int = 4  # of a rollout, and responses of one pass
+    dtype: str = "bfloat16"
     tied: bool = False  # whether the head is the embedding
 
 
-# The numbers of `config.json` of Qwen/Qwen2.5-VL-3B-Instruct and -7B-Instruct on the hub.
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
-        "3b": Shape(
-            hidden=2048,
-            layers=36,
-            heads=16,
-            kv_heads=2,
-            intermediate=11008,
-            vocabulary=151936,
-            vision_hidden=1280,
-            vision_depth=32,
-            vision_heads=16,
-            vision_intermediate=3420,
-            response_tokens=384,
-            visual_tokens=512,
-            num_problems=4,
-            dtype="bfloat16",
-            tied=True,
-        ),
-        "7b": Shape(
-            hidden=3584,
-            layers=28,
-            heads=28,
-            kv_heads=4,
-            intermediate=18944,
-            vocabulary=152064,
-            vision_hidden=1280,
-            vision_depth=32,
-            vision_heads=16,
-            vision_intermediate=3420,
-            response_tokens=512,
-            visual_tokens=512,
-            num_problems=4,
-            dtype="bfloat16",
-        ),
+        # The numbers of `config.json` of Qwen/Qwen2.5-VL-3B-Instruct and -7B-Instruct on the hub.
+        "3b": Shape(2048, 36, 16, 2, 11008, 151936, response_tokens=384, tied=True),
+        "7b": Shape(3584, 28, 28, 4, 18944, 152064, response_tokens=512),
         # About as large as the mini base; seconds on one core.
         "tiny": Shape(
-            hidden=128,
-            layers=4,
-            heads=4,
-            kv_heads=2,
-            intermediate=352,
-            vocabulary=640,
+            *(128, 4, 4, 2, 352, 640, 64),
             vision_hidden=64,
             vision_depth=2,
             vision_heads=4,
             vision_intermediate=128,
-            response_tokens=64,
             visual_tokens=16,
-            num_problems=4,
             dtype="float32",
             tied=True,
         ),
     }
 )
+
+
+def shape_of(name: str) -> Shape:
+    """Return the shape of this name."""
+    if name not in SHAPES:
+        raise UnknownNameError("shape", name, SHAPES, next_step="atrl-bench overhead --shape 7b")
+    return SHAPES[name]
 
 
 def random_model(shape: Shape, device: str) -> Any:
@@ -117,11 +88,26 @@ def random_model(shape: Shape, device: str) -> Any:
         return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
 
 
-def processor_for(shape: Shape, video_max_pixels: int) -> Any:
+def processor_for(shape: Shape) -> Any:
     """Return the mini base's processor, which makes so many tokens of every image as the shape says."""
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
     pixels = shape.visual_tokens * PIXELS_OF_TOKEN
-    limit_pixels(processor, pixels, pixels, video_max_pixels)
+    limit_pixels(processor, pixels, pixels, pixels)
     return processor
+
+
+def at_shape(profile: Profile, shape: Shape) -> Profile:
+    """Return the profile with the sizes of a training of this shape."""
+    sizes = profile.training.model_copy(
+        update={
+            "prompts_per_rollout": shape.num_problems,
+            "completions_per_device": shape.num_problems,
+            "max_response_tokens": shape.response_tokens,
+            "max_prompt_tokens": shape.visual_tokens + 256,
+            "max_pixels": shape.visual_tokens * PIXELS_OF_TOKEN,
+            "dtype": shape.dtype,
+        }
+    )
+    return profile.model_copy(update={"training": sizes})

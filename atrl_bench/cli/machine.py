@@ -8,7 +8,7 @@ import typer
 
 from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, shared
-from atrl_bench.cli.printing import show, show_text
+from atrl_bench.cli.printing import show
 
 
 @shared("profile", "out", "as_json")
@@ -28,19 +28,18 @@ def doctor(
     online: Annotated[bool, typer.Option("--online", help="also ask the hub whether it answers")] = False,
     judge_base_url: Annotated[str | None, typer.Option("--judge-base-url", help="also ask this judge")] = None,
     judge_model: Annotated[str | None, typer.Option("--judge-model", help="model name at that URL")] = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="measure one GPU instead, in ten minutes")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="measure one GPU instead, in minutes")] = False,
     size: Annotated[str | None, typer.Option("--size", help="with --gpu: 3b, or tiny to rehearse anywhere")] = None,
-    budget: Annotated[float | None, typer.Option("--budget", min=1, help="with --gpu: seconds; default: 600")] = None,
 ) -> None:
     """Say what a profile lacks on this machine, and the command that mends it.
 
     With --gpu, measure what a GPU does, for somebody who has none, and for cost estimates.
     """
     if gpu:
-        _check_gpu(options, size or "3b", budget or 600)
+        _check_gpu(options, size or "3b")
         return
-    if size or budget:
-        raise typer.BadParameter("--size and --budget belong to --gpu.")
+    if size:
+        raise typer.BadParameter("--size belongs to --gpu.")
     from atrl_bench.experiments.doctor import doctor as examine
     from atrl_bench.grading.judge.judge import JudgeConfig
 
@@ -51,34 +50,26 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _check_gpu(options: Options, name: str, budget: float) -> None:
+def _check_gpu(options: Options, size: str) -> None:
+    import os
     from pathlib import Path
 
-    from atrl_bench.analysis.gpu_check.one_gpu import use_one_gpu
-    from atrl_bench.analysis.gpu_check.sizes import SIZES
+    from atrl_bench.engines.devices import VISIBLE
     from atrl_bench.errors import UnknownNameError
 
-    if name not in SIZES:
-        raise UnknownNameError("size", name, SIZES, next_step="atrl-bench doctor --gpu --size tiny")
-    size = SIZES[name]
-    out = options.out or Path("runs") / (options.profile or size.usual_profile)
-    if not options.as_json:
-        typer.echo(f"Measuring with {size.model} of random weights, at most {budget:.0f} s, into {out}")
-
-    use_one_gpu()  # before what follows is imported
-    from atrl_bench.analysis.gpu_check import run
-    from atrl_bench.analysis.gpu_check.record import GpuCheck, check_text
+    if size not in (usual := {"3b": "paper", "tiny": "mini"}):
+        raise UnknownNameError("size", size, usual, next_step="atrl-bench doctor --gpu --size tiny")
+    # A trainer would spread over all GPUs. The driver reads this once, when torch or a library on it asks for GPUs.
+    os.environ[VISIBLE] = os.environ.get(VISIBLE, "0").partition(",")[0]
+    from atrl_bench.analysis.gpu_check import gpu_check
     from atrl_bench.report.gpu_check_page import write_gpu_check
 
-    def on_result(record: GpuCheck) -> None:
-        write_gpu_check(record, out)
-        if not options.as_json:
-            typer.echo(check_text(record.checks[-1]))
-
-    record = run.run(size, budget, on_result)
-    written = "\n".join(f"Wrote {path}" for path in write_gpu_check(record, out))
-    show_text(record.document(), f"{record.summary}\n{written}", options.as_json)
-    if record.failed:
+    check = gpu_check(size)
+    paths = write_gpu_check(check, options.out or Path("runs") / (options.profile or usual[size]))
+    show(check, options.as_json)
+    if not options.as_json:
+        typer.echo("\n".join(f"Wrote {path}" for path in paths))
+    if check.failures:
         raise typer.Exit(1)
 
 
@@ -94,10 +85,10 @@ def overhead(
 
     Shares of generation, scoring, forward, backward, attention rows, graph and credit; medians.
     """
-    from atrl_bench.analysis import overhead as cost
+    from atrl_bench.analysis.overhead import overhead as measured
 
-    record = cost.overhead(options.load_profile(), recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
-    show_text(record, cost.overhead_text(record), options.as_json)
+    record = measured(options.load_profile(), recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
+    show(record, options.as_json)
 
 
 @shared("data_dir", "as_json")

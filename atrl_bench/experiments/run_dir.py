@@ -233,12 +233,7 @@ class RunDir:
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
-        content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-        content["cpu"] = f"{os.cpu_count()} x {_processor()}"
-        content |= {package: importlib.metadata.version(package) for package in PACKAGES}
-        for package in ("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else [])):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used where it is installed
-                content[package] = importlib.metadata.version(package)
+        content = environment_here("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else []))
         if self.engine is not None:
             content[self.engine.name] = self.engine.version
         write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
@@ -311,6 +306,17 @@ def recalled(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError):
         return {}
+
+
+def environment_here(*if_installed: str) -> dict[str, str]:
+    """Return what numbers are made with on this machine: no name, address or path of it."""
+    content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    content["cpu"] = f"{os.cpu_count()} x {_processor()}"
+    content |= {package: importlib.metadata.version(package) for package in PACKAGES}
+    for package in if_installed:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            content[package] = importlib.metadata.version(package)
+    return content
 
 
 def _processor() -> str:

@@ -1,59 +1,44 @@
-"""What `doctor --gpu` found as a page, beside the JSON that is sent back."""
+"""What `doctor --gpu` measured as a page, beside the JSON that is sent back and that prices read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from atrl_bench.analysis.gpu_check.checks import CheckResult
-from atrl_bench.analysis.gpu_check.record import GpuCheck, value_text
-from atrl_bench.analysis.step_phases import PHASES
+from atrl_bench.analysis.gpu_check import GpuCheck
+from atrl_bench.analysis.overhead import PUBLISHED
+from atrl_bench.analysis.step_time import PHASES
 from atrl_bench.experiments.cost import RATES
 from atrl_bench.experiments.run_dir import GPU_CHECK
-from atrl_bench.flatten import flat
+from atrl_bench.flatten import flat_text
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_texts, writing
 
 PAGE = "gpu_check.html"
-MARKS = {"passed": "✓", "failed": "✗", "skipped": "–"}
 
 
-@dataclass(frozen=True)
-class RateRow:
-    """One constant of cost estimates, as it was measured or is assumed."""
-
-    name: str
-    value: str
-    assumed: str
-    basis: str
-
-
-def write_gpu_check(record: GpuCheck, out: Path) -> list[Path]:
+def write_gpu_check(check: GpuCheck, out: Path) -> list[Path]:
     """Write the JSON and the page into `out`; return the paths, the JSON first."""
-    texts = {
-        GPU_CHECK: json.dumps(record.document(), indent=2, sort_keys=True, allow_nan=False) + "\n",
-        PAGE: gpu_check_html(record),
-    }
+    text = json.dumps(check.document(), indent=2, sort_keys=True) + "\n"
     with writing(f"what was measured to {out}"):
-        return write_texts(out, texts)
+        return write_texts(out, {GPU_CHECK: text, PAGE: gpu_check_html(check)})
 
 
-def gpu_check_html(record: GpuCheck) -> str:
+def gpu_check_html(check: GpuCheck) -> str:
     """Return the page: offline, without scripts, in the style of the tables."""
+    rates = []
+    for name, rate in RATES.items():
+        value = f"{check.rates[name]:.4g} {rate.title}" if name in check.rates else ""
+        rates.append((name.replace("_", " "), value, f"{rate.default:.4g} {rate.title}", rate.description))
+    shares = check.step.shares if check.step else {}
     return render_page(
         "gpu_check.html.j2",
-        record=record,
-        marks=MARKS,
-        values={check.name: value_text(check) for check in record.checks},
-        machine=dict(_labelled(record.machine)),
-        details={check.name: dict(_labelled(check.details)) for check in record.checks},
-        steps=[check for check in record.checks if "phases" in check.details],
-        phase_rows=_phase_rows,
+        check=check,
+        rates=rates,
+        shares=[(PHASES.get(name, name), percent(share)) for name, share in shares.items()],
+        published=PUBLISHED,
         percent=percent,
-        rates=_rate_rows(record.rates),
+        machine=list(flat_text(check.machine)),
         file=GPU_CHECK,
     )
 
@@ -61,35 +46,3 @@ def gpu_check_html(record: GpuCheck) -> str:
 def percent(value: float) -> str:
     """Return a share with one decimal, or with two digits that are not zero where it is small."""
     return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
-
-
-def _phase_rows(check: CheckResult) -> list[tuple[str, ...]]:
-    return [
-        (
-            PHASES.get(phase["phase"], phase["phase"]),
-            f"{phase['seconds']:.3f}",
-            percent(phase["share_percent"]),
-            "" if phase["peak_gb"] is None else f"{phase['peak_gb']:.2f}",
-        )
-        for phase in check.details["phases"]
-    ]
-
-
-def _rate_rows(measured: Mapping[str, Any]) -> list[RateRow]:
-    rows = []
-    for name, rate in RATES.items():
-        value = f"{measured[name]:.4g} {rate.title}" if name in measured else ""
-        rows.append(RateRow(name.replace("_", " "), value, f"{rate.default:.4g} {rate.title}", rate.description or ""))
-    return rows
-
-
-def _labelled(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield every value by its name, without the phases, which have a table of their own."""
-    for name, value in flat(values).items():
-        if name != "phases":
-            label = name.replace("_", " ").replace(".", ": ")
-            yield label, ", ".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,15 +1,19 @@
 """Overhead divides a step into its phases, and sets the paper's three shares beside the same three of ours."""
 
 import json
+from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 
-from atrl_bench.analysis import overhead as module
-from atrl_bench.analysis.overhead import overhead, overhead_text
-from atrl_bench.analysis.random_model import SHAPES, Shape
-from atrl_bench.analysis.step_phases import PHASES
+from atrl_bench.analysis import step_time
+from atrl_bench.analysis.overhead import as_published, overhead, shares_of
+from atrl_bench.analysis.random_model import SHAPES, Shape, random_model
+from atrl_bench.analysis.step_time import PHASES, REST, StepClock
+from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
+from atrl_bench.training.clock import PhaseClock
 
 TINY = Shape(
     hidden=64,
@@ -30,15 +34,18 @@ TINY = Shape(
 
 
 def test_a_share_is_the_median_over_rollouts_of_a_phases_part_of_the_whole():
-    phases = [{"generation": 1.0, "forward": 1.0}, {"generation": 3.0}, {"generation": 2.0, "forward": 2.0}]
-    shares = module._shares(phases, [10.0, 10.0, 10.0])
-    assert shares == {"generation": pytest.approx(20.0), "forward": pytest.approx(10.0)}
+    steps = [
+        {"generation": 1.0, "forward": 1.0, REST: 8.0},
+        {"generation": 3.0, REST: 7.0},
+        {"generation": 2.0, "forward": 2.0, REST: 6.0},
+    ]
+    assert shares_of(steps) == pytest.approx({"generation": 20.0, "forward": 10.0, REST: 70.0})
 
 
 def test_the_papers_three_shares_leave_everything_else_out_and_add_up():
     phase = {"generation": 50.0, "scoring": 4.0, "forward": 2.0, "backward": 3.0}
     phase |= {"attention_rows": 0.5, "graph": 0.3, "credit": 0.2}
-    shares = module._as_published([phase])  # 6, 3 and 1 of 10
+    shares = as_published([phase])  # 6, 3 and 1 of 10
     assert shares == {"forward": pytest.approx(60), "backward": pytest.approx(30), "AT-RL": pytest.approx(10)}
 
 
@@ -68,29 +75,59 @@ def test_the_7b_shape_is_that_of_qwen_2_5_vl_7b():
     assert text + vision == pytest.approx(known.num_parameters, rel=0.02)
 
 
+def test_the_3b_shape_has_as_many_parameters_as_qwen_2_5_vl_3b():
+    model = random_model(SHAPES["3b"], "meta")  # which takes no memory
+    # The head is the embedding and counts once.
+    assert sum(parameter.numel() for parameter in model.parameters()) == 3_754_622_976
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16"}
+
+
+def test_backward_and_graph_are_phases_of_their_own_and_the_rest_is_what_is_left():
+    time = defaultdict(float)
+    clock = PhaseClock(lambda: time["now"])
+
+    def pass_by(seconds):
+        time["now"] += seconds
+
+    accelerator = SimpleNamespace(backward=lambda loss: pass_by(3.0))
+    trainer = SimpleNamespace(accelerator=accelerator, credit=SimpleNamespace(graph_seconds=10.0), clock=None)
+    step = StepClock(trainer, clock)
+    with clock.phase("forgotten"):
+        pass_by(100.0)
+    step.start()
+    with trainer.clock.phase("forward_backward"):
+        pass_by(2.0)
+        accelerator.backward("loss")
+    with trainer.clock.phase("credit"):
+        pass_by(1.0)
+        trainer.credit.graph_seconds += 0.75
+    pass_by(0.5)
+    phases = {"forward": 2.0, "backward": 3.0, "graph": 0.75, "credit": 0.25, REST: 0.5}
+    assert step.stop() == pytest.approx(phases)
+
+
 @pytest.mark.slow
 def test_two_rollouts_of_random_weights_have_every_phase():
-    done = []
-    record = overhead(load_profile("smoke"), shape=TINY, rollouts=2, on_progress=lambda *at: done.append(at))
-    assert done == [(1, 3), (2, 3), (3, 3)]
-    assert set(record["shares"]) == set(PHASES) - {"generation_shuffled"}
-    assert all(share > 0 for share in record["shares"].values())
-    assert sum(record["as_published"].values()) == pytest.approx(100, abs=2)  # medians of two
-    assert 0.5 < record["ratio"] < 2
-    text = overhead_text(record)
+    record = overhead(load_profile("smoke"), shape=TINY, rollouts=2)
+    assert set(record.shares) == set(PHASES) - {"generation_shuffled"}
+    assert all(share > 0 for share in record.shares.values())
+    assert sum(record.as_published.values()) == pytest.approx(100, abs=2)  # medians of two
+    assert 0.5 < record.ratio < 2
+    text = text_of(record)
     assert max(map(len, text.splitlines())) <= 80
     assert "65.4" in text
-    json.dumps(record)
+    json.dumps(record.document())
 
 
 def test_activations_are_computed_again_where_a_training_computes_them_again(monkeypatch):
     monkeypatch.setattr("atrl_bench.training.arguments.CHECKPOINTING_TOKENS", 16)
     states = []
 
-    def watched(trainer, phases, rows, plain=module.one_rollout):
+    def watched(trainer, clock, rows, plain=step_time.one_rollout):
         states.append(any(getattr(layer, "gradient_checkpointing", False) for layer in trainer.model.modules()))
-        return plain(trainer, phases, rows)
+        return plain(trainer, clock, rows)
 
-    monkeypatch.setattr(module, "one_rollout", watched)
+    monkeypatch.setattr(step_time, "one_rollout", watched)
     overhead(load_profile("smoke"), shape=TINY, rollouts=1)
     assert states == [True] * 4  # two rollouts of two trainers

@@ -1,0 +1,190 @@
+"""How long a training step takes and how its seconds divide into phases: what `overhead` and `doctor --gpu` measure.
+
+Trainers that differ in their credit alone take turns in one process. The learning rate is zero: all see the same
+responses and do the same work; the optimiser step itself is taken. Seconds are wall seconds on a GPU and processor
+seconds without one, which other processes on the machine do not lengthen.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, random_model
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.mini import BASE, write_world
+from atrl_bench.models.attention import prefer_flash_attention
+from atrl_bench.profiles import Profile, load_profile
+from atrl_bench.training.advantages import GroupRelative
+from atrl_bench.training.clock import PhaseClock, wall_seconds
+from atrl_bench.training.data import load_training_data
+from atrl_bench.training.order import problem_order
+from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.rollouts import build
+from atrl_bench.training.run import load_inputs
+from atrl_bench.training.trainer_inputs import TrainerInputs
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import CreditTrainer
+
+REST = "the rest"
+# How a report calls the phases, in the order in which a step goes through them.
+PHASES = {
+    "generation": "generation",
+    "generation_shuffled": "generation on shuffled frames",
+    "reward": "grading the responses",
+    "scoring": "forward, scoring",
+    "forward": "forward, training",
+    "backward": "backward",
+    "attention_rows": "attention rows",
+    "graph": "token graph",
+    "credit": "credit from the graph",
+    "batching": "batching",
+    "optimiser": "optimiser",
+    REST: REST,
+}
+CREDIT_PHASES = ("attention_rows", "graph", "credit")
+
+Phases = dict[str, float]  # seconds of each phase; they add up to the whole
+
+
+def measured_steps(
+    profile: Profile, recipe: str, credits: Sequence[str], shape: Shape | None, rollouts: int
+) -> dict[str, list[Phases]]:
+    """Return the phases of each rollout with its updates, by credit; of random weights at `shape` where there is one.
+
+    The first rollout of each trainer pays for what is set up once and is not counted.
+    """
+    import torch
+
+    now = wall_seconds if torch.cuda.is_available() else time.process_time
+    world = profile if profile.generated_data else load_profile("mini")
+    with ExitStack() as stack:
+        # Renamings inside the libraries are no news for whoever reads a measurement.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", category=FutureWarning, module="(transformers|trl|accelerate|peft)")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        data_dir = write_world(folder / "world", world, [load_recipe(recipe).data])
+        if shape is not None:
+            profile = at_shape(profile, shape)
+        trainers = {
+            name: stack.enter_context(_trainer(folder / name, recipe, name, profile, shape, data_dir))
+            for name in credits
+        }
+        clocks = {name: _prepared(trainer, now) for name, trainer in trainers.items()}
+        num_problems = len(next(iter(trainers.values())).data.problems)
+        per_rollout = profile.training.prompts_per_rollout
+        order = problem_order(num_problems, per_rollout * (rollouts + 1), 0)
+        steps: dict[str, list[Phases]] = {name: [] for name in credits}
+        for rollout in range(rollouts + 1):
+            problems = order[rollout * per_rollout : (rollout + 1) * per_rollout]
+            rows = [{"row": row} for row in problems for _ in range(profile.training.group_size)]
+            for name, trainer in trainers.items():
+                steps[name].append(one_rollout(trainer, clocks[name], rows))
+    return {name: measured[1:] for name, measured in steps.items()}
+
+
+def one_rollout(trainer: CreditTrainer, clock: StepClock, rows: list[dict[str, Any]]) -> Phases:
+    """Return the phases of one rollout with all its updates."""
+    import torch
+
+    clock.start()
+    for _ in range(trainer.updates_per_rollout):
+        for _ in range(trainer.args.gradient_accumulation_steps):
+            trainer.training_step(trainer.model, rows, None)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
+        with trainer.clock.phase("optimiser"):
+            trainer.optimizer.step()
+        trainer.model.zero_grad()
+        trainer.state.global_step += 1
+    return clock.stop()
+
+
+class StepClock:
+    """A stopwatch over the steps of a trainer."""
+
+    def __init__(self, trainer: CreditTrainer, clock: PhaseClock) -> None:
+        import torch
+
+        self._trainer, self._graph, self._started = trainer, 0.0, 0.0
+        trainer.clock = clock
+        if trainer.credit is not None and not torch.cuda.is_available():
+            # One clock for all phases. On a GPU the credit keeps its own, of wall seconds too, which does not wait.
+            trainer.credit.clock = clock.now
+        backward = trainer.accelerator.backward
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with clock.phase("backward"):
+                return backward(*arguments, **options)
+
+        trainer.accelerator.backward = timed
+
+    def start(self) -> None:
+        """Begin to measure; what went before is forgotten."""
+        self._trainer.clock.pop()
+        self._graph = self._graph_seconds()
+        self._started = self._trainer.clock.now()
+
+    def stop(self) -> Phases:
+        """Return the phases since `start`."""
+        seconds = self._trainer.clock.now() - self._started
+        parts = self._trainer.clock.pop()
+        # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.
+        parts["forward"] = parts.pop("forward_backward", 0.0)
+        if graph := self._graph_seconds() - self._graph:
+            parts["graph"] = graph
+            parts["credit"] -= graph
+        return parts | {REST: seconds - sum(parts.values())}
+
+    def _graph_seconds(self) -> float:
+        return self._trainer.credit.graph_seconds if self._trainer.credit else 0.0
+
+
+def _prepared(trainer: CreditTrainer, now: Callable[[], float]) -> StepClock:
+    """Make the trainer ready for steps of size nothing, and return what times them."""
+    clock = StepClock(trainer, PhaseClock(now))
+    trainer.model.train()
+    trainer.recompute_activations()
+    trainer.create_optimizer()
+    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = 0.0
+    return clock
+
+
+class EveryGroup(GroupRelative):
+    """TRL's advantages, and a credit for every group: random weights answer all wrong, so that none would have one."""
+
+    every_group = True
+
+
+@contextmanager
+def _trainer(
+    run_dir: Path, recipe_name: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
+) -> Iterator[CreditTrainer]:
+    """Yield the trainer; of random weights adapters are trained, so that one GPU holds them."""
+    recipe = load_recipe(recipe_name, credit=credit, **({"finetuning": "lora"} if shape else {}))
+    if not isinstance(recipe, RolloutRecipe):
+        raise InvalidFileError(
+            f"Recipe {recipe_name} samples no responses.",
+            why="A step's phases are those of training on rollouts.",
+            next_step="atrl-bench overhead --recipe grpo",
+        )
+    if shape is None:
+        base = str(BASE) if profile.model == "mini" else profile.model
+        with build(load_inputs(run_dir, recipe, profile, base, data_dir, seed=0)) as trainer:
+            yield trainer
+        return
+    import torch
+
+    model = random_model(shape, "cuda" if torch.cuda.is_available() else "cpu")
+    prefer_flash_attention(model, shape.dtype)
+    data = load_training_data(recipe.data, data_dir)
+    with build(TrainerInputs(recipe, profile, run_dir, model, processor_for(shape), data, seed=0)) as trainer:
+        trainer.estimator = EveryGroup()
+        yield trainer
