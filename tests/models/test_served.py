@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import json
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from http_servers import ChatServer, completion
 from PIL import Image
 
 from atrl_bench.errors import EndpointError
@@ -38,93 +38,22 @@ PROFILE = load_profile("smoke")
 GREEDY = PROFILE.model_copy(update={"evaluation": PROFILE.evaluation.model_copy(update={"temperature": 0.0})})
 
 
-class Server:
-    """An HTTP server on this machine; `reply(body)` gives (status, headers, content), or "cut", or "drip"."""
-
-    def __init__(self, reply: Callable[[dict[str, Any]], Any], *, one_at_a_time: bool = True) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[Any] = []
-        lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self._send(200, {}, json.dumps({"data": [{"id": "mini"}, {"id": "maxi"}]}).encode())
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    server.requests.append(body)
-                    server.headers.append(self.headers)
-                    answer = reply(body) if one_at_a_time else None
-                answer = answer or reply(body)
-                if answer == "cut":
-                    self.send_response(200)
-                    self.send_header("Content-Length", "1000")
-                    self.end_headers()
-                    self.wfile.write(b'{"choices": [')
-                    self.connection.close()
-                elif answer == "drip":
-                    self.send_response(200)
-                    self.end_headers()
-                    for _ in range(100):
-                        try:
-                            self.wfile.write(b" ")
-                            self.wfile.flush()
-                        except OSError:
-                            return
-                        time.sleep(0.05)
-                else:
-                    self._send(*answer)
-
-            def _send(self, status, headers, content):
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-
-    def endpoint(self, **settings: Any) -> EndpointConfig:
-        address = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-        return EndpointConfig(address, "mini", **{"num_attempts": 3, "first_wait": 0.01, **settings})
+ANSWER = "The answer is \\boxed{0}."
 
 
-def completion(*texts: str | None, finish: str = "stop", tokens: int = 0) -> tuple[int, dict[str, str], bytes]:
-    choices = [{"message": {"role": "assistant", "content": text}, "finish_reason": finish} for text in texts]
-    return 200, {}, json.dumps({"choices": choices, "usage": {"completion_tokens": tokens}}).encode()
+def cut(connection: socket.socket) -> None:
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"choices": [')
+
+
+def drip(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(100):
+        connection.sendall(b" ")
+        time.sleep(0.05)
 
 
 def refusal(status: int, message: str, code: str | None = None) -> tuple[int, dict[str, str], bytes]:
     return status, {}, json.dumps({"error": {"message": message, "code": code}}).encode()
-
-
-def one_each(body: dict[str, Any]) -> Any:
-    return completion(*["The answer is \\boxed{0}."] * body.get("n", 1))
-
-
-def in_turn(*replies: Any) -> Callable[[dict[str, Any]], Any]:
-    """Give the replies one after the other, the last of them for ever; functions are asked."""
-    left = list(replies)
-
-    def reply(body: dict[str, Any]) -> Any:
-        now = left.pop(0) if len(left) > 1 else left[0]
-        return now(body) if callable(now) else now
-
-    return reply
 
 
 def write_geoqa(folder: Path, num_rows: int) -> Path:
@@ -147,7 +76,7 @@ def store(tmp_path):
         yield opened
 
 
-def asked_about(server: Server) -> Counter[str]:
+def asked_about(server: ChatServer) -> Counter[str]:
     """How many answers each question was asked for."""
     counts: Counter[str] = Counter()
     for body in server.requests:
@@ -159,15 +88,16 @@ def asked_about(server: Server) -> Counter[str]:
 # The same question, the same answer -------------------------------------------------------------------------------
 
 
-class MiniServer(Server):
+class MiniServer(ChatServer):
     """Serves the mini model: reads the images out of the request, and remembers what the model then sees."""
 
     def __init__(self, sizes: Any) -> None:
-        super().__init__(self._answer)
+        super().__init__(answer=self._answer)
         self.model = local.load(
             local.find_model("mini"), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
         )
         self.seen: set[str] = set()
+        self._one_at_a_time = threading.Lock()
 
     def _answer(self, body: dict[str, Any]) -> Any:
         messages = [
@@ -175,7 +105,8 @@ class MiniServer(Server):
         ]
         images = [part["image"] for turn in messages for part in turn["content"] if part["type"] == "image"]
         sampling = Sampling(body["max_tokens"], body["temperature"], body["top_p"], body["seed"])
-        (answers,) = self.model.generate([Prompt("served", messages, images)], [range(body.get("n", 1))], sampling)
+        with self._one_at_a_time:
+            (answers,) = self.model.generate([Prompt("served", messages, images)], [range(body.get("n", 1))], sampling)
         self.seen.add(answers[0].prompt_hash)
         finish = "length" if answers[0].truncated else "stop"
         return completion(*[answer.text for answer in answers], finish=finish, tokens=answers[0].num_tokens)
@@ -271,7 +202,7 @@ WARM = Sampling(8, temperature=1.0)
 
 
 def test_all_repeats_of_a_problem_are_one_request_where_the_server_knows_n() -> None:
-    with Server(lambda body: completion("ab", "abcdef", tokens=8)) as server:
+    with ChatServer(completion("ab", "abcdef", tokens=8)) as server:
         [answers] = EndpointModel(server.endpoint()).generate([PROMPT], [[4, 5]], WARM)
     [body] = server.requests
     assert (body["n"], body["seed"], body["max_tokens"], body["top_p"]) == (2, request_seed(0, "a", 4), 8, 1.0)
@@ -287,7 +218,7 @@ def test_token_counts_add_up_to_what_the_server_said() -> None:
 
 def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 2)
-    with Server(lambda body: completion("\\boxed{0}")) as server:
+    with ChatServer(completion("\\boxed{0}")) as server:
         options = EvaluationOptions(endpoint=server.endpoint(), repeats=3)
         key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     assert len(store.responses(key)) == 6
@@ -309,7 +240,7 @@ def test_where_a_server_gives_one_answer_a_request_the_repeats_of_a_problem_are_
             all_there.wait(timeout=10)
         return completion("\\boxed{0}")
 
-    with Server(reply, one_at_a_time=False) as server:
+    with ChatServer(answer=reply) as server:
         options = EvaluationOptions(endpoint=server.endpoint(), repeats=8)
         key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     assert sorted(repeat for _, repeat in store.responses(key)) == list(range(8))
@@ -326,7 +257,7 @@ def test_a_photo_is_encoded_once_for_all_repeats_and_all_problems_that_show_it(m
         return Prompt(name, [{"role": "user", "content": content}], [image])
 
     prompt = shows("a", photo)
-    with Server(lambda body: completion("\\boxed{0}")) as server:
+    with ChatServer(completion("\\boxed{0}")) as server:
         model = EndpointModel(server.endpoint())
         for repeat in range(8):
             model.generate([prompt], [[repeat]], WARM)
@@ -344,14 +275,14 @@ def test_tokens_that_end_an_answer_are_not_counted_where_the_server_counts_them(
 
 
 def test_a_server_of_this_machine_is_asked_past_every_proxy(monkeypatch) -> None:
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # nobody listens there
         [[answer]] = EndpointModel(server.endpoint(num_attempts=1)).generate([PROMPT], [[0]], WARM)
     assert answer.text == "The answer is \\boxed{0}."
 
 
 def test_a_token_that_may_not_be_drawn_is_made_impossible() -> None:
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         EndpointModel(server.endpoint(), never_drawn=(6, 7)).generate([PROMPT], [[0]], WARM)
         EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
     assert [body.get("logit_bias") for body in server.requests] == [{"6": -100, "7": -100}, None]
@@ -371,9 +302,9 @@ def test_a_token_that_may_not_be_drawn_is_made_impossible() -> None:
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_parameter_that_is_refused_is_left_out_and_that_is_remembered(parameter, message, status) -> None:
     def reply(body):
-        return refusal(status, message) if parameter in body else one_each(body)
+        return refusal(status, message) if parameter in body else ANSWER
 
-    with Server(reply) as server:
+    with ChatServer(answer=reply) as server:
         model = EndpointModel(server.endpoint())
         for _ in range(3):
             model.generate([PROMPT], [[0, 1]], WARM)
@@ -390,7 +321,7 @@ def test_a_parameter_that_is_refused_is_left_out_and_that_is_remembered(paramete
     ],
 )
 def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -> None:
-    with Server(lambda _: refusal(400, message)) as server, pytest.raises(EndpointError, match="status 400"):
+    with ChatServer(refusal(400, message)) as server, pytest.raises(EndpointError, match="status 400"):
         EndpointModel(server.endpoint()).generate([PROMPT], [[0]], sampling)
     assert len(server.requests) == 1
 
@@ -407,7 +338,7 @@ def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -
 )
 def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 1)
-    with Server(lambda _: reply) as server:
+    with ChatServer(reply) as server:
         options = EvaluationOptions(endpoint=server.endpoint(), repeats=1)
         key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
     [sample] = store.samples(key)
@@ -415,14 +346,14 @@ def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -
 
 
 def test_an_answer_that_was_cut_is_truncated() -> None:
-    with Server(lambda _: completion("so far", finish="length")) as server:
+    with ChatServer(completion("so far", finish="length")) as server:
         [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
     assert answer.truncated
 
 
 def test_an_answer_in_parts_is_one_text() -> None:
     parts = [{"type": "text", "text": "5"}, {"type": "reasoning", "text": "six"}, {"type": "text", "text": " cm"}]
-    with Server(lambda _: completion(parts)) as server:
+    with ChatServer(completion(parts)) as server:
         [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
     assert answer.text == "5 cm"
 
@@ -441,13 +372,13 @@ def test_an_answer_in_parts_is_one_text() -> None:
         (200, {}, b'["choices"]'),
         (200, {}, b"[" * 5000),
         (200, {}, b" " * (3 << 20)),
-        "cut",
+        cut,
     ],
     ids=lambda failure: str(failure)[:40],
 )
 def test_one_failure_of_any_kind_is_retried(failure) -> None:
     waits: list[float] = []
-    with Server(in_turn(failure, one_each)) as server:
+    with ChatServer(failure, ANSWER) as server:
         model = EndpointModel(server.endpoint(first_wait=0.5), sleep=waits.append)
         [[answer]] = model.generate([PROMPT], [[0]], WARM)
     assert answer.text == "The answer is \\boxed{0}."
@@ -456,15 +387,15 @@ def test_one_failure_of_any_kind_is_retried(failure) -> None:
 
 def test_a_server_that_asks_for_time_gets_it_up_to_a_minute() -> None:
     waits: list[float] = []
-    replies = [(429, {"Retry-After": "7"}, b""), (503, {"Retry-After": "9999"}, b""), one_each]
-    with Server(in_turn(*replies)) as server:
+    replies = [(429, {"Retry-After": "7"}, b""), (503, {"Retry-After": "9999"}, b""), ANSWER]
+    with ChatServer(*replies) as server:
         EndpointModel(server.endpoint(), sleep=waits.append).generate([PROMPT], [[0]], WARM)
     assert waits == [7.0, 60.0]
 
 
 def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:
     started = time.monotonic()
-    with Server(in_turn("drip", one_each)) as server:
+    with ChatServer(drip, ANSWER) as server:
         [[answer]] = EndpointModel(server.endpoint(seconds=0.5)).generate([PROMPT], [[0]], WARM)
     assert answer.text
     assert time.monotonic() - started < 4
@@ -472,7 +403,7 @@ def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:
 
 def test_a_client_that_is_closed_waits_for_nothing_any_more() -> None:
     started = time.monotonic()
-    with Server(lambda _: (503, {"Retry-After": "60"}, b"")) as server:
+    with ChatServer((503, {"Retry-After": "60"}, b"")) as server:
         client = ChatClient(server.endpoint())
         threading.Timer(0.3, client.close).start()
         with pytest.raises((EndpointError, RuntimeError)):
@@ -481,8 +412,10 @@ def test_a_client_that_is_closed_waits_for_nothing_any_more() -> None:
 
 
 def test_a_name_that_is_not_served_is_answered_with_those_that_are() -> None:
-    with Server(lambda _: refusal(404, "no such model")) as server, pytest.raises(EndpointError, match="mini, maxi"):
-        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    with ChatServer(refusal(404, "no such model")) as server:
+        server.expect_request("/v1/models").respond_with_json({"data": [{"id": "mini"}, {"id": "maxi"}]})
+        with pytest.raises(EndpointError, match="mini, maxi"):
+            EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
 
 
 @pytest.mark.parametrize("address", ["localhost:8000/v1", "/v1", "http://", "ftp://localhost/v1"])
@@ -494,15 +427,15 @@ def test_what_is_no_address_says_what_one_is(address) -> None:
 def test_the_key_comes_from_the_variable_that_was_named(monkeypatch) -> None:
     monkeypatch.setenv("OTHER_KEY", "secret")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         EndpointModel(server.endpoint(api_key_variable="OTHER_KEY")).generate([PROMPT], [[0]], WARM)
         EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
-    assert [headers.get("Authorization") for headers in server.headers] == ["Bearer secret", None]
+    assert [request.headers.get("Authorization") for request, _ in server.log] == ["Bearer secret", None]
 
 
 def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
     with (
-        Server(in_turn(refusal(500, "busy"), refusal(401, "no key"))) as server,
+        ChatServer(refusal(500, "busy"), refusal(401, "no key")) as server,
         ChatClient(server.endpoint()) as client,
     ):
         with pytest.raises(NoReplyError, match="status 500"):
@@ -516,7 +449,7 @@ def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
 
 def test_a_served_model_is_evaluated_without_torch_and_without_lmms_eval(tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 2)
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         program = (
             "import sys; from pathlib import Path; from atrl_bench.evaluation.cell import evaluate;"
             "from atrl_bench.evaluation.cell_spec import EvaluationOptions;"
@@ -547,7 +480,7 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
                     under_way -= 1
 
     data = write_geoqa(tmp_path / "data", 12)
-    with Server(one_each) as server, pytest.MonkeyPatch.context() as patch:
+    with ChatServer(ANSWER) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("atrl_bench.evaluation.cell.EndpointModel", Slow)
         options = EvaluationOptions(endpoint=server.endpoint(num_parallel=3))
         evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
@@ -557,8 +490,8 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
 def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 20)
     where = {"store": store, "profile": PROFILE, "data_dir": data}
-    replies = [one_each] * 7 + [refusal(500, "down")]
-    with Server(in_turn(*replies)) as server:
+    replies = [ANSWER] * 7 + [refusal(500, "down")]
+    with ChatServer(*replies) as server:
         options = EvaluationOptions(repeats=4, endpoint=server.endpoint(num_parallel=2))
         with pytest.raises(EndpointError, match="did not answer after 3 attempts"):
             evaluate("mini", "geoqa_test", options, **where)
@@ -567,7 +500,7 @@ def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_ask
     assert {sample.verdict.state for sample in store.samples(cell.key)} == {"correct"}
     answered = {response.problem_id for response in store.responses(cell.key).values()}
 
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         options = EvaluationOptions(repeats=4, endpoint=server.endpoint())
         key = evaluate("mini", "geoqa_test", options, **where)
     assert key == cell.key  # another address is not another model
@@ -579,7 +512,7 @@ def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
     data = write_geoqa(tmp_path / "data", 1)
     where = {"store": store, "profile": PROFILE, "data_dir": data}
     single = completion("\\boxed{0}")
-    with Server(in_turn(single, single, refusal(500, ""))) as server:
+    with ChatServer(single, single, refusal(500, "")) as server:
         options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
         with pytest.raises(EndpointError):
             evaluate("mini", "geoqa_test", options, **where)
@@ -587,7 +520,7 @@ def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
     # The first alone, which tells that the server gives one at a time; of the others, asked for together, one.
     first, other = sorted(repeat for _, repeat in store.responses(cell.key))
     assert (first, other in (1, 2, 3, 4)) == (0, True)
-    with Server(one_each) as server:
+    with ChatServer(ANSWER) as server:
         options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
         evaluate("mini", "geoqa_test", options, **where)
     assert asked_about(server) == {"0": 3}
