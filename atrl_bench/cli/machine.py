@@ -25,7 +25,6 @@ def status(options: Options) -> None:
 @shared("profile", "out", "data_dir", "as_json")
 def doctor(
     options: Options,
-    online: Annotated[bool, typer.Option("--online", help="also ask the hub whether it answers")] = False,
     judge_base_url: Annotated[str | None, typer.Option("--judge-base-url", help="also ask this judge")] = None,
     judge_model: Annotated[str | None, typer.Option("--judge-model", help="model name at that URL")] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="measure one GPU instead, in minutes")] = False,
@@ -44,7 +43,7 @@ def doctor(
     from atrl_bench.grading.judge.judge import JudgeConfig
 
     judge = JudgeConfig(judge_base_url, judge_model or "") if judge_base_url else None
-    diagnosis = examine(options.run_dir(), judge=judge, online=online)
+    diagnosis = examine(options.run_dir(), judge=judge)
     show(diagnosis, options.as_json)
     if not diagnosis.is_healthy:
         raise typer.Exit(1)
