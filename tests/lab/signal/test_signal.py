@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +18,6 @@ from atrl_bench.lab.signal.order import signal_order
 from atrl_bench.lab.signal.price import signal_price
 from atrl_bench.lab.signal.rule_choice import RuleChoice
 from atrl_bench.profiles import Rollouts, load_profile
-from atrl_bench.training import rollouts
 
 ORACLE = "oracle_perception"
 
@@ -119,24 +116,12 @@ def test_only_the_weights_whose_name_has_the_pattern_are_measured(run_dir, tmp_p
             pass
 
 
-def test_the_adapters_of_a_tiny_model_of_random_weights_are_measured_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollouts, "GradingPool", rollouts.GradingPool)  # the benchmark takes a coin in its place
-    program = load_program("signal_of_large_model")
-    # 2 x 4 columns of 128 hidden, seven maps a layer with factors of rank 16, and those of the vision tower.
-    signal = program.signal_of(program.shape_of(128, 2), tmp_path, ["atrl"], prompts=9, group_size=4)
-    assert signal.responses == 36
-    assert 0 < signal.success < 1
-    assert 50_000 < signal.parameters < 500_000
-    assert [one.rule for one in signal.rules] == ["uniform", "atrl"]
-    assert signal.rules[1].top_share > 0.15
-
-
-def load_program(name):
-    path = Path(__file__).parents[3] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_the_factors_of_fresh_adapters_are_measured(run_dir, tmp_path):
+    arguments = ["mini", run_dir.data_dir("virl39k"), run_dir.profile, "grpo", ["uniform"], 0]
+    with gradient_meter(tmp_path, *arguments, parameters="lora") as made:
+        sizes = {name: weight.numel() for name, weight in made.trainer.model.named_parameters() if weight.requires_grad}
+        assert all("lora_" in name for name in sizes)
+        assert made.num_parameters == sum(sizes.values()) > 0
 
 
 def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
