@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from atrl_bench.data.archives import archives_in
+from atrl_bench.data.archives import ENDINGS
 from atrl_bench.data.fetch import forget_layout
 from atrl_bench.data.repository import Repository, is_downloaded, listing, may_read
 from atrl_bench.data.sets import TRAINING_SETS
@@ -124,13 +124,12 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
         except AtrlBenchError as error:
             item = _missing(StockItem(*need, MISSING), error)
         items.append(item)
-    archives = {part for parts in archives_in(file for _, file in absent).values() for part in parts}
     stock = Stock(
         name,
         run_dir.profile.name,
         tuple(items),
         bytes_to_fetch=sum(absent.values()),
-        bytes_unpacked=sum(size for (_, file), size in absent.items() if file in archives),
+        bytes_unpacked=sum(size for (_, file), size in absent.items() if file.endswith(ENDINGS)),
         next="",
     )
     return replace(stock, next=_next_command(stock, run_dir))
