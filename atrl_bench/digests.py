@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +46,26 @@ def digest_of_hashes(hashes: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def sha256_of(paths: Sequence[Path]) -> list[str]:
-    """Return the SHA-256 sums of these files, remembered until a file's size or time changes.
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = _sha256, memory: str = "digests.json") -> list[str]:
+    """Return the SHA-256 sums of these files, or `of` what is in them, remembered until a file's size or time changes.
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
-    memory_path = memory_file("digests.json")
+    memory_path = memory_file(memory)
     keys = [_file_key(path) for path in paths]
-    memory = _READ.setdefault(memory_path, {})
-    if not memory.keys() >= set(keys):
-        memory |= recall(memory_path)  # another process may have written it meanwhile
-    new = {key: _sha256(path) for key, path in zip(keys, paths, strict=True) if key not in memory}
+    known = _READ.setdefault(memory_path, {})
+    if not known.keys() >= set(keys):
+        known |= recall(memory_path)  # another process may have written it meanwhile
+    new = {key: of(path) for key, path in zip(keys, paths, strict=True) if key not in known}
     if new:
-        memory |= new
-        remember(memory_path, memory)
-    return [memory[key] for key in keys]
+        known |= new
+        remember(memory_path, known)
+    return [known[key] for key in keys]
 
 
 _READ: dict[Path, dict[str, str]] = {}  # what this process knows of each memory: reading it takes longer than asking
@@ -69,11 +74,6 @@ _READ: dict[Path, dict[str, str]] = {}  # what this process knows of each memory
 def _file_key(path: Path) -> str:
     status = path.stat()
     return f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def memory_file(name: str) -> Path:

@@ -17,8 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
+from atrl_bench.digests import file_digest
 from atrl_bench.errors import PluginError
-from atrl_bench.fingerprint import code_fingerprint
 
 Group = Literal["rules", "tasks", "recipes", "tables"]
 
@@ -58,7 +58,7 @@ def load_plugin(group: Group, name: str) -> Any:
 
 
 def code_of(group: Group, name: str) -> str | None:
-    """Return a fingerprint of the code behind a name, None if no other package has it; nothing of it is run.
+    """Return the hash of the code behind a name, None if no other package has it; nothing of it is run.
 
     It is that of all Python files of the package that the object's module is in, or of the one file that it is.
     """
@@ -67,7 +67,7 @@ def code_of(group: Group, name: str) -> str | None:
     entry = plugins(group)[name]
     folder, file = _folder(entry), _file(entry)
     is_package = (folder / "__init__.py").is_file()
-    return code_fingerprint(sorted(folder.rglob("*.py")) if is_package else [file])
+    return file_digest(sorted(folder.rglob("*.py")) if is_package else [file])
 
 
 def files_of(group: Group, own: Path, pattern: str = "*.yaml") -> dict[str, Path]:

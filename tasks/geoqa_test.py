@@ -62,7 +62,8 @@ def join(questions: Path, pictures: Path, out: Path) -> None:
 
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
     columns = {name: [row[name] for row in rows] for name in ("question", "ground_truth")}
-    columns["image"] = [str(pictures / Path(row["image_path"]).name) for row in rows]
+    names = [Path(row["image_path"]).name for row in rows]
+    columns["image"] = [{"bytes": (pictures / name).read_bytes(), "path": name} for name in names]
     features = Features({"question": Value("string"), "ground_truth": Value("string"), "image": Image()})
     Dataset.from_dict(columns, features=features).to_parquet(out)
 

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from atrl_bench.digests import memory_file, sha256_of
-from atrl_bench.fingerprint import code_fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +50,3 @@ def test_what_another_process_has_remembered_meanwhile_is_kept(tmp_path):
     memory_file("digests.json").write_text(json.dumps({**memory, "of another": "0" * 64}))
     sha256_of([tmp_path / "b"])
     assert json.loads(memory_file("digests.json").read_text()).keys() > {*memory, "of another"}
-
-
-def test_the_fingerprint_of_code_is_remembered_by_its_text(tmp_path):
-    path = tmp_path / "task.py"
-    path.write_text("def gold(row):\n    return row['answer']\n")
-    first = code_fingerprint([path])
-    [(key, remembered)] = json.loads(memory_file("fingerprints.json").read_text()).items()
-    assert remembered == first
-    path.write_text("def gold(row):\n    return row['label']\n")
-    assert code_fingerprint([path]) != first
-    assert key in json.loads(memory_file("fingerprints.json").read_text())

@@ -17,7 +17,6 @@ LEAVES = {
     "resources",
     "profiles",
     "digests",
-    "fingerprint",
     "escape",
     "flatten",
     "printable",
@@ -63,7 +62,7 @@ HEAVY = {
 }
 LEAF_IMPORTS = {
     "profiles": {"errors", "resources", "yaml_text"},
-    "plugins": {"errors", "fingerprint"},
+    "plugins": {"errors", "digests"},
     "digests": set(),
     "errors": set(),
     "resources": set(),

@@ -6,17 +6,17 @@ name them, or where `fetch` has laid them out. A key names the contents of all o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.data.contents import rows_digest, was_made
 from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import Folder, OnHub, Source
-from atrl_bench.data.tables import read_light_rows
+from atrl_bench.data.tables import read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
@@ -41,6 +41,7 @@ class Dataset:
     publication: Publication = IN_TABLES
     file: Path | None = None  # all of it, where a user names one
     media: str = "images"  # what a row shows: images, none, video, or "images and video"
+    max_hashed_bytes: float = math.inf  # of images and videos beside its tables: of more the sizes count
 
     @property
     def names_files(self) -> bool:
@@ -50,13 +51,6 @@ class Dataset:
     def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
         """Return the images and videos that a row names."""
         return ()
-
-    def contents_digest(self, tables: Sequence[str], files: Mapping[str, Path], root: Path) -> str:
-        """Return what names tables of these hashes, images and videos. Tables count by their order, not their names."""
-        names = (f"{self.splits[0]}-{number:05d}-of-{len(tables):05d}.parquet" for number in range(len(tables)))
-        paths = sorted(set(files.values()))
-        hashes = zip((path.name for path in paths), sha256_of(paths), strict=True)
-        return digest_of_hashes([*zip(names, tables, strict=True), *hashes])
 
     def make(self, *paths: Path) -> None:
         """Write the tables of a dataset that is made from others, which come first; the last path is where to."""
@@ -169,22 +163,25 @@ def _files_of(dataset: Dataset, row: Mapping[str, Any]) -> Sequence[str]:
 
 
 def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
-    """Return what names the data: a hash of its tables and of the images and videos beside them.
+    """Return what names the data: its tables in their order, whatever they are called, and what their rows show.
 
-    It is the same from the hub, whose listing has the hashes, and from a folder with the same files.
+    It is the same from the hub, whose listing has the hashes, and from a folder with the same files. What each machine
+    makes for itself is named by its rows: the bytes of a Parquet file depend on the version of its writer.
     """
     source, names = located(dataset, data_dir)
     files = media_files(dataset, data_dir)
-    return dataset.contents_digest(_hashes(dataset, source, names), files, root_of(dataset, data_dir))
+    sums = source.sha256(names) if dataset.publication.made is None else rows_sha256(source.paths(names))
+    extras = [root_of(dataset, data_dir) / name for name in dataset.extras]
+    present = [path for path in extras if path.is_file()]
+    contents = [*enumerate(sums), *zip(files, _sums(dataset, list(files.values())), strict=True)]
+    contents += zip((path.name for path in present), sha256_of(present), strict=True)
+    return digest_of_hashes((str(name), value) for name, value in contents)
 
 
-def _hashes(dataset: Dataset, source: Source, names: list[str]) -> list[str]:
-    """Return a hash of each table: of its bytes, or of its rows where each machine writes it for itself."""
-    sums = source.sha256(names)
-    if dataset.publication.made is None:
-        return sums
-    paths = source.paths(names)
-    return [rows_digest(path) if was_made(path) else sha256 for path, sha256 in zip(paths, sums, strict=True)]
+def _sums(dataset: Dataset, paths: Sequence[Path]) -> list[str]:
+    """Return what names each image or video: the hash of its contents, or its size where there are too many."""
+    sizes = [path.stat().st_size for path in paths]
+    return sha256_of(paths) if sum(sizes) <= dataset.max_hashed_bytes else list(map(str, sizes))
 
 
 # What was fetched of it -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import urllib.request
 from pathlib import Path, PurePosixPath
 
 from atrl_bench.data.archives import unpack
-from atrl_bench.data.contents import mark_as_made
 from atrl_bench.data.dataset import COMPLETE, Dataset, is_laid_out, laid_out_folder, located, media_part
 from atrl_bench.data.published import Ingredient, RepositoryPart
 from atrl_bench.data.repository import listing
@@ -82,8 +81,6 @@ def _make(dataset: Dataset, folder: Path) -> None:
     if not sys.stderr.isatty():
         disable_progress_bars()
     dataset.make(*paths, folder / made.writes)
-    for table in folder.glob("*.parquet"):
-        mark_as_made(table)
     shutil.rmtree(ingredients)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Any
 
 from atrl_bench.data.dataset import IN_TABLES, Dataset
 from atrl_bench.data.published import Publication
-from atrl_bench.digests import sha256_of
 from atrl_bench.errors import MissingDataError, UnknownNameError
 
 PAIRS_SUFFIX = ".parquet"  # a training set whose name ends so is a file of preference pairs
-MAX_HASHED_BYTES = 1 << 30  # of the files beside a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +23,7 @@ class TrainingSet(Dataset):
     rejected: str = ""  # the column of the worse response, in a file of pairs
     media_column: str = ""  # with the paths of images or videos, for a set that does not embed them
     response_tokens: int = 0  # a response to its problems may have so many, whatever the profile says
+    max_hashed_bytes: float = 1 << 30  # Video-R1 has hundreds of gigabytes
 
     @property
     def names_files(self) -> bool:
@@ -42,28 +40,6 @@ class TrainingSet(Dataset):
     @property
     def extras(self) -> tuple[str, ...]:
         return (self.key_step_file,)
-
-    def contents_digest(self, tables: Sequence[str], files: Mapping[str, Path], root: Path) -> str:
-        """Return what names these contents.
-
-        Images and videos are hashed up to a gigabyte. Video-R1's are hundreds: of those the names and sizes count.
-        """
-        digest = hashlib.sha256()
-        for sha256 in tables:
-            digest.update(bytes.fromhex(sha256))
-        for extra in self.extras:
-            if (path := root / extra).is_file():
-                digest.update(path.read_bytes())
-        sizes = [path.stat().st_size for path in files.values()]
-        by_content = sum(sizes) <= MAX_HASHED_BYTES
-        sums = sha256_of(list(files.values())) if by_content else map(_sum_of_size, sizes)
-        for file, sha256 in zip(files, sums, strict=True):
-            digest.update(file.encode() + bytes.fromhex(sha256))
-        return digest.hexdigest()[:16]
-
-
-def _sum_of_size(size: int) -> str:
-    return hashlib.sha256(str(size).encode()).hexdigest()
 
 
 def file_names(cell: Any) -> list[str]:

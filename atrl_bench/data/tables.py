@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 
 STREAM_ROWS = 64
@@ -53,6 +55,26 @@ def read_light_rows(path: Path) -> list[dict[str, Any]]:
         return list(_read_json(path).to_pylist())
     light = [column.name for column in parquet_schema(path) if "binary" not in str(column.type)]
     return list(read_parquet(path, light).to_pylist())
+
+
+def rows_sha256(paths: Sequence[Path]) -> list[str]:
+    """Return the SHA-256 of each file's rows, images by their bytes: the same whatever wrote the file."""
+    return sha256_of(paths, of=_rows_sha256, memory="rows.json")
+
+
+def _rows_sha256(path: Path) -> str:
+    import pyarrow.parquet as pq
+
+    digest = hashlib.sha256()
+    with reading(path):
+        for batch in pq.ParquetFile(path).iter_batches(STREAM_ROWS):
+            for row in batch.to_pylist():
+                digest.update(json.dumps(row, sort_keys=True, default=_bytes_sha256).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _bytes_sha256(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
 
 
 def _read_json(path: Path) -> Any:

@@ -7,8 +7,9 @@ finished cell need none of them.
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,11 +20,10 @@ from pydantic import TypeAdapter
 
 from atrl_bench.data.dataset import Dataset
 from atrl_bench.data.published import Publication
-from atrl_bench.digests import spec_key
+from atrl_bench.digests import file_digest
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
-from atrl_bench.fingerprint import code_fingerprint
 from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
 HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
-PRINTED = ("title", "metric", "note")  # what a task file says for readers alone
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
 
 
@@ -112,9 +111,15 @@ class Task(Dataset):
 
     @cached_property
     def version(self) -> str:
-        """What changes with anything in the task's code or settings that could change a number."""
-        files = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(self.config))
-        return f"{self.config['metadata']['version']}-{_fingerprint(list(files), self.config)}"
+        """What names all that the task's files decide: the number in its file, and that of the hooks it shares.
+
+        Files that are not as they were shipped with that number are somebody's own: their hash stands beside it.
+        """
+        number = f"{self.config['metadata']['version']}.{hooks.VERSION}"
+        python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(self.config))
+        files = [*(path for path, _ in _with_included(self.yaml_path)), *python]
+        own = any(_shipped().get(path.name) != file_digest([path]) for path in files)
+        return f"{number}-{file_digest(files)[:8]}" if own else number
 
     @property
     def module(self) -> ModuleType:
@@ -217,12 +222,28 @@ def _publications() -> dict[str, Publication]:
     return TypeAdapter(dict[str, Publication]).validate_python(content)
 
 
+@cache
+def _shipped() -> dict[str, str]:
+    """Return the digest of each task file as it was shipped; `tests/tasks/test_versions.py` writes them down."""
+    content: dict[str, str] = json.loads((folder("tasks") / "_shipped.json").read_text(encoding="utf-8"))
+    return content
+
+
 def _read(path: Path) -> dict[str, Any]:
-    config = read_yaml(path.read_text(encoding="utf-8"), FUNCTION.strip())
-    if "include" not in config:
-        return dict(config)
-    beside = path.parent / config.pop("include")
-    return {**_read(beside if beside.is_file() else folder("tasks") / beside.name), **config}
+    settings: dict[str, Any] = {}
+    for _, content in reversed(list(_with_included(path))):
+        settings |= content
+    return settings
+
+
+def _with_included(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield a task file, then the one that it includes, which it goes before, and so on."""
+    content = dict(read_yaml(path.read_text(encoding="utf-8"), FUNCTION.strip()))
+    included = content.pop("include", None)
+    yield path, content
+    if included is not None:
+        beside = path.parent / included
+        yield from _with_included(beside if beside.is_file() else folder("tasks") / beside.name)
 
 
 def _hooks(config: Mapping[str, Any]) -> list[str]:
@@ -238,22 +259,6 @@ def _python_file(path: Path, hook: str) -> Path:
 def _function(path: Path, hook: str) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(_module(_python_file(path, hook)), hook.rpartition(".")[2])
     return function
-
-
-def _fingerprint(files: Sequence[Path], config: Mapping[str, Any]) -> str:
-    """Return a hash of all that the task's files do: wording, comments, imports and local names may change."""
-    metadata = {name: value for name, value in config["metadata"].items() if name not in PRINTED}
-    settings = {name: _without_module(value) for name, value in config.items()} | {"metadata": metadata}
-    return spec_key({"settings": settings, "code": code_fingerprint(files), "hooks": hooks.VERSION})[:8]
-
-
-def _without_module(setting: Any) -> Any:
-    """Return a setting of a task file that names the functions in it by their own names alone."""
-    if isinstance(setting, str) and setting.startswith(FUNCTION):
-        return FUNCTION + setting.rpartition(".")[2]
-    if isinstance(setting, dict):
-        return {name: _without_module(value) for name, value in setting.items()}
-    return [_without_module(item) for item in setting] if isinstance(setting, list) else setting
 
 
 @cache

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from local_hub import FIRST, NOBODY, LocalHub, Machine, run
 
-from atrl_bench.evaluation import tasks
 from atrl_bench.mini import BASE as MINI
 from atrl_bench.models.local import model_ref
 
@@ -58,15 +57,6 @@ def test_only_the_split_is_fetched_and_then_needs_no_network(local_hub: LocalHub
     assert sorted(local_hub.sent) == SHARDS
     assert run(ROWS, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == [True, digest, True, True, True]
     assert run(ROWS, tmp_path, NOBODY) == [True, digest, True, True, True]  # what is here is not asked for
-
-
-def test_a_task_file_pins_a_revision_under_dataset_kwargs() -> None:
-    path = tasks.find_task("infovqa_val").yaml_path
-    config = tasks._read(path)
-    assert tasks._task(path, config).revision is None
-    pinned = tasks._task(path, {**config, "dataset_kwargs": {"revision": "v1"}})
-    assert pinned.revision == "v1"
-    assert pinned.version != tasks.find_task("infovqa_val").version
 
 
 FOUND = """

@@ -19,8 +19,8 @@ NAMES = [task.name for task in list_tasks()]
 RECORDED = Path(__file__).with_name("prompts_and_golds.json")
 CHANGED = """\
 {name} asks something else, or takes something else for right, than {path} says: {digest}.
-If that is meant, raise `VERSION` in atrl_bench/evaluation/hooks.py, so that no old answer counts for the new question
-(a change in the task's own files does it by itself), and write the new digest down."""
+If that is meant, bump `version:` in the task's YAML file (or `VERSION` in atrl_bench/evaluation/hooks.py, for all
+tasks), so that no old answer counts for the new question, and write the new digest down."""
 
 
 def without_pixels(messages: Iterable[dict[str, Any]]) -> list[Any]:

@@ -1,0 +1,60 @@
+"""A task's version: a number for what is shipped, and a hash beside it for what somebody changed or brought.
+
+python tests/tasks/test_versions.py        writes down the task files as they are now: `tasks/_shipped.json`
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from atrl_bench.digests import file_digest
+from atrl_bench.evaluation import hooks, tasks
+from atrl_bench.evaluation.tasks import find_task, list_tasks
+from atrl_bench.resources import folder
+
+SHIPPED = folder("tasks") / "_shipped.json"
+CHANGED = """\
+Task files are not as tasks/_shipped.json has them. Bump `version:` in the YAML file of each task that asks something
+else now, or takes something else for right: no old answer may count for a new question.
+Then: python tests/tasks/test_versions.py"""
+
+
+def as_they_are() -> dict[str, str]:
+    files = [path for path in sorted(folder("tasks").iterdir()) if path.suffix in (".py", ".yaml")]
+    return {path.name: file_digest([path]) for path in files if path.name != "_published.yaml"}
+
+
+def test_the_task_files_are_those_that_their_numbers_stand_for() -> None:
+    assert json.loads(SHIPPED.read_text(encoding="utf-8")) == as_they_are(), CHANGED
+
+
+@pytest.mark.parametrize("task", list_tasks(), ids=lambda task: task.name)
+def test_a_shipped_task_is_named_by_the_numbers_of_its_file_and_of_the_hooks(task) -> None:
+    assert task.version == f"{task.config['metadata']['version']}.{hooks.VERSION}"
+
+
+@pytest.mark.parametrize(
+    "changed", ["mathverse_text_only.yaml", "mathverse_testmini.py", "mathverse_testmini.yaml", "_protocol.yaml"]
+)
+def test_an_edit_of_any_file_of_a_task_is_another_version_until_it_is_undone(tmp_path, changed) -> None:
+    copy = shutil.copytree(folder("tasks"), tmp_path / "tasks")
+
+    def version(name: str) -> str:
+        path = copy / f"{name}.yaml"
+        return tasks._task(path, tasks._read(path)).version
+
+    shipped = find_task("mathverse_text_only").version
+    assert version("mathverse_text_only") == shipped
+    before = (copy / changed).read_bytes()
+    (copy / changed).write_bytes(before + b"\n# as I like it\n")
+    assert version("mathverse_text_only").startswith(f"{shipped}-")
+    assert version("vsi_bench").startswith(f"{shipped}-") == (changed == "_protocol.yaml")
+    (copy / changed).write_bytes(before)
+    assert version("mathverse_text_only") == shipped
+
+
+if __name__ == "__main__":
+    SHIPPED.write_text(json.dumps(as_they_are(), indent=1) + "\n", encoding="utf-8")
