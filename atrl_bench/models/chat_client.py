@@ -167,7 +167,6 @@ class ChatClient:
         )
 
     def _in_dialect(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the body without what this server has refused."""
         sent = {name: value for name, value in body.items() if name not in self._refused}
         if "max_tokens" in self._refused:
             sent["max_completion_tokens"] = body["max_tokens"]
@@ -210,7 +209,6 @@ class ChatClient:
         return self._without_key(text) if self._key and len(self._key) >= MIN_SECRET else text
 
     def _served_models(self) -> list[str]:
-        """Return the names the endpoint says it serves; an empty list where it does not say."""
         try:
             status, _, content = self._exchange("GET", "/models", MAX_REPLY_BYTES)
             return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []

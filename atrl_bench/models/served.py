@@ -60,7 +60,6 @@ class EndpointModel:
         self._picture_urls: dict[tuple[Any, ...], str] = {}  # of the pictures that were sent last
 
     def close(self) -> None:
-        """Close every connection."""
         self.client.close()
 
     def generate(
@@ -146,7 +145,6 @@ def chat_messages(prompt: Prompt, url_of: Callable[[Image], str] | None = None) 
 
 
 def data_url(image: Image) -> str:
-    """Return the image's very pixels as a PNG inside an address."""
     return f"data:image/png;base64,{base64.b64encode(png(image)).decode()}"
 
 

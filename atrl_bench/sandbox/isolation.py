@@ -51,12 +51,10 @@ def require_isolation() -> None:
 
 
 def is_permitted() -> bool:
-    """Return whether the user has said that programs written by models may run on this machine."""
     return os.environ.get(PERMISSION) == "1"
 
 
 def require_permission() -> None:
-    """Raise unless the user has said that programs written by models may run on this machine."""
     if not is_permitted():
         raise AtrlBenchError(
             NOT_PERMITTED,

@@ -66,7 +66,6 @@ def one_by_one(likeness: Callable[[Point, Point], float], predicted: Points, rig
 
 
 def near(left: Point, right: Point) -> float:
-    """Return exp(-10 d / sqrt 2) of two points."""
     return math.exp(-KEYPOINT_DECAY / math.sqrt(2) * math.dist(left, right))
 
 

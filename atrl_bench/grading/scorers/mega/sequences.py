@@ -84,7 +84,6 @@ def over_items(compare: Callable[[list[Any], list[Any]], float], *steps: Callabl
 
 
 def same_items(predicted: Iterable[Any], right: Iterable[Any]) -> bool:
-    """Return whether both sides have the same items in any order."""
     return set(predicted) == set(right)
 
 
@@ -95,7 +94,6 @@ def precision(predicted: Iterable[Any], right: Iterable[Any]) -> float:
 
 
 def jaccard(predicted: Iterable[Any], right: Iterable[Any]) -> float:
-    """Return |answer and gold| / |answer or gold|."""
     answers, golds = set(predicted), set(right)
     return len(answers & golds) / len(answers | golds) if answers or golds else 1.0
 
