@@ -20,8 +20,8 @@ from atrl_bench.experiments.definition import list_tables
 from atrl_bench.experiments.plan import cell_keys, plan_table
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.definition import list_signal_tables
 from atrl_bench.lab.signal.page import is_measured, render_signals
+from atrl_bench.lab.signal.tables import list_signal_tables
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.figures.draw import draw_all

@@ -15,7 +15,7 @@ Complete = Callable[[str], list[str]]
 def tables(incomplete: str) -> list[str]:
     """Return the tables that begin so."""
     from atrl_bench.experiments.definition import list_tables
-    from atrl_bench.lab.signal.definition import list_signal_tables
+    from atrl_bench.lab.signal.tables import list_signal_tables
 
     return _matching(incomplete, ["all", *list_tables(), *list_signal_tables()])
 

@@ -161,7 +161,7 @@ def _run(planned: Plan, options: Options) -> None:
 
 
 def _is_of_signals(table: str) -> bool:
-    from atrl_bench.lab.signal.definition import list_signal_tables
+    from atrl_bench.lab.signal.tables import list_signal_tables
 
     return table in list_signal_tables()
 

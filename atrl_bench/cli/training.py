@@ -183,11 +183,11 @@ def signal(
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
     with itself. Read the first two together.
     """
-    from atrl_bench.lab.signal.order import signal_order
     from atrl_bench.lab.signal.price import signal_price
+    from atrl_bench.lab.signal.request import signal_request
 
     run_dir = options.run_dir()
-    order = signal_order(
+    request = signal_request(
         run_dir,
         model,
         recipe=recipe,
@@ -198,13 +198,13 @@ def signal(
         seed=options.seed,
         parameters=parameters,
     )
-    price = signal_price(order, run_dir)
+    price = signal_price(request, run_dir)
     if options.dry_run:
         show(price, options.as_json)
         return
     # Asked about by its hours alone: the model that is measured has been fetched.
     require_consent(price, options, is_generated=True)
-    from atrl_bench.lab.signal.command import measured_signal
+    from atrl_bench.lab.signal.measure import measured_signal
 
-    record = measured_signal(order, run_dir, quiet=options.as_json)
+    record = measured_signal(request, run_dir, quiet=options.as_json)
     show(record, options.as_json)

@@ -28,8 +28,7 @@ from atrl_bench.credit.rule import Credit, needs_of
 from atrl_bench.credit.rules import credit_rule, token_credit
 from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.lab.signal.order import measured_recipe
-from atrl_bench.lab.signal.rule_choice import RuleChoice
+from atrl_bench.lab.signal.request import RuleChoice, measured_recipe
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs

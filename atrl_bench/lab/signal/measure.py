@@ -4,27 +4,72 @@ Two numbers stand together, since either alone misleads. The *worth* says by how
 the space of the parameters: noise that it takes away may lie where it does no harm. The *one-step gain* says what a
 step along each rule's gradient does to the success on other problems, at the step size that is best for it.
 
-Shapes: K blocks of prompts, R rules, D measured parameters, M of them or their sketch, N directions, E step sizes.
+Shapes: R rules, D measured parameters, N directions, E step sizes.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.lab.signal.gradients import GradientMeter, PromptGradients, known_mean
-from atrl_bench.lab.signal.projection import sketched
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.block_sums import BlockSums
+from atrl_bench.lab.signal.gradients import GradientMeter, PromptGradients, gradient_meter, known_mean
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.lab.signal.sizes import EXACT_PARAMETERS, NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES
-from atrl_bench.lab.signal.worth import Moments, worths
+from atrl_bench.lab.signal.request import NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES, USUAL_RULES, SignalRequest
+from atrl_bench.lab.signal.stored import stored_signal
+from atrl_bench.lab.signal.worth import worths
 from atrl_bench.results.statistics import Estimate, clustered_mean
+from atrl_bench.training.order import problem_order
+from atrl_bench.training.weights.credit import require_truth
+
+
+def measured_signal(request: SignalRequest, run_dir: RunDir, *, quiet: bool) -> Signal:
+    """Return the signal that was ordered: from the run folder's store, or measured now and kept there."""
+
+    def tell(done: int, count: int) -> None:
+        if not quiet and sys.stderr.isatty():
+            print(f"\r{done} of {count} prompts", end="\n" if done == count else "", file=sys.stderr)
+
+    return stored_signal(request, run_dir, lambda on_prompt: _measure(request, run_dir, on_prompt), on_prompt=tell)
+
+
+def _measure(request: SignalRequest, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
+    data, wanted, prompts, held_out = request.data, request.rules, request.prompts, request.held_out
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        gradient_meter(
+            Path(folder),
+            request.model,
+            run_dir.data_dir(find_set(data).folder),
+            run_dir.profile,
+            request.recipe,
+            wanted,
+            request.seed,
+            data=data,
+            parameters=request.parameters,
+        ) as meter,
+    ):
+        problems = meter.trainer.data.problems
+        for rule in wanted:
+            require_truth(rule, meter.trainer.data, next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}")
+        if len(problems) < prompts + held_out:
+            raise InvalidFileError(
+                f"{data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
+                next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
+            )
+        rows = problem_order(len(problems), prompts + held_out, request.seed)
+        return measure(meter, rows[:prompts], held_out=rows[prompts:], model=request.model, on_prompt=on_prompt)
 
 
 def measure(
@@ -91,83 +136,6 @@ def measure(
         success=statistics.fmean(prompt.success for prompt in seen),
         rules=rules,
     )
-
-
-class BlockSums:
-    """Products of the gradients of blocks of prompts, and of parts of the prompts the steps that follow from them.
-
-    Products of a prompt's gradient with itself are exact. Those of blocks are of their whole sums up to
-    `EXACT_PARAMETERS`, and of sketches of them beyond (projection.py): what is kept then is a few vectors a rule,
-    however many prompts there are.
-    """
-
-    def __init__(self, scale_RD: Tensor, num_blocks: int, num_directions: int, exact: int = EXACT_PARAMETERS) -> None:
-        self.scale_RD = scale_RD
-        self._is_exact = scale_RD.shape[1] <= exact
-        self._sums: dict[bool, list[Tensor]] = {False: [], True: []}  # K x RM, by whether scaled
-        self._part_of_block = [part for part, k in enumerate(_parts(num_blocks, num_directions)) for _ in k]
-        self._parts_NRD = [torch.zeros_like(scale_RD) for _ in range(num_directions)]
-        self._prompts_N = [0] * num_directions
-        self.prompts_K: list[int] = []
-        self._own_K: list[dict[bool, np.ndarray]] = []  # (with uniform, with itself) x R, by whether scaled
-
-    def add(self, gradients: Sequence[Tensor | None]) -> None:
-        """Take in the gradients of the next block's prompts; None for a prompt without one."""
-        sum_RD = torch.zeros_like(self.scale_RD)
-        own = {scaled: np.zeros((2, len(sum_RD))) for scaled in (False, True)}
-        for gradient_RD in gradients:
-            if gradient_RD is None:
-                continue
-            sum_RD += gradient_RD
-            for r, gradient_D in enumerate(gradient_RD):  # one rule at a time: a scaled copy of all is as large again
-                for scaled, total in own.items():
-                    stepped_D = gradient_D * self.scale_RD[r] if scaled else gradient_D
-                    total[:, r] += [float(stepped_D @ gradient_RD[0]), float(stepped_D.square().sum())]
-        if self._parts_NRD:
-            part = self._part_of_block[len(self.prompts_K)]
-            self._parts_NRD[part] += sum_RD
-            self._prompts_N[part] += len(gradients)
-        self.prompts_K.append(len(gradients))
-        self._own_K.append(own)
-        if self._is_exact:
-            self._sums[False].append(sum_RD)
-        else:
-            self._sums[False].append(torch.stack([sketched(sum_D) for sum_D in sum_RD]))
-            self._sums[True].append(
-                torch.stack([sketched(s * scale) for s, scale in zip(sum_RD, self.scale_RD, strict=True)])
-            )
-
-    def moments(self, *, scaled: bool) -> Moments:
-        """Return what worths are made of: of the gradients, or of the steps that Adam makes of them."""
-        uniform_KM = self._of_rule(0, scaled=False)
-        with_uniform, with_itself = [], []
-        for r in range(len(self.scale_RD)):
-            stepped_KM = self._of_rule(r, scaled=scaled)
-            with_uniform.append((stepped_KM @ uniform_KM.T).double().numpy())
-            with_itself.append((stepped_KM @ stepped_KM.T).double().numpy())
-        own_K2R = np.stack([own[scaled] for own in self._own_K])
-        return Moments(
-            np.array(self.prompts_K, dtype=float),
-            np.stack(with_uniform, axis=-1),
-            np.stack(with_itself, axis=-1),
-            own_K2R[:, 0],
-            own_K2R[:, 1],
-        )
-
-    def _of_rule(self, r: int, *, scaled: bool) -> Tensor:
-        if scaled and self._is_exact:
-            return torch.stack([sum_RD[r] for sum_RD in self._sums[False]]) * self.scale_RD[r]
-        return torch.stack([sum_RM[r] for sum_RM in self._sums[scaled]])
-
-    def directions(self) -> Iterator[Tensor]:
-        """Yield the steps that Adam makes of the mean gradient of each part of the prompts, rule by rule."""
-        for sum_RD, num_prompts in zip(self._parts_NRD, self._prompts_N, strict=True):
-            # The second moment of a mean of n is that of one over n, where noise rules.
-            yield sum_RD / num_prompts * self.scale_RD * math.sqrt(num_prompts)
-
-
-def _parts(num_blocks: int, count: int) -> list[np.ndarray]:
-    return np.array_split(np.arange(num_blocks), count) if count else []
 
 
 def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -> list[StepGain]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.definition import SignalTable, load_signal_table
 from atrl_bench.lab.signal.record import RuleSignal, Signal
-from atrl_bench.lab.signal.tables import SignalColumn, signal_columns, stored_in
+from atrl_bench.lab.signal.stored import SignalColumn, signal_columns, stored_in
+from atrl_bench.lab.signal.tables import SignalTable, load_signal_table
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
@@ -84,21 +84,21 @@ def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
     lines = []
     for column, signal in _measured(table, run_dir):
         state = column.obstacle or ("done" if signal else "to do")
-        order = column.order
-        lines.append((_title(column), state, order.prompts * group, order.prompts * len(order.rules)))
+        request = column.request
+        lines.append((_title(column), state, request.prompts * group, request.prompts * len(request.rules)))
     command = f"atrl-bench run-table {name} {run_dir.options}"
     return SignalPlan(name, run_dir.profile.name, str(run_dir.root), tuple(lines), command)
 
 
 def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> SignalRun:
     """Return the rendered table after every base that the store lacks was measured, as far as that succeeds."""
-    from atrl_bench.lab.signal.command import measured_signal
+    from atrl_bench.lab.signal.measure import measured_signal
 
     failures, num_measured = {}, 0
     for column, signal in _measured(load_signal_table(name), run_dir):
         if signal is None and not column.obstacle:
             try:
-                measured_signal(column.order, run_dir, quiet=quiet)
+                measured_signal(column.request, run_dir, quiet=quiet)
                 num_measured += 1
             except Exception as error:  # the other bases go on
                 failures[_title(column)] = reason_of(error)

@@ -9,41 +9,39 @@ from atrl_bench.credit.rules import RULES
 from atrl_bench.experiments.cost import GB, Work, training_needs
 from atrl_bench.experiments.price import Cost, Price
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.order import SignalOrder
-from atrl_bench.lab.signal.rule_choice import RuleChoice
-from atrl_bench.lab.signal.sizes import NUM_DIRECTIONS, STEP_SIZES
+from atrl_bench.lab.signal.request import NUM_DIRECTIONS, STEP_SIZES, RuleChoice, SignalRequest
 from atrl_bench.models.shape import ModelShape, model_shape
 from atrl_bench.training.recipe import Recipe
 
 KEPT = 3  # float32 vectors a rule: its scale, the block's sum, the gradient of the prompt that is measured
 
 
-def signal_price(order: SignalOrder, run_dir: RunDir) -> Price:
+def signal_price(request: SignalRequest, run_dir: RunDir) -> Price:
     """Return what the signal that was ordered takes: gradients of some responses, steps that are tried on others."""
-    loaded, labels, held_out = order.measured_recipe, order.rules, order.held_out
+    loaded, labels, held_out = request.measured_recipe, request.rules, request.held_out
     # An engine beside the model would not see the step that is tried.
-    profile = run_dir.profile.model_copy(update={"model": order.model}).sampled_by("local")
+    profile = run_dir.profile.model_copy(update={"model": request.model}).sampled_by("local")
     choices = [RuleChoice.of(label).rule for label in labels]
     looks_twice = any("blackened_logprob" in needs_of(RULES[rule]) for rule in choices if rule in RULES)
     group = profile.training.group_size
     trials = 1 + NUM_DIRECTIONS * len(STEP_SIZES) * len(labels) if held_out else 0
-    responses = order.prompts * group
+    responses = request.prompts * group
     counts = {"responses": responses, "tried": trials * held_out * group, "passes": responses * len(labels)}
     work = Work(
         counts,
         rounds=1,
-        sampled=(*(float(group) for _ in range(order.prompts)), *(float(held_out * group) for _ in range(trials))),
+        sampled=(*(float(group) for _ in range(request.prompts)), *(float(held_out * group) for _ in range(trials))),
         sequences=counts["passes"],
         scoring_passes=(1 + looks_twice) / len(labels),
     )
     needs = training_needs(loaded, profile, run_dir.rates, work=work)
     shape = model_shape(profile.model)
-    measured = None if shape is None else _measured(loaded, order.parameters, shape)
-    held = f"gradients of {order.parameters}: as much memory as the loaded model says"
+    measured = None if shape is None else _measured(loaded, request.parameters, shape)
+    held = f"gradients of {request.parameters}: as much memory as the loaded model says"
     if measured is not None:
         vectors = len(labels) * (KEPT + (NUM_DIRECTIONS if held_out else 0))
         gradients_gb = 4 * measured * vectors / GB
-        held = f"gradients of {order.parameters}: {measured:,} parameters, {gradients_gb:,.2f} GB of host memory"
+        held = f"gradients of {request.parameters}: {measured:,} parameters, {gradients_gb:,.2f} GB of host memory"
         host_gb = needs.host_gb_per_node + gradients_gb
         needs = replace(needs, counts=counts | {"parameters": measured}, host_gb_per_node=host_gb)
     needs = replace(needs, checkpoint_gb=0.0, resume_gb=0.0)
@@ -51,7 +49,7 @@ def signal_price(order: SignalOrder, run_dir: RunDir) -> Price:
     return Price(
         f"signal of {profile.model}",
         run_dir,
-        (Cost(order.recipe, order.seed, "to do", "", needs, needs),),
+        (Cost(request.recipe, request.seed, "to do", "", needs, needs),),
         notes=(f"rules: {', '.join(labels)}", f"{sampled}; {counts['passes']:,} passes, a response each", held),
         noun="measurement",
     )

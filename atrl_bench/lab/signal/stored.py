@@ -1,19 +1,25 @@
-"""A signal in the run folder's store, under a key of everything that can change its numbers."""
+"""Signals in the run folder's store, each under a key of everything that can change its numbers.
+
+A measurement has all rules of one base and is a column of a table of signals; two tables that ask for the same share
+it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import plain, spec_key
-from atrl_bench.errors import reason_of
+from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.order import SignalOrder
 from atrl_bench.lab.signal.record import Signal
+from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
+from atrl_bench.lab.signal.tables import SignalTable
+from atrl_bench.lab.worlds import load_world
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.typed import typed
@@ -25,9 +31,9 @@ KIND = "signal"
 Tell = Callable[[int, int], None]
 
 
-def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
+def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
     """Return everything that can change the numbers of a signal; the hash of it names it."""
-    recipe, ref = order.measured_recipe, model_ref(order.model)
+    recipe, ref = request.measured_recipe, model_ref(request.model)
     return {
         "kind": KIND,
         "version": SIGNAL_VERSION,
@@ -40,17 +46,19 @@ def signal_spec(order: SignalOrder, run_dir: RunDir) -> dict[str, Any]:
             mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)
         ),
         "profile": run_dir.profile.name,
-        "parameters": order.parameters,
-        "rules": list(order.rules),
-        "prompts": order.prompts,
-        "held_out": order.held_out,
-        "seed": order.seed,
+        "parameters": request.parameters,
+        "rules": list(request.rules),
+        "prompts": request.prompts,
+        "held_out": request.held_out,
+        "seed": request.seed,
     }
 
 
-def stored_signal(order: SignalOrder, run_dir: RunDir, measure: Callable[[Tell], Signal], *, on_prompt: Tell) -> Signal:
+def stored_signal(
+    request: SignalRequest, run_dir: RunDir, measure: Callable[[Tell], Signal], *, on_prompt: Tell
+) -> Signal:
     """Return the signal from the store, measured now unless it is there; `on_prompt` is told how far that is."""
-    spec = signal_spec(order, run_dir)
+    spec = signal_spec(request, run_dir)
     with run_dir.open_store() as store:
         if (signal := read_signal(store, spec)) is not None:
             return signal
@@ -79,3 +87,43 @@ def read_signal(store: Store, spec: dict[str, Any]) -> Signal | None:
 def signal_of(stored: Run) -> Signal:
     """Return the signal that a finished measurement holds."""
     return typed(Signal, stored.summary)
+
+
+@dataclass(frozen=True)
+class SignalColumn:
+    """One base of a world: what is to be measured there, and what stands in the way, "" for nothing."""
+
+    world: str
+    base: str
+    request: SignalRequest
+    key: str
+    obstacle: str = ""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules beside uniform credit."""
+        return self.request.rules[1:]
+
+
+def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[SignalColumn]:
+    """Return the columns of a table in a run folder; writes the generated data that names them."""
+    sizes = table.profiles.get(run_dir.profile.name, table.sizes)
+    columns = []
+    for world in map(load_world, table.worlds):
+        rules = tuple(rule for rule in table.rules if rule not in table.without.get(world.name, ()))
+        for base in world.bases:
+            request = SignalRequest(
+                base, table.recipe, world.data, (UNIFORM, *rules), sizes.prompts, sizes.held_out, seed
+            )
+            try:
+                columns.append(SignalColumn(world.name, base, request, spec_key(signal_spec(request, run_dir))))
+            except AtrlBenchError as error:  # a base that is not built here
+                obstacle = f"{error.what} Next: {error.next_step}"
+                columns.append(SignalColumn(world.name, base, request, "", obstacle))
+    return columns
+
+
+def stored_in(store: Store, column: SignalColumn) -> Signal | None:
+    """Return the column's measurement, None where it is not finished."""
+    stored = store.measurement(column.key) if column.key else None
+    return None if stored is None or stored.state != "done" else signal_of(stored)

@@ -15,11 +15,10 @@ from typer.testing import CliRunner
 
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.definition import load_signal_table
 from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_page
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
-from atrl_bench.lab.signal.stored import signal_spec
-from atrl_bench.lab.signal.tables import signal_columns
+from atrl_bench.lab.signal.stored import signal_columns, signal_spec
+from atrl_bench.lab.signal.tables import load_signal_table
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.grids import drawings
@@ -41,10 +40,10 @@ def run_dir(tmp_path_factory):
             worth,
             *(0.2, 0.7, 0.9, StepGain(3.0, GAIN, GAIN), (0.6, 0.8), (0.85, 0.95)),
         )
-        for rule in column.order.rules
+        for rule in column.request.rules
     ]
     with run_dir.open_store() as store:
-        key = store.add_measurement(signal_spec(column.order, run_dir))
+        key = store.add_measurement(signal_spec(column.request, run_dir))
         record = Signal("mini", "virl39k", 9, 72, 1000, 0.3, rules)
         store.finish_measurement(key, asdict(record), seconds=1.0)
     return run_dir

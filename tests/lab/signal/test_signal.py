@@ -14,9 +14,8 @@ from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.gradients import gradient_meter
-from atrl_bench.lab.signal.order import signal_order
 from atrl_bench.lab.signal.price import signal_price
-from atrl_bench.lab.signal.rule_choice import RuleChoice
+from atrl_bench.lab.signal.request import RuleChoice, signal_request
 from atrl_bench.profiles import Rollouts, load_profile
 
 ORACLE = "oracle_perception"
@@ -126,8 +125,8 @@ def test_the_factors_of_fresh_adapters_are_measured(run_dir, tmp_path):
 
 def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     paper = replace(run_dir, profile=load_profile("paper"))
-    order = {"rules": ["atrl"], "prompts": 10, "parameters": "lora"}
-    price = signal_price(signal_order(paper, held_out=2, **order), paper)
+    request = {"rules": ["atrl"], "prompts": 10, "parameters": "lora"}
+    price = signal_price(signal_request(paper, held_out=2, **request), paper)
     group = paper.profile.training.group_size
     # Qwen2.5-VL-7B: 28 layers, rank 16; two maps of 3584 to 3584, two to 512, three between 3584 and 18944.
     measured = 16 * 28 * (2 * 7168 + 2 * (3584 + 512) + 3 * (3584 + 18944))
@@ -141,7 +140,7 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
     # Beside the adapters' base in half precision and 4 GB of a process, seven vectors a rule.
     assert needs.host_gb_per_node == pytest.approx(2 * 8.29 + 4 + 4 * measured * 2 * (3 + 4) / 1e9)
     assert price.gpu_hours > 0
-    fewer = signal_price(signal_order(paper, held_out=0, **order), paper)
+    fewer = signal_price(signal_request(paper, held_out=0, **request), paper)
     assert fewer.gpu_hours < price.gpu_hours
     assert fewer.trainings[0].needs.counts["tried"] == 0
 

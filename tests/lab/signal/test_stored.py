@@ -13,15 +13,15 @@ from atrl_bench.cli import app
 from atrl_bench.digests import spec_key
 from atrl_bench.experiments.progress import read_status
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal import command
-from atrl_bench.lab.signal.order import SignalOrder
+from atrl_bench.lab.signal import measure as measuring
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
+from atrl_bench.lab.signal.request import SignalRequest
 from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics import Estimate
 
-ORDER = SignalOrder("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
+ORDER = SignalRequest("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
 GAIN = Estimate(1.5, 0.5, 3.0, 4, 4)
 RULES = [
     RuleSignal("uniform", Worth(1, 1, 1), Worth(1, 1, 1), 0.15, math.nan, 0.5, StepGain(3.0, GAIN, GAIN)),
@@ -87,7 +87,7 @@ def test_a_signal_that_failed_says_why_and_is_measured_by_the_next_command(run_d
 
 def test_the_command_reads_what_is_stored(run_dir, monkeypatch):
     stored_signal(ORDER, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
-    monkeypatch.setattr(command, "_measure", None)
+    monkeypatch.setattr(measuring, "_measure", None)
     options = ["--profile", "smoke", "--out", str(run_dir.root), "--rules", "random", "--prompts", "9"]
     result = CliRunner().invoke(app, ["signal", *options, "--held-out", "0", "--json"])
     assert result.exit_code == 0, result.output

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.lab.signal.block_sums import sketched
 from atrl_bench.lab.signal.gradients import PromptGradients
 from atrl_bench.lab.signal.measure import BlockSums, measure
-from atrl_bench.lab.signal.projection import sketched
 from atrl_bench.lab.signal.worth import Moments, factors, worths
 
 NUM_BLOCKS, PER_BLOCK, NUM_PARAMETERS = 16, 4, 2000
