@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hub_layouts
+import hypothesis
 import pytest
 from http_servers import Body, ChatServer, Reply
 from local_hub import LocalHub
@@ -29,7 +30,10 @@ from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.prompt import judge_messages
 from atrl_bench.results.store import Store
 
-pytest_plugins = ["table_fixtures"]
+pytest_plugins = ["needs", "table_fixtures"]
+# The first example may import what is slow to import, and a busy machine is slow with any.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 # trackio reads this once, when TRL imports it; the user's own runs are elsewhere.
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()
 os.environ.pop("TRACKIO_SPACE_ID", None)
@@ -70,15 +74,6 @@ def mini_world(tmp_path_factory):
     from atrl_bench.profiles import load_profile
 
     return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))
-
-
-@pytest.fixture(scope="session")
-def real_data():
-    """The folder of real benchmark rows beside the checkout; a test that needs it is skipped where it is not there."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("no real benchmark rows beside this checkout (../shared/data)")
-    return folder
 
 
 @pytest.fixture

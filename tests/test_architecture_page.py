@@ -14,8 +14,6 @@ PACKAGE = Path(atrl_bench.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 MOST_FILES = 8  # of ours between a response and its number, or a reward and the loss
 
-pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the checkout alone")
-
 
 def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -15,8 +15,6 @@ TEXTS = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
 TEXTS += [page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))]
 TEXTS = [path for path in TEXTS if not path.is_relative_to(EXAMPLE)]
 
-pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the documentation is not beside these tests")
-
 
 def broken(page: Path, addresses: list[str]) -> list[str]:
     """Return the addresses that lead to no file; those of the web are not looked at."""
@@ -36,10 +34,6 @@ def test_a_test_that_a_page_names_is_there(path):
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-in_checkout = pytest.mark.skipif(not EXAMPLE.is_dir(), reason="the example report is in the checkout alone")
-
-
-@in_checkout
 def test_links_of_the_example_report_lead_somewhere_and_stay_inside():
     pages = sorted(EXAMPLE.rglob("*.html"))
     assert len(pages) > 10
@@ -49,13 +43,11 @@ def test_links_of_the_example_report_lead_somewhere_and_stay_inside():
         assert not [address for address in addresses if re.match(r"(https?|file):|/", address)], page
 
 
-@in_checkout
 def test_the_example_report_names_no_folder_of_the_machine_it_was_made_on():
     for path in EXAMPLE.rglob("*"):
         if path.suffix in {".html", ".json", ".csv", ".md", ".tex", ".svg"}:
             assert not re.search(r"(?<![\w.])/(tmp|home|root|work|mnt|Users)/", path.read_text("utf-8")), path
 
 
-@in_checkout
 def test_the_example_report_is_a_small_one():
     assert sum(path.stat().st_size for path in EXAMPLE.rglob("*") if path.is_file()) < 2_000_000

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 import typer
 from local_hub import FIRST, NOBODY, LocalHub, Machine
@@ -229,9 +230,9 @@ def test_two_machines_train_together_and_the_first_one_s_table_finds_the_checkpo
     assert keys(first) == [key]
 
 
+@needs.trackio
 @pytest.mark.slow
 def test_what_trackers_were_told_is_where_the_page_says(tmp_path, monkeypatch) -> None:
-    pytest.importorskip("trackio", reason="trackio takes no Pillow 13, so the extra `test` leaves it")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     train, table = WITH_TRACKERS
     run(tmp_path, *shlex.split(table), "--profile", "smoke", "--rows", "grpo_atrl", *SMALL)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import golden
+import needs
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def test_one_command_ends_with_the_table_and_the_path_of_the_page(whole_run):
 def test_nothing_moved_that_the_repository_keeps_a_digest_of(whole_run):
     recorded, now = golden.recorded(), golden.contents(whole_run[0])
     if recorded["libraries"] != now["libraries"]:
-        pytest.skip(f"the digests are of other libraries: {recorded['libraries']}")
+        pytest.skip(f"{needs.OTHER_LIBRARIES}: {recorded['libraries']}")
     changed = "\n".join(golden.differences(recorded, now))
     assert not changed, f"{changed}\nIf all of it is meant: python tests/golden.py, and say why in the commit."
 

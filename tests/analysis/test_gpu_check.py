@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -21,7 +22,6 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.gpu_check_page import gpu_check_html, percent, write_gpu_check
 
-NEEDS_NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
 STEP = Overhead(
     profile="smoke",
     model="random weights",
@@ -40,6 +40,7 @@ STEP = Overhead(
 )
 MACHINE = {"hardware": "NVIDIA H100", "cuda": "12.8"}
 CHECK = GpuCheck("3b", MACHINE, {"training_flops": 3e14}, STEP, {"device_gb": "MemoryError: <1> of 80 GB are free"})
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason=needs.A_GPU)
 
 
 def run(*arguments):
@@ -87,7 +88,7 @@ def test_what_breaks_is_a_finding_and_the_rest_is_measured(monkeypatch):
     assert check.step is STEP
 
 
-@NEEDS_NO_GPU
+@WITHOUT_GPU
 def test_without_a_gpu_the_rehearsal_is_named(tmp_path):
     result = run("--gpu", "--out", str(tmp_path))
     assert isinstance(result.exception, MissingDataError)
@@ -119,7 +120,7 @@ def test_the_first_gpu_is_chosen_before_torch_can_look_for_any(visible, first, t
 
 
 @pytest.mark.slow
-@NEEDS_NO_GPU
+@WITHOUT_GPU
 def test_the_rehearsal_gives_the_plan_its_constant(tmp_path, one_thread):
     result = run("--gpu", "--size", "tiny", "--out", str(tmp_path), "--json")
     assert result.exit_code == 0, result.output

@@ -58,7 +58,6 @@ def test_what_a_clusters_scheduler_decides_is_not_said_beside_it(option, monkeyp
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_that_is_not_there_is_named_with_the_command_that_starts_one(monkeypatch, capsys):
-    pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", lambda *_: set())
     code, said = refused([*COMMAND, "--on", "ray"], monkeypatch, capsys)
@@ -69,7 +68,6 @@ def test_a_cluster_that_is_not_there_is_named_with_the_command_that_starts_one(m
 
 @pytest.mark.parametrize("is_client", [True, False])
 def test_an_address_where_nothing_listens_is_named_at_once(is_client, monkeypatch, capsys):
-    pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)

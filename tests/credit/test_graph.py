@@ -274,7 +274,7 @@ def test_blocks_of_a_long_response_leave_out_only_zeros():
     assert AttentionRows(raw_TS, visual_S).blocks[0].shape[1] == 800
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(2, 60), st.integers(0, 1000), st.sampled_from([None, 1, 3]))
 def test_a_graph_is_symmetric_sorted_and_without_loops(num_tokens, seed, max_neighbours):
     config = FLAT.replace(max_neighbours=max_neighbours)

@@ -142,7 +142,7 @@ def test_more_partitions_make_a_credit_agree_with_itself_under_another_seed():
 # Properties.
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 70), st.integers(0, 10**6), st.sampled_from(sorted(RULES)), st.floats(0, 0.8))
 def test_every_rule_has_mean_one_and_no_negative_weight(num_tokens, seed, rule, sink):
     credit = token_credit(realistic(num_tokens, seed=seed, sink=sink), rule, seed=seed)
@@ -151,7 +151,7 @@ def test_every_rule_has_mean_one_and_no_negative_weight(num_tokens, seed, rule, 
     assert all(map(math.isfinite, credit.diagnostics.values()))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(2, 70), st.integers(0, 10**6))
 def test_cluster_weights_sum_to_one_as_written(num_tokens, seed):
     credit = token_credit(realistic(num_tokens, seed=seed), "atrl", CreditConfig.preset("literal"))

@@ -74,7 +74,7 @@ def test_credits_of_many_responses_are_those_of_each_alone_with_every_config(rul
     assert_as_alone(attentions, rule, config, [2**31 + b for b in range(len(attentions))])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(0, 10**6), st.sampled_from([0, 1, 20])), min_size=1, max_size=8),
     st.sampled_from(GROUPED),

@@ -21,7 +21,6 @@ from worker_functions import call, die, die_once, name_nothing, write
 from atrl_bench.engines.local import DeadWorkerError
 from atrl_bench.errors import UnknownNameError
 
-pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke"]

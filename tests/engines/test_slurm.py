@@ -118,7 +118,6 @@ def test_where_slurm_is_not_the_script_is_written_to_be_submitted_where_it_is(tm
 
 @pytest.mark.slow
 def test_a_command_answers_over_the_ray_that_its_script_has_started_as_it_does_alone(tmp_path):
-    pytest.importorskip("ray", reason="pip install 'atrl-bench[ray]'")
     stand_ins = StandIns(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         stand_ins.environment["RAY_PORT"] = str(server.getsockname()[1])

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.experiments.definition import list_tables, load_table
@@ -18,8 +18,7 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import PublishedRow, Table
 from atrl_bench.results.store import Store
 
-PAPER = Path(__file__).parents[3] / "shared" / "paper" / "at_rl.tex"
-pytestmark = pytest.mark.skipif(not PAPER.is_file(), reason="the paper's source is not beside this checkout")
+pytestmark = needs.paper
 
 IN_PAPER = [name for name in list_tables() if load_table(name).source != "No table of the paper"]
 TURNED = "scale_32b"  # there the paper has its models in columns
@@ -75,7 +74,7 @@ def plain(name: str) -> str:
 
 def printed_rows(label: str) -> list[tuple[str, list[Printed]]]:
     """Return (name, cells) of every row with numbers, in the order of the source."""
-    source = PAPER.read_text(encoding="utf-8")
+    source = needs.PAPER.read_text(encoding="utf-8")
     start = source.index("\\midrule", source.index(f"\\label{{{label}}}"))  # the end of the headings
     rows = []
     for line in source[start : source.index("\\bottomrule", start)].split(r"\\"):

@@ -9,24 +9,23 @@ Shapes: B sequences, H query heads, G key heads, T response tokens, S positions,
 
 from contextlib import contextmanager
 
+import needs
 import pytest
 import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
-from transformers.utils import is_flash_attn_2_available
 
 from atrl_bench.analysis.gpu_check import Bench
 from atrl_bench.analysis.random_model import SHAPES
 from atrl_bench.credit import AttentionRows, CreditConfig, install_row_capture, token_credit, visual_columns
 from atrl_bench.models.vision_windows import join_vision_windows, kernel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)]
 FLASH = "flash_attention_2"
 # Of two ways to the same rows. In bfloat16 the layers below round differently under each implementation: by 0.0016
 # between eager and sdpa on a CPU, with 36 layers of width 2048.
 ROUNDING = 2e-2
 NUM_SEQUENCES = 4
-needs_flash = pytest.mark.skipif(not is_flash_attn_2_available(), reason="the package flash-attn is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def distance(rows, others):
     return (rows - others).abs().sum(-1) / 2
 
 
-@pytest.mark.parametrize("name", ["eager", "sdpa", pytest.param(FLASH, marks=needs_flash)])
+@pytest.mark.parametrize("name", ["eager", "sdpa", pytest.param(FLASH, marks=needs.flash_attention)])
 def test_recorded_rows_are_those_that_eager_attention_returns(bench, name):
     inputs = bench.sequences(NUM_SEQUENCES)
     rows, oracle = recorded(bench, name, inputs), returned_by_eager(bench, inputs)
@@ -130,9 +129,7 @@ def rows_in_double(query_BHSD, key_BGSD, inputs, num_tokens):
     return scores_BHTS.masked_fill(~allowed_BTS[:, None], -1e300).softmax(-1).mean(1)
 
 
-@pytest.mark.skipif(
-    torch.cuda.is_available() and kernel() is None, reason="torch has no kernel for all windows at once"
-)
+@pytest.mark.skipif(kernel() is None, reason=needs.NO_WINDOW_KERNEL)
 def test_windows_of_all_images_at_once_differ_from_one_by_one_by_rounding(bench):
     join_vision_windows(bench.model)
     inputs = bench.prompts(NUM_SEQUENCES)

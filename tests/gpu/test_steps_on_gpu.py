@@ -3,6 +3,7 @@
 import json
 import math
 
+import needs
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)]
 
 
 @pytest.mark.parametrize(("recipe", "credit"), [("grpo", "atrl"), ("t_grpo", "uniform")])

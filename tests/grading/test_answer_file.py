@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.grading.answer_file import grade_file
-
-REAL = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 def written(path: Path, *lines: object) -> Path:
@@ -80,11 +78,10 @@ def test_a_missing_file_and_an_unknown_metric_are_errors(tmp_path):
         grade_file(written(tmp_path / "a.jsonl"), metric="anlss")
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason=f"no published verdicts in {REAL}")
+@needs.data
 def test_the_published_rule_gives_the_published_verdicts(tmp_path):
-    rows = [
-        json.loads(line) for line in (REAL / "geoqa" / "verdicts_grpo.jsonl").read_text("utf-8").splitlines()[100:200]
-    ]
+    published = (needs.DATA / "geoqa" / "verdicts_grpo.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in published[100:200]]
     file = written(tmp_path / "a.jsonl", *({"response": row["response"], "gold": row["answer"]} for row in rows))
     lines = grade_file(file, metric="math_verify").answers
     assert [line.state == "correct" for line in lines] == [row["is_correct"] for row in rows]

@@ -8,18 +8,16 @@ that defect, the extraction, agrees in more than 1,490.
 """
 
 import json
-import os
 from collections import Counter
-from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 
-DATA = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-pytestmark = pytest.mark.skipif(not (DATA / "geoqa").is_dir(), reason=f"no published verdicts in {DATA}")
+pytestmark = needs.data
 
 GOLD_CUT = "the published grader read only the number before the root or the π of the gold answer"
 GOLD_UNREAD = "the published grader could not read the gold answer, so nothing could be right"
@@ -81,10 +79,11 @@ DISAGREEMENTS = {
 
 @pytest.fixture(scope="module")
 def rows():
+    folder = needs.DATA / "geoqa"
     return {
         (model, number): json.loads(line)
         for model in ("grpo", "zero_shot")
-        for number, line in enumerate((DATA / "geoqa" / f"verdicts_{model}.jsonl").read_text("utf-8").splitlines())
+        for number, line in enumerate((folder / f"verdicts_{model}.jsonl").read_text("utf-8").splitlines())
     }
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import needs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -392,7 +393,7 @@ def test_hostile_answers_end_in_a_state_and_never_in_correct(pool):
     assert accidents == []
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.one_of(
         st.text(max_size=200),
@@ -425,7 +426,7 @@ def test_every_fraction_equals_itself_in_every_form(above, below):
     assert grade_fast(f"\\boxed{{{above + 1}/{below}}}", Gold(f"{above}/{below}")).state == "wrong"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@needs.linux
 def test_workers_end_when_their_process_is_killed():
     code = (
         "from atrl_bench.grading.grade import Gold, shared_pool\n"

@@ -7,7 +7,6 @@ some come near and hold the gold answer next to another one. `pytest -m large` a
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import get_args
 
+import needs
 import pytest
 
 from atrl_bench.grading.comparison import PendingCheck
@@ -279,7 +279,7 @@ def test_the_fast_path_answers_at_once_whatever_comes():
         assert time.process_time() - start < 0.5, response[:200]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@needs.linux
 def test_a_megabyte_of_anything_leaves_no_memory_behind():
     rng = Random(5)
     for gold in GOLDS:

@@ -1,17 +1,15 @@
 """Every gold answer of the real MathVision and We-Math rows is graded correct as an answer, and another one wrong."""
 
-import os
 from fractions import Fraction
-from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 
-DATA = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-pytestmark = pytest.mark.skipif(not (DATA / "wemath").is_dir(), reason=f"no benchmark rows in {DATA}")
+pytestmark = needs.data
 ROWS = {"mathvision_testmini": (304, "mathvision"), "wemath_testmini": (150, "wemath")}
 
 
@@ -20,7 +18,7 @@ def golds(request):
     import pyarrow.parquet as pq
 
     num_rows, folder = ROWS[request.param]
-    [path] = (DATA / folder).glob("*.parquet")
+    [path] = (needs.DATA / folder).glob("*.parquet")
     table = pq.read_table(path)
     images = [name for name in table.column_names if "image" in name]
     golds = [find_task(request.param).module.gold(row) for row in table.drop(images).to_pylist()]

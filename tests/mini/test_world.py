@@ -3,6 +3,7 @@ import io
 import json
 from pathlib import Path
 
+import needs
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -62,8 +63,9 @@ def test_columns_of_wemath_contain_spaces_and_options_are_one_string(mini_world)
 
 
 @pytest.mark.parametrize("name", ["mathvision", "wemath"])
-def test_a_synthetic_benchmark_has_the_types_of_the_real_file(mini_world, name, real_data):
-    [benchmark], [real, *_] = (list((folder / name).glob("testmini*.parquet")) for folder in (mini_world, real_data))
+@needs.data
+def test_a_synthetic_benchmark_has_the_types_of_the_real_file(mini_world, name):
+    [benchmark], [real, *_] = (list((folder / name).glob("testmini*.parquet")) for folder in (mini_world, needs.DATA))
     twin_types, real_types = (
         {field.name: str(field.type).replace("item:", "element:") for field in pq.read_schema(file)}
         for file in (benchmark, real)

@@ -35,8 +35,9 @@ def checkpoint(folder: Path, weights: bytes = b"weights") -> str:
 @pytest.fixture(scope="module")
 def s3_bucket():
     """The URL of a bucket of a real S3 server on this machine, which boto3 and s3fs reach as they would Amazon's."""
-    pytest.importorskip("s3fs", reason="pip install 'atrl-bench[s3]'")
-    server = pytest.importorskip("moto.server", reason="pip install 'moto[s3,server]'").ThreadedMotoServer(port=0)
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0)
     server.start()
     host, port = server.get_host_and_port()
     before = dict(os.environ)

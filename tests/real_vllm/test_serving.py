@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.evaluation.cell_spec import Engine
@@ -22,7 +22,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder as folder_of
 from atrl_bench.results.store import Store
 
-pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="no vLLM in this environment")
+pytestmark = needs.vllm
 COMMAND = [sys.executable, "-m", "atrl_bench"]
 TABLE = load_table("main_7b")
 TRAINED = [row.id for row in TABLE.rows if row.recipe]

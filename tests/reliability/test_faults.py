@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import needs
 import pytest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="forks with torch loaded, mounts disks and reads /proc"),
+    needs.linux,
 ]
 TASK = "mathvision_testmini"
 ROWS = ["--rows", "zero_shot,grpo", "--columns", TASK, "--jobs", "1"]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import needs
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -93,8 +94,10 @@ def test_an_inspect_log_has_every_answer_as_a_sample(run_folder):
     assert log["results"]["scores"][0]["metrics"]["mean@2"]["value"] == 0.625
 
 
+@needs.inspect_ai
 def test_inspects_own_reader_opens_the_log(run_folder):
-    inspect_log = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
+    from inspect_ai import log as inspect_log
+
     (path,) = export(run_dir(run_folder), "inspect").paths
     log = inspect_log.read_eval_log(str(path))
     assert log.eval.model == "Qwen/Qwen2.5-VL-7B-Instruct"

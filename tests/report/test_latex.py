@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import needs
 import pytest
 from table_fixtures import poisoned
 
@@ -24,7 +25,6 @@ SETTINGS = {
     "like NeurIPS": r"\documentclass{article}\usepackage{one_column}\usepackage{xcolor}",
     "like ACM": r"\documentclass{narrow_columns}",
 }
-needs_pdflatex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def paper(table):
     return replace(table, profile="paper", is_comparable=True)
 
 
-@needs_pdflatex
+@needs.pdflatex
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_float_compiles_in_the_usual_kinds_of_paper_and_no_box_sticks_out(setting, table, tiny, tmp_path):
     """The whole main table, and one that is turned: eleven benchmarks of long names."""
@@ -76,7 +76,7 @@ def test_every_float_compiles_in_the_usual_kinds_of_paper_and_no_box_sticks_out(
     assert "too large" not in said  # no float is longer than its page
 
 
-@needs_pdflatex
+@needs.pdflatex
 @pytest.mark.parametrize("third", [0, 1, 2])
 @pytest.mark.parametrize("most_columns", [1, 10])
 def test_the_latex_document_compiles_whatever_the_texts(tiny, tmp_path, payloads, third, most_columns, monkeypatch):
@@ -84,7 +84,7 @@ def test_the_latex_document_compiles_whatever_the_texts(tiny, tmp_path, payloads
     compiled(tmp_path, render_latex(poisoned(paper(tiny), "".join(payloads[third::3])))["_document"])
 
 
-@needs_pdflatex
+@needs.pdflatex
 def test_lists_and_paths_in_latex_notes_end_inside_the_page(tiny, tmp_path):
     tasks = ",".join(f"task_number_{i}" for i in range(30))
     note = f"Only an endpoint has it: atrl-bench evaluate Qwen/Qwen2.5-VL-72B --tasks {tasks}"

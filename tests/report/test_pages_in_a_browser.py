@@ -10,13 +10,13 @@ import hashlib
 import html as html_module
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 from atrl_bench.analysis.audit import audit
@@ -24,14 +24,13 @@ from atrl_bench.report.audit_page import write_audit
 from atrl_bench.report.html import render_html
 from atrl_bench.resources import folder
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars --disable-sync"
 FLAGS += " --disable-background-networking --disable-component-update --disable-default-apps"
 
 # What the browser itself asks its maker, whatever page is open.
 BROWSERS_OWN = (".google.com", ".googleapis.com", ".gvt1.com")
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = needs.chromium
 
 PROBE = """
 addEventListener("load", () => {
@@ -64,7 +63,7 @@ FRAME = """<!doctype html><body><script>addEventListener("message", (e) => docum
 
 
 def browse(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", *arguments]
+    command = [str(needs.CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
@@ -129,7 +128,7 @@ def test_even_hostile_texts_stay_inside_a_phone(hostile, tmp_path):
         assert found["width"] <= 375, (page.name, found["wide"])
 
 
-@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext is not installed")
+@needs.pdftotext
 def test_on_paper_no_column_and_no_reason_is_cut_off(table, tmp_path):
     """Eleven columns of long names, and a row whose reason holds a word that is wider than any paper."""
     columns = [replace(table.columns[0], id=f"c{i}", label=f"LongBenchmark{i}", subscript="") for i in range(11)]

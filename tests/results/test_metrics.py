@@ -167,7 +167,7 @@ def test_eight_repeats_of_a_large_benchmark_are_resampled_in_seconds():
 points_lists = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=4, max_size=10)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(points_lists, st.randoms(use_true_random=False))
 def test_neither_the_order_of_problems_nor_the_names_of_groups_change_an_estimate(points, random):
     categories, groups = "abab" * 3, "uuvvwwxxyyzz"
@@ -179,7 +179,7 @@ def test_neither_the_order_of_problems_nor_the_names_of_groups_change_an_estimat
     assert score(renamed, num_resamples=100) == found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(points_lists)
 def test_a_composite_of_one_category_has_the_value_of_the_plain_mean(points):
     assert score(answers(points, "categories@1"), num_resamples=10).mean == pytest.approx(
@@ -230,7 +230,7 @@ def test_pairing_makes_a_small_gain_visible_that_two_separate_scores_hide():
     assert score(a).interval()[0] < score(b).interval()[1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(points_lists, points_lists)
 def test_swapping_the_models_turns_a_composite_difference_around(points, others):
     a, b = answers(points, "categories@1", "abab" * 3), answers(others, "categories@1", "abab" * 3)

@@ -538,4 +538,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestAnyOrder = StoreMachine.TestCase
-TestAnyOrder.settings = settings(max_examples=10, stateful_step_count=10, deadline=None)
+TestAnyOrder.settings = settings(max_examples=10, stateful_step_count=10)

@@ -12,6 +12,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import needs
 import pytest
 
 from atrl_bench.errors import AtrlBenchError
@@ -21,9 +22,6 @@ from atrl_bench.sandbox.isolation import known_leaks, require_isolation, require
 from atrl_bench.sandbox.supervise import memory_below, supervise
 
 SMALL = Limits(wall_seconds=3, cpu_seconds=2, memory_bytes=256 << 20, num_processes=8, folder_bytes=8 << 20)
-
-
-needs_isolation = pytest.mark.skipif(bool(known_leaks()), reason="; ".join(known_leaks()) or "isolated")
 
 
 @pytest.fixture(autouse=True)
@@ -89,27 +87,23 @@ def test_a_sandbox_that_isolates_nothing_is_found_out(monkeypatch):
     assert "opens sockets of AF_VSOCK" in leaks
 
 
-SYSTEM_PYTHON = Path("/usr/bin/python3")
 AS_ANOTHER_USER = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "env", "HOME=/nowhere"]
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not SYSTEM_PYTHON.exists() or shutil.which("setpriv") is None,
-    reason="only root can become an ordinary user, and needs a Python that everybody can read",
-)
+@needs.another_user
 def test_an_ordinary_user_is_isolated_too_where_the_kernel_lets_users_make_namespaces():
     allowed = subprocess.run([*AS_ANOTHER_USER, "unshare", "--user", "true"], check=False, cwd="/").returncode == 0
-    checkout = Path(isolation.__file__).parents[3]
+    checkout = Path(isolation.__file__).parents[2]
     program = f"""
 import sys
 sys.path.insert(0, {str(checkout)!r})
 from atrl_bench.sandbox import isolation
 print(isolation.known_leaks())
 """
-    command = [*AS_ANOTHER_USER, "TMPDIR=/tmp", str(SYSTEM_PYTHON), "-B", "-c", program]
+    command = [*AS_ANOTHER_USER, "TMPDIR=/tmp", str(needs.SYSTEM_PYTHON), "-B", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
     if "Permission denied" in done.stderr or "No module named" in done.stderr:
-        pytest.skip("the checkout is not for everybody to read")
+        pytest.skip(needs.NOT_FOR_EVERYBODY)
     assert done.returncode == 0, done.stderr
     assert (done.stdout.strip() == "[]") == allowed, done.stdout
 
@@ -117,7 +111,7 @@ print(isolation.known_leaks())
 # Ordinary programs ------------------------------------------------------------------------------------------------
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_reads_its_files_and_leaves_the_wanted_ones():
     outcome = run(
         """
@@ -133,14 +127,14 @@ def test_a_program_reads_its_files_and_leaves_the_wanted_ones():
     assert (outcome.state, dict(outcome.files)) == ("finished", {"out.txt": b"THREE!"})
 
 
-@needs_isolation
+@needs.isolation
 def test_a_failing_program_says_why_and_still_leaves_its_files():
     outcome = run("open('out.txt', 'w').write('1'); 1 / 0", "out.txt")
     assert (outcome.state, outcome.why) == ("failed", "ZeroDivisionError: division by zero")
     assert outcome.files == {"out.txt": b"1"}
 
 
-@needs_isolation
+@needs.isolation
 def test_nothing_is_left_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tmp_path.chmod(0o755)
@@ -151,7 +145,7 @@ def test_nothing_is_left_on_the_disk(tmp_path, monkeypatch):
 # Ways out ---------------------------------------------------------------------------------------------------------
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_reaches_no_server_of_this_machine():
     with socket.create_server(("127.0.0.1", 0)) as server:
         outcome = run(f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=1)")
@@ -159,7 +153,7 @@ def test_a_program_reaches_no_server_of_this_machine():
     assert "unreachable" in outcome.why
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_sees_no_file_of_the_user_and_none_of_the_checkout(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("x")
@@ -169,14 +163,14 @@ def test_a_program_sees_no_file_of_the_user_and_none_of_the_checkout(tmp_path):
         assert run(f"open({str(path)!r})").state == "failed", path
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_does_not_see_this_process_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
     outcome = run("import json, os; json.dump(dict(os.environ), open('out', 'w'))", "out")
     assert set(json.loads(outcome.files["out"])) <= {"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE"}
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_cannot_signal_this_process_or_end_its_own_supervisor():
     outcome = run(
         f"""
@@ -197,7 +191,7 @@ def test_a_program_cannot_signal_this_process_or_end_its_own_supervisor():
     assert (outcome.state, dict(outcome.files)) == ("finished", {"out": b"[]"})
 
 
-@needs_isolation
+@needs.isolation
 @pytest.mark.parametrize(
     "call",
     [
@@ -213,7 +207,7 @@ def test_the_kernel_refuses_what_leads_out_of_the_limits(call):
     assert run(f"import ctypes; libc = ctypes.CDLL(None); raise SystemExit({call} != -1)").state == "finished"
 
 
-@needs_isolation
+@needs.isolation
 @pytest.mark.parametrize("family", ["AF_UNIX", "AF_NETLINK", "AF_PACKET", "AF_ALG", "AF_VSOCK"])
 def test_a_program_opens_no_socket_that_the_network_namespace_does_not_keep_in(family):
     program = f"""
@@ -226,7 +220,7 @@ def test_a_program_opens_no_socket_that_the_network_namespace_does_not_keep_in(f
     assert run(program, "out").files == {"out": b"EAFNOSUPPORT"}
 
 
-@needs_isolation
+@needs.isolation
 def test_sockets_of_the_internet_families_and_pairs_within_a_program_still_work():
     program = """
         import socket
@@ -238,7 +232,7 @@ def test_sockets_of_the_internet_families_and_pairs_within_a_program_still_work(
     assert run(program, "out").files == {"out": b"1"}
 
 
-@needs_isolation
+@needs.isolation
 def test_threads_and_subprocesses_still_work():
     program = """
         import subprocess, sys, threading
@@ -249,7 +243,7 @@ def test_threads_and_subprocesses_still_work():
     assert run(program, "out").files == {"out": b"1"}
 
 
-@needs_isolation
+@needs.isolation
 def test_a_program_writes_nowhere_but_into_its_folder():
     outcome = run(
         f"""
@@ -265,7 +259,7 @@ def test_a_program_writes_nowhere_but_into_its_folder():
     assert outcome.state == "finished", outcome.why
 
 
-@needs_isolation
+@needs.isolation
 @pytest.mark.parametrize(
     "trick",
     [
@@ -280,7 +274,7 @@ def test_what_is_no_ordinary_file_does_not_come_back(trick):
     assert (outcome.state, dict(outcome.files)) == ("finished", {})
 
 
-@needs_isolation
+@needs.isolation
 def test_an_archive_that_a_program_leaves_is_not_opened():
     program = """
         import zipfile
@@ -295,7 +289,7 @@ def test_an_archive_that_a_program_leaves_is_not_opened():
 # Exhaustion -------------------------------------------------------------------------------------------------------
 
 
-@needs_isolation
+@needs.isolation
 def test_an_endless_loop_ends_at_its_computing_time():
     started = time.monotonic()
     outcome = run("while True: pass", limits=Limits(wall_seconds=20, cpu_seconds=1))
@@ -303,13 +297,13 @@ def test_an_endless_loop_ends_at_its_computing_time():
     assert time.monotonic() - started < 10
 
 
-@needs_isolation
+@needs.isolation
 def test_a_sleeping_program_ends_at_its_wall_time():
     outcome = run("import time; time.sleep(1000)", limits=Limits(wall_seconds=0.5))
     assert (outcome.state, outcome.why) == ("timed out", "still running after 0.5 s")
 
 
-@needs_isolation
+@needs.isolation
 def test_a_fork_bomb_stays_small_and_ends():
     program = """
         import os, time
@@ -323,7 +317,7 @@ def test_a_fork_bomb_stays_small_and_ends():
     assert outcome.state == "timed out"
 
 
-@needs_isolation
+@needs.isolation
 def test_children_that_outlive_the_program_are_ended_with_it():
     program = """
         import os, time
@@ -341,13 +335,13 @@ def test_children_that_outlive_the_program_are_ended_with_it():
     assert time.monotonic() - started < 2
 
 
-@needs_isolation
+@needs.isolation
 def test_a_memory_bomb_fails():
     outcome = run("x = bytearray(1 << 30)")
     assert (outcome.state, outcome.why) == ("failed", "MemoryError")
 
 
-@needs_isolation
+@needs.isolation
 def test_many_small_memory_bombs_are_ended_together():
     program = """
         import os, time
@@ -362,19 +356,19 @@ def test_many_small_memory_bombs_are_ended_together():
     assert (outcome.state, outcome.why) == ("too big", "its processes have more than 201 MiB together")
 
 
-@needs_isolation
+@needs.isolation
 def test_filling_the_disk_fails_at_the_folder_size():
     outcome = run("for number in range(100): open(str(number), 'wb').write(bytes(1 << 20))")
     assert (outcome.state, outcome.why) == ("failed", "OSError: [Errno 28] No space left on device")
 
 
-@needs_isolation
+@needs.isolation
 def test_one_file_stays_below_its_limit():
     outcome = run("open('out', 'wb').write(bytes(2 << 20))", limits=Limits(file_bytes=1 << 20))
     assert outcome.state == "failed"
 
 
-@needs_isolation
+@needs.isolation
 def test_too_much_output_is_refused_as_a_whole():
     outcome = run("open('out', 'wb').write(bytes(1001))", "out", limits=Limits(output_bytes=1000))
     assert (outcome.state, dict(outcome.files)) == ("too big", {})

@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 
+import needs
 import pytest
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
@@ -13,13 +14,10 @@ from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.scorers.charts.scoring import score_many
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
-from atrl_bench.sandbox.isolation import known_leaks
 
 NAMES = ["chartmimic_direct_600", "chartmimic_customized_600"]
 task = find_task(NAMES[0]).module
 
-
-needs_isolation = pytest.mark.skipif(bool(known_leaks()), reason="; ".join(known_leaks()) or "isolated")
 
 ROW = {
     "id": "bar_1",
@@ -76,7 +74,7 @@ def test_a_customized_program_draws_the_data_of_its_instruction(mini_world):
         assert data in row["code"]
 
 
-@needs_isolation
+@needs.isolation
 def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
     info, rows, problems = problems_of(NAMES[0], mini_world)
@@ -87,7 +85,7 @@ def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world
     assert 0.75 < wrong.points < 1.0
 
 
-@needs_isolation
+@needs.isolation
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_gold_of_a_synthetic_benchmark_scores_1(name, mini_world, monkeypatch):

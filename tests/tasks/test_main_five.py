@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,8 +134,9 @@ def test_wemath_s_synthetic_benchmark_has_whole_composites(mini_world) -> None:
         assert maker(problems)(everything_right, np.ones(len(problems))) == perfect
 
 
-def test_every_composite_of_the_real_rows_is_whole(real_data) -> None:
-    problems = problems_of("wemath_testmini", real_data)
+@needs.data
+def test_every_composite_of_the_real_rows_is_whole() -> None:
+    problems = problems_of("wemath_testmini", needs.DATA)
     scores = np.array([float(problem.group != problems[0].group) for problem in problems])
     strict = WEMATH.STATISTICS["score_strict"](problems)
     assert strict(scores, np.ones(len(problems))) == pytest.approx(44 / 45)  # one of 45 all wrong, the others all right

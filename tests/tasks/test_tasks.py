@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 from pathlib import Path
 
+import needs
 import pytest
 import yaml
 from PIL import Image
@@ -27,8 +27,6 @@ BENCHMARKS = {
     "ChartMimic", "TextVQA", "InfoVQA", "VSI-Bench", "VideoMMMU", "MMVU",
 }  # fmt: skip
 NAMES = [info.name for info in list_tasks()]
-REAL = Path(os.environ.get("ATRL_BENCH_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-needs_real_rows = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real rows in {REAL}; set ATRL_BENCH_TEST_DATA")
 
 
 def another(gold: Gold) -> Gold:
@@ -110,28 +108,28 @@ def test_a_synthetic_benchmark_s_media_open(name, mini_world) -> None:
             assert Path(shown).is_file() if isinstance(shown, str) else shown.mode == "RGB"
 
 
-@needs_real_rows
+@needs.data
 @pytest.mark.parametrize(
     ("name", "num_rows", "num_groups"), [("mathvision_testmini", 304, 304), ("wemath_testmini", 150, 45)]
 )
 def test_real_rows_grade_their_own_gold(name, num_rows, num_groups) -> None:
-    problems = problems_of(name, REAL)
+    problems = problems_of(name, needs.DATA)
     assert len({problem.problem_id for problem in problems}) == len(problems) == num_rows
     assert len({problem.group for problem in problems}) == num_groups
     assert_grades_its_own_gold(problems)
 
 
-@needs_real_rows
+@needs.data
 def test_the_real_geoqa_questions_grade_their_own_gold() -> None:
     info = find_task("geoqa_test")
-    lines = (REAL / "geoqa" / "test_prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (needs.DATA / "geoqa" / "test_prompts.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 754
     assert_grades_its_own_gold(to_problem(info, json.loads(line) | {"row_number": n}) for n, line in enumerate(lines))
 
 
-@needs_real_rows
+@needs.data
 def test_all_real_wemath_options_are_told_apart() -> None:
-    for problem in problems_of("wemath_testmini", REAL):
+    for problem in problems_of("wemath_testmini", needs.DATA):
         assert 4 <= len(problem.gold.choices) <= 5
         assert problem.gold.choices[-1] == "No correct answer"
         assert problem.question.count("\n(") == len(problem.gold.choices)

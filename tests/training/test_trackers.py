@@ -9,6 +9,7 @@ import json
 import sys
 from functools import partial
 
+import needs
 import pytest
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
@@ -114,9 +115,7 @@ def test_tensorboard_shows_every_metric_of_every_step_of_a_run_that_was_killed_a
     assert sorted(scalars["loss"]) == [1, 2, 3, 4]
 
 
-@pytest.mark.skipif(
-    "trackio" not in INSTALLED, reason="trackio is not here; it takes no Pillow 13, so `test` leaves it"
-)
+@needs.trackio
 def test_trackio_has_a_killed_and_resumed_run_as_one(result):
     [(name, rows)] = trackio_rows(PROJECT).items()
     assert name == f"grpo+atrl-seed0-{result.checkpoint.name}"

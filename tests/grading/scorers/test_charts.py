@@ -4,6 +4,7 @@ import io
 import json
 from collections import Counter
 
+import needs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,6 @@ from atrl_bench.grading.scorers.charts.program import MAX_PROGRAM_CHARS, find_pr
 from atrl_bench.grading.scorers.charts.scoring import draw, score_many
 from atrl_bench.grading.scorers.charts.similarity import colour_f1, f1, lab
 from atrl_bench.results.records import Gold
-from atrl_bench.sandbox.isolation import known_leaks
-
-needs_isolation = pytest.mark.skipif(bool(known_leaks()), reason="; ".join(known_leaks()) or "isolated")
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +130,7 @@ def fenced(program):
     return f"```python\n{program}\n```"
 
 
-@needs_isolation
+@needs.isolation
 def test_a_chart_is_described_by_what_is_drawn():
     drawing = draw(CHART)
     assert drawing.why == ""
@@ -146,7 +144,7 @@ def test_a_chart_is_described_by_what_is_drawn():
     assert Image.open(io.BytesIO(drawing.picture)).size == (400, 200)
 
 
-@needs_isolation
+@needs.isolation
 def test_a_part_that_differs_costs_its_part():
     gold = Gold(CHART, kind="text", metric="chart")
     other = CHART.replace('"Counts"', '"Bounds"').replace("left.bar", "left.barh").replace("left.set_yticks", "#")
@@ -160,7 +158,7 @@ def test_a_part_that_differs_costs_its_part():
     assert worse.details["type"] == 0.5
 
 
-@needs_isolation
+@needs.isolation
 def test_what_does_not_run_scores_0_and_says_why():
     gold = Gold(CHART, kind="text", metric="chart")
     forged = f"{CHART}\nimport atexit; atexit.register(lambda: open('chart.png', 'w').write('no picture'))"
@@ -173,21 +171,21 @@ def test_what_does_not_run_scores_0_and_says_why():
     assert "SyntaxError" in whys[3]
 
 
-@needs_isolation
+@needs.isolation
 def test_a_gold_that_does_not_run_makes_no_answer_wrong():
     verdict = grade(fenced(CHART), Gold("import no_such_package", kind="text", metric="chart"))
     assert verdict.state == "unparseable"
     assert "no_such_package" in verdict.why
 
 
-@needs_isolation
+@needs.isolation
 def test_a_figure_closed_after_saving_and_one_never_saved_both_count():
     gold = Gold("import matplotlib.pyplot as plt\nplt.plot([1, 2])", kind="text", metric="chart")
     closing = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('x.png')\nplt.clf()\nplt.close('all')"
     assert grade(fenced(f"{closing}\nraise SystemExit"), gold).score == 1.0
 
 
-@needs_isolation
+@needs.isolation
 def test_a_pool_grades_programs_and_formulas_together():
     gold = Gold("import matplotlib.pyplot as plt\nplt.plot([1, 2])", kind="text", metric="chart")
     with GradingPool() as pool:
@@ -201,7 +199,7 @@ def test_without_permission_a_program_is_not_graded(monkeypatch):
         grade(fenced("x = 1"), Gold("x = 1", kind="text", metric="chart"))
 
 
-@needs_isolation
+@needs.isolation
 @pytest.mark.parametrize(
     ("program", "kinds", "colours"),
     [

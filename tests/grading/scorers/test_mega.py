@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+import needs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -297,12 +298,9 @@ def test_a_program_does_not_run_without_permission(monkeypatch) -> None:
     assert (verdict.state, "not allowed" in verdict.why) == ("judge failed", True)
 
 
+@needs.isolation
 def test_a_program_is_worth_the_share_of_its_tests(monkeypatch) -> None:
-    from atrl_bench.sandbox.isolation import known_leaks
-
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
-    if known_leaks():
-        pytest.skip("; ".join(known_leaks()))
     cases = [{"input": ["3"], "expected": "6"}, {"input": ["5", "1"], "expected": "5\n"}]
     gold = one_field("program_judge", "", context={"test_case": cases})
     assert mega("Answer:\n```python\nprint(2 * int(input()))\n```", gold).score == 0.5
@@ -383,7 +381,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_python_writes_is_read_back_equal(value) -> None:
     assert read_literal(repr(value)) == value
 
@@ -472,7 +470,7 @@ def test_a_huge_hostile_answer_is_read_in_seconds(size) -> None:
 
 
 @given(st.sampled_from(QUICK), VALUES, VALUES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_value_against_any_other_gives_a_score_between_0_and_1(metric, answer, right) -> None:
     gold = gold_of({"answer": metric}, {"answer": right}, "json", CONTEXT)
     assert 0 <= mega(str({"answer": answer}), gold).score <= 1

@@ -6,10 +6,10 @@ import csv
 import io
 import json
 import math
-import shutil
 import subprocess
 from dataclasses import asdict
 
+import needs
 import pytest
 from typer.testing import CliRunner
 
@@ -103,7 +103,7 @@ def test_every_form_has_the_numbers_and_the_same_store_gives_the_same_bytes(run_
     assert "signal.html" in files["index.html"]
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs.pdflatex
 @pytest.mark.parametrize("table", ["signal", "reliability"])
 def test_the_latex_compiles(run_dir, tmp_path, table):
     render_signals(table, run_dir)
