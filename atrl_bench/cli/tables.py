@@ -117,7 +117,7 @@ def report(
         from atrl_bench.lab.signal.page import render_signals
 
         _refuse_selection_of_signals(options)
-        show(render_signals(table, options.run_dir()), options.as_json)
+        _show_table(render_signals(table, options.run_dir()), options)
     else:
         from atrl_bench.report.table_run import render
 
@@ -176,7 +176,7 @@ def _run_signals(table: str, options: Options) -> None:
         show(plan_signals(table, run_dir), options.as_json)
         return
     result = run_signals(table, run_dir, quiet=options.as_json)
-    show(result, options.as_json)
+    _show_table(result, options)
     if result.failures:
         raise typer.Exit(1)
 

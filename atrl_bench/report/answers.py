@@ -22,8 +22,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.calibration import calibration_report
 from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
-from atrl_bench.report.page import html_environment, render_page
-from atrl_bench.report.page_records import PageRecord, page_key
+from atrl_bench.report.page import BESIDE, html_environment, render_page
+from atrl_bench.report.rendered import PageRecord, page_key
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
 from atrl_bench.report.token_shades import Piece, Tokens, shaded
 from atrl_bench.results.files import write_texts
@@ -364,7 +364,7 @@ class _Writer:
         for number, part in enumerate(parts, start=1):
             html = render_page(
                 "samples.html.j2",
-                pictures=True,
+                images=BESIDE,
                 script="answers.js",
                 table=self.table,
                 row=row,

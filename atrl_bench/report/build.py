@@ -11,9 +11,9 @@ from atrl_bench.report.cells import CellAt, TableSource, read_cells
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
 from atrl_bench.report.labels import as_measured, group_label, row_label
 from atrl_bench.report.notes import Footnotes, table_notes
-from atrl_bench.report.published import published_claims, published_rows
+from atrl_bench.report.paper import published_claims, published_rows
 from atrl_bench.report.table_model import Column, Row, Table, TableCell
-from atrl_bench.report.training_figures import training_figures
+from atrl_bench.report.training_grids import training_grids
 from atrl_bench.results.store import Run, Store
 
 
@@ -59,7 +59,7 @@ def build_table(
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
         published=published_rows(printed, scores, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(printed, scores))),
-        figures=training_figures(definition.rows, runs),
+        grids=training_grids(definition.rows, runs),
         notes=(*table_notes(source, cells, ties), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),

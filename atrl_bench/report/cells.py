@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
+import numpy as np
+
+from atrl_bench.analysis.task_scores import scored
 from atrl_bench.evaluation.tasks import list_suites
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.labels import group_label
-from atrl_bench.report.sample_views import sample_views
-from atrl_bench.report.scores import Answers, Scores, average_by_seed, scores_of, spread_of
-from atrl_bench.report.shared_problems import named, shared_groups
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
-from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import Estimate, average_of
+from atrl_bench.results.records import Problem, Sample
+from atrl_bench.results.score_array import STATES, ScoreArray
+from atrl_bench.results.statistics import (
+    Difference,
+    Estimate,
+    ScoredSamples,
+    SeedSpread,
+    average_of,
+    group_residuals,
+    parse_metric,
+    seed_spread,
+    suite_difference,
+    suite_score,
+)
 from atrl_bench.results.store import Cell, Run, Store
 
 CellAt = tuple[str, str]  # row, column
+Answers = Mapping[str, Mapping[int, ScoreArray]]  # by task, then by training seed
 
 
 @dataclass(frozen=True)
@@ -231,3 +245,161 @@ def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
             if value not in pairs.get(name, "").split(", "):
                 pairs[name] = f"{pairs[name]}, {value}" if name in pairs else value
     return (("cell", ", ".join(cell.key for cell in stored)), *pairs.items())
+
+
+# What the answers behind a cell amount to -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A cell's answers under one metric, one item a task of its column, and the number of each training seed."""
+
+    parts: tuple[ScoredSamples, ...]
+    by_seed: Mapping[int, float]
+
+    def estimate(self) -> Estimate | None:
+        """Return the cell's number, None while nothing of it has a verdict."""
+        estimate = suite_score(self.parts)
+        return estimate if estimate.num_problems else None
+
+    def residuals(self, stderr: float, other: Scores | None = None) -> dict[str, float]:
+        """Return what each group adds to the error of the number, or of its difference from another."""
+        return group_residuals(self.parts, stderr, None if other is None else other.parts)
+
+    def minus(self, other: Scores) -> Difference | None:
+        """Return the paired difference, None where no problem has a verdict on both sides."""
+        difference = suite_difference(self.parts, other.parts)
+        return difference if difference.estimate.num_problems else None
+
+
+def scores_of(answers: Answers, metric: str) -> Scores:
+    """Return what the answers amount to under a metric."""
+    parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in answers.items())
+    return Scores(parts, _by_seed(answers, metric))
+
+
+def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:
+    """Return each seed's average over the columns, for the seeds that have them all."""
+    common = set.intersection(*(set(column.by_seed) for column in columns))
+    return {seed: mean(column.by_seed[seed] for column in columns) for seed in sorted(common)}
+
+
+def spread_of(numbers: Iterable[float]) -> SeedSpread | None:
+    """Return the spread over seeds, None without a seed."""
+    values = list(numbers)
+    return seed_spread(values) if values else None
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, NaN of nothing."""
+    items = list(values)
+    return math.fsum(items) / len(items) if items else math.nan
+
+
+def _pooled(task: str, of_seed: Mapping[int, ScoreArray], metric: str) -> ScoredSamples:
+    """Return the answers of all seeds, as if those of further seeds were further repeats of one run."""
+    first = scored(task, next(iter(of_seed.values())), metric)
+    name, num_repeats = parse_metric(first.metric, first.statistics)
+    pooled = ScoreArray.joined([of_seed[seed].repeats(num_repeats) for seed in sorted(of_seed)])
+    return replace(first, answers=pooled, metric=f"{name}@{num_repeats * len(of_seed)}")
+
+
+def _by_seed(answers: Answers, metric: str) -> dict[int, float]:
+    numbers = {}
+    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in answers.values()))):
+        parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in answers.items()]
+        estimate = suite_score(parts, num_resamples=0)
+        if estimate.num_problems:
+            numbers[seed] = estimate.mean
+    return numbers
+
+
+# Problems that stand in two columns of a table ------------------------------------------------------------------------
+#
+# In their average they are one group. A problem is known again by its words: question, choices and answer. A text that
+# stands in several groups of one column names none of them (a set that asks the same of many pictures), and one of a
+# few words names nothing.
+
+MIN_WORDS = 8
+Group = tuple[str, str]  # column, group
+Words = tuple[str, ...]
+
+
+def shared_groups(columns: Mapping[str, Scores]) -> dict[Group, str]:
+    """Return one name for all groups that have a problem in common across columns; nothing for any other group."""
+    groups_of: dict[Words, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for column, scores in columns.items():
+        for part in scores.parts:
+            for problem in part.problems:
+                if words := words_of(problem):
+                    groups_of[words][column].add(problem.group)
+    names: dict[Group, str] = {}
+    for words in sorted(groups_of):
+        single = [(column, *groups) for column, groups in groups_of[words].items() if len(groups) == 1]
+        if len(single) > 1:
+            _join(names, [(column, group) for column, group in single])
+    return names
+
+
+def words_of(problem: Problem) -> Words | None:
+    """Return what a problem is known by in another benchmark; None where that is too little."""
+    question = tuple(problem.question.lower().split())
+    if len(question) < MIN_WORDS:
+        return None
+    return (*question, *problem.gold.choices, problem.gold.answer.strip().lower())
+
+
+def named(residuals: Mapping[str, float], column: str, names: Mapping[Group, str]) -> dict[str, float]:
+    """Return a column's residuals by the names that their groups have across columns."""
+    sums: dict[str, float] = defaultdict(float)
+    for group, value in residuals.items():
+        if (column, group) in names:
+            sums[names[column, group]] += value
+    return dict(sums)
+
+
+def _join(names: dict[Group, str], groups: Sequence[Group]) -> None:
+    """Give these groups one name, and with them all that had a name of theirs."""
+    before: Iterable[str] = {names[group] for group in groups if group in names}
+    name = min([*before, ": ".join(groups[0])])
+    for group in [*groups, *(group for group, known in names.items() if known in before)]:
+        names[group] = name
+
+
+# The few answers of a cell that a table's own page shows --------------------------------------------------------------
+
+NUM_SAMPLES = 8  # shown per cell
+MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
+ORDER = ("wrong", "correct", "unparseable", "timed out", "judge failed", "ungraded")
+
+
+def sample_views(store: Store, key: str, answers: ScoreArray) -> list[SampleView]:
+    """Return a few answers of every state in turn, in the order of the problems: successes hide no failures."""
+    first_P = answers.states_PR[:, 0] if answers.num_answers else np.array([], dtype=np.int8)
+    queues = [np.flatnonzero(first_P == STATES.index(state))[:NUM_SAMPLES].tolist() for state in ORDER]
+    turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]
+    problems = [answers.problems[p] for p in turns]
+    return [_view(sample) for sample in store.samples_of(key, problems) if sample.response.repeat == 0]
+
+
+def _view(sample: Sample) -> SampleView:
+    verdict = sample.verdict
+    return SampleView(
+        problem_id=sample.problem.problem_id,
+        repeat=sample.response.repeat,
+        question=_cut(sample.problem.question),
+        gold=_cut(sample.problem.gold.answer),
+        response=_cut(sample.response.text),
+        extracted=None if verdict is None or verdict.extracted is None else _cut(verdict.extracted),
+        state=sample.state,
+        grader=verdict.grader if verdict else "",
+        why=_cut(verdict.why) if verdict else "",
+        truncated=sample.response.truncated,
+    )
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"

@@ -9,10 +9,18 @@ from decimal import Decimal
 from functools import cached_property
 
 from atrl_bench.experiments.definition import AVERAGE
-from atrl_bench.report.cells import CellAt, MeasuredCells, TableSource
+from atrl_bench.report.cells import (
+    CellAt,
+    MeasuredCells,
+    Scores,
+    TableSource,
+    average_by_seed,
+    mean,
+    named,
+    shared_groups,
+    spread_of,
+)
 from atrl_bench.report.labels import row_label
-from atrl_bench.report.scores import Scores, average_by_seed, mean, spread_of
-from atrl_bench.report.shared_problems import named, shared_groups
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell
 from atrl_bench.results.statistics import Difference, Estimate, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run

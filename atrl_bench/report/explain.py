@@ -18,9 +18,9 @@ from atrl_bench.experiments.progress import duration
 from atrl_bench.flatten import flat
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
-from atrl_bench.report.templates import lines_of
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store

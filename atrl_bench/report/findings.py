@@ -12,23 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
-from atrl_bench.report.answer_figure import AnswerFigure, answer_figure
-from atrl_bench.report.contrasts import Answer, Contrast, answer_of, contrasts
-from atrl_bench.report.table_model import SIGNIFICANCE, Table
-from atrl_bench.report.templates import lines_of
+from atrl_bench.report.contrasts import Answer, anchor_contrasts, answer_of, contrasts, counted, in_words
+from atrl_bench.report.page import lines_of
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table
 from atrl_bench.results.statistics import benjamini_hochberg
 
 HELPS = "Does AT-RL's credit help the methods that it is added to?"
 PLACEMENT = "Does credit on the tokens that look at the image beat credit anywhere else?"
 READINGS = "Which reading of the paper finds the tokens that are read from the image?"
-ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose credit is not on anchors
 
 
 @dataclass(frozen=True)
 class Finding:
     """A question, what this folder says to it, the numbers behind that, and where to look; `command` where it is open.
 
-    `answer` is the badge and the sentence, `figure` the drawing, where the question is one about differences.
+    `answer` is the badge and the sentence, and `seen` what their figure shows in words, where the question is one about
+    differences; `counted` says why the scores of the table do not subtract to these.
 
     An answer is the sentence that a hurried reader takes away, so it is as strong as the weakest of its numbers.
     """
@@ -39,7 +38,9 @@ class Finding:
     page: str = ""
     command: str = ""
     answer: Answer | None = None
-    figure: AnswerFigure | None = None
+    seen: str = ""
+    counted: str = ""
+    figure: str = ""  # the name of its file
 
 
 def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
@@ -56,7 +57,7 @@ def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profil
 
 
 def _compared(question: str, name: str, table: Table | None, profile: str) -> Finding:
-    of_anchors = [item for item in contrasts(table) if not item.credit.startswith(ELSEWHERE)] if table else []
+    of_anchors = anchor_contrasts(table) if table else []
     answer = answer_of(of_anchors)
     if answer is None:
         return Finding(question, "Not answered yet.", command=f"atrl-bench run-table {name} --profile {profile}")
@@ -68,11 +69,12 @@ def _compared(question: str, name: str, table: Table | None, profile: str) -> Fi
         learned=[pair for pair, q_value in learning if q_value < SIGNIFICANCE],
     )
     assert table is not None
-    figure = answer_figure(table, of_anchors)
-    return Finding(question, answer.sentence, tuple(because), f"{name}.html#credit", answer=answer, figure=figure)
+    end = "" if len(of_anchors) == len(contrasts(table)) else "_anchors"
+    words = {"seen": in_words(of_anchors), "counted": counted(table), "figure": f"{name}{end}.svg"}
+    return Finding(question, answer.sentence, tuple(because), f"{name}.html#credit", answer=answer, **words)
 
 
-def _learning(contrasts: Sequence[Contrast]) -> list[tuple[tuple[Contrast, float], float]]:
+def _learning(contrasts: Sequence[Comparison]) -> list[tuple[tuple[Comparison, float], float]]:
     """Return the differences in the accuracy while training, each with a p-value corrected for their number."""
     over_seeds = [(contrast, contrast.training.estimate()) for contrast in contrasts if contrast.training is not None]
     tested = [(contrast, estimate) for contrast, estimate in over_seeds if estimate is not None]

@@ -23,7 +23,7 @@ from atrl_bench.flatten import flat_text
 from atrl_bench.report.contrasts import Answer, answer_of, contrasts
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.findings import findings
-from atrl_bench.report.page import render_page
+from atrl_bench.report.page import BESIDE, render_page
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.files import write_texts, writing
@@ -77,15 +77,15 @@ def write_index(run_dir: RunDir) -> Path:
 
 def render_index(run_dir: RunDir) -> str:
     """Return the front page of the folder."""
-    tables = rendered_tables(run_dir.reports)
+    tables = {name: table for name, table in rendered_tables(run_dir.reports).items() if table.rows}
     runs, cells, num_answers = _stored(run_dir)
     return render_page(
         "index.html.j2",
-        pictures=True,
+        images=BESIDE,
         profile=run_dir.profile,
         answers=findings(tables, read_scores(run_dir.reports / "figures" / "anchors.csv"), run_dir.profile.name),
         tables=list(_statuses(run_dir, tables)),
-        diagnostics=[(table.title, figures) for table in tables.values() for figures in table.figures if figures.rows],
+        diagnostics=[(table.title, grid) for table in tables.values() for grid in table.grids],
         figures=list(_figures(run_dir)),
         pages=list(_pages(run_dir.reports, tables)),
         runs=[(trained_label(run.spec), run) for run in runs],

@@ -15,9 +15,9 @@ from typing import Any
 from atrl_bench.escape import Tex, latex, running_latex
 from atrl_bench.report.contrasts import answer_of, contrasts
 from atrl_bench.report.html import by_group, spans
-from atrl_bench.report.reproduction import against_paper
+from atrl_bench.report.page import environment
+from atrl_bench.report.paper import against_paper
 from atrl_bench.report.table_model import Footnote, Table
-from atrl_bench.report.templates import environment
 
 MOST_COLUMNS = 10  # a table with more is printed with its rows as columns, as the paper does
 MOST_NARROW = 2  # columns of a table that has room in one column of a paper with two
@@ -28,10 +28,11 @@ _COLOURS = {1: Tex(".07,.39,.14"), -1: Tex(".64,.05,.15"), 0: Tex("0,0,0")}
 def render_latex(table: Table) -> dict[str, str]:
     """Return the table's floats by the end of their files' names, and all of them in a `_document` that compiles."""
     against = against_paper(table) if table.is_comparable else ()
-    kinds: dict[str, str | int] = {"": "scores"}
+    kinds: dict[str, str | int] = {"": "scores"} if table.rows else {}
     kinds |= {"_credit": "credit"} if table.comparisons else {}
     kinds |= {"_equal_rate": "equal_rate"} if table.equal_rate else {}
-    kinds |= {f"_training{index + 1}": index for index in range(len(table.figures))}
+    of_grid = "_training" if table.rows else "_"
+    kinds |= {f"{of_grid}{index + 1}": index for index in range(len(table.grids))}
     kinds |= {"_published": "published"} if table.published else {}
     kinds |= {"_claims": "claims"} if any(row.deltas for row in table.published) else {}
     kinds |= {"_verdicts": "verdicts"} if against else {}

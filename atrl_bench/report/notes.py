@@ -10,8 +10,8 @@ from atrl_bench.models.bases import list_bases
 from atrl_bench.report.cells import CellAt, TableSource, sum_counts
 from atrl_bench.report.differences import Tie
 from atrl_bench.report.labels import column_label, row_label
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Footnote, TableCell
-from atrl_bench.report.templates import lines_of
 
 
 class Footnotes:

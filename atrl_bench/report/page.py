@@ -1,33 +1,72 @@
-"""What every HTML page of a report shares: escaping, one inlined style sheet, and a policy that forbids all else.
+"""How the templates of `reports/templates` become text, and what every HTML page of a report shares.
 
-A page opens from disk, works without scripts (only the pages of answers have one, for searching) and asks for nothing
-but the pictures that lie beside it.
+Each form has an environment that escapes what it prints. A page has one inlined style sheet and a policy that forbids
+all else: it opens from disk, works without scripts (only the pages of answers have one, for searching) and asks for
+nothing but the pictures that lie beside it.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from atrl_bench.escape import visible
-from atrl_bench.report.templates import TEMPLATES, environment
+from atrl_bench.report.table_model import is_significant
+from atrl_bench.resources import folder
+from atrl_bench.results import numbers
+
+TEMPLATES = folder("reports") / "templates"
+_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value", "seen")
 
 
-def render_page(template: str, *, pictures: bool = False, script: str = "", **values: Any) -> str:
+def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
+    """Return the environment of one form; every value that a template prints goes through `finalize`."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+        **options,
+    )
+    made.filters |= {name: getattr(numbers, name) for name in _FILTERS}
+    made.tests["significant"] = is_significant
+    made.filters["as_picture"] = _as_picture
+    made.globals |= {"words": numbers.WORDS}
+    return made
+
+
+def lines_of(template: str, **values: Any) -> list[str]:
+    """Return the lines that a template of plain sentences makes of the values, one a sentence."""
+    text = environment(_one_line).get_template(template).render(values)
+    return [line for line in text.split("\n") if line]
+
+
+def _one_line(value: Any) -> Any:
+    return " ".join(value.splitlines()) if isinstance(value, str) else value
+
+
+# Where the pictures of a page are. Beside it: 'self' is a web server's word for that, `file:` is what a page needs that
+# was opened from disk.
+BESIDE, INSIDE = "'self' file:", "data:"
+
+
+def render_page(template: str, *, images: str = "", script: str = "", **values: Any) -> str:
     """Return the page that this template of `reports/templates` makes of the values.
 
-    A page without `script` can run none; with one it can run the shipped file of this name and nothing else.
+    A page without `script` can run none; with one it can run the shipped file of this name and nothing else. Without
+    `images`, where its pictures may be, it can show none.
     """
     style, digest = _style()
     code = (TEMPLATES / script).read_text(encoding="utf-8") if script else ""
     runs = f"script-src 'sha256-{_digest(code)}'; " if script else ""
-    # Pictures of one folder: 'self' is a web server's word for it, `file:` is what a page opened from disk needs.
-    allowed = "img-src 'self' file:; " if pictures else ""
+    allowed = f"img-src {images}; " if images else ""
     # Everything else is forbidden: a response that did escape into the page could run and load nothing.
     policy = f"default-src 'none'; {runs}{allowed}style-src 'sha256-{digest}'; base-uri 'none'; "
     return (
@@ -47,22 +86,17 @@ def html_environment() -> Environment:
 @cache
 def _style() -> tuple[Markup, str]:
     """Return the style sheet and its digest, which is how the policy knows it."""
-    style = _sheets("theme.css", "answer_figure.css", "table.css")
+    style = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("theme.css", "table.css"))
     return Markup(style), _digest(style)
 
 
-@cache
-def svg_style() -> Markup:
-    """Return the style of a drawing that is a file of its own."""
-    return Markup(_sheets("theme.css", "answer_figure.css"))
+def _as_picture(svg: str) -> str:
+    """Return a drawing as the address of a picture that is inside its page."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def _digest(source: str) -> str:
     return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-
-
-def _sheets(*names: str) -> str:
-    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
 
 
 def _finalize(value: Any) -> Any:

@@ -1,17 +1,31 @@
-"""The tables of a folder as they were last rendered: the record beside each page, read back as the `Table` it was.
+"""What a folder was last rendered to: its tables, read back as they were, and the pages that would come out the same.
 
 The front page shows what there is to open: pages of some rows, of some seeds, of a store that has grown since. Building
 these tables again would read every answer of the folder, for a page that is written after each of them.
+
+The store keeps a record of what each page was made from. It names contents: the versions of the cells behind the page,
+everything else that it shows, and the code that renders it. A page is left alone only while its files are, byte by
+byte, those that were written from the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from atrl_bench.report.table_model import Table
-from atrl_bench.results.typed import typed
+from atrl_bench.resources import PACKAGE, folder
+from atrl_bench.results.store import Store
+
+SUFFIXES = (".py", ".j2", ".css", ".js", ".yaml", ".csv")
 
 
 def rendered_tables(reports: Path) -> dict[str, Table]:
@@ -23,7 +37,7 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
     for path in sorted(reports.glob("*.json")):
         try:
             table = table_from_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError):
             continue
         if table.id == path.stem:
             tables[table.id] = table
@@ -32,6 +46,56 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
 
 def table_from_json(text: str) -> Table:
     """Return the table that `render_json` wrote."""
-    table = typed(Table, json.loads(text, parse_float=Decimal))
-    assert isinstance(table, Table)
-    return table
+    # Numbers that were printed keep their digits.
+    return _adapter().validate_python(json.loads(text, parse_float=Decimal))
+
+
+@cache
+def _adapter() -> TypeAdapter[Table]:
+    return TypeAdapter(Table)
+
+
+@dataclass(frozen=True)
+class PageRecord:
+    """What the store remembers of the page `name`, to be made from what has this `key`."""
+
+    store: Store
+    name: str
+    key: str
+
+    def unchanged(self, folder: Path) -> list[dict[str, Any]] | None:
+        """Return what was kept with the page; None where it was made from something else or its files have changed."""
+        stored = self.store.page(self.name)
+        if stored is None or stored[0] != self.key:
+            return None
+        files = json.loads(stored[1])
+        if any(item.pop("sha256") != _digest(folder / item["name"]) for item in files):
+            return None
+        return list(files)
+
+    def keep(self, folder: Path, files: Iterable[Mapping[str, Any]]) -> None:
+        """Remember the page, whose files were written into `folder` under their `name`."""
+        items = [{**file, "sha256": _digest(folder / file["name"])} for file in files]
+        self.store.keep_page(self.name, self.key, json.dumps(items))
+
+
+def page_key(*contents: object) -> str:
+    """Return what names these contents as this installation would render them."""
+    return hashlib.sha256(repr((_code(), *contents)).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Return what names all code, templates, definitions and printed numbers that this installation has."""
+    digest = hashlib.sha256()
+    for root in (PACKAGE, folder("tasks"), folder("recipes"), folder("reports")):
+        for path in sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES):
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
+from atrl_bench.results.statistics import Difference, Estimate, Number, SeedSpread
 
 # measured: every problem of every seed; partial: some of them; the others say why in `reason`
 CellState = Literal["measured", "partial", "missing", "failed", "not measured"]
+Outcome = Literal["gain", "loss", "unclear", "one seed", "unfinished"]  # of a comparison
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,9 @@ class Comparison:
     `overall` is the difference between the means of all columns, `scores` are the two means that it is taken between,
     and `claim` is what the paper prints for it, in points. `seeds` is the same difference and `training` that of the
     accuracy over all rollouts of the training, each seed by seed; `by_seed` are the values behind `seeds`.
+
+    It is clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number of the
+    table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
     """
 
     row: str
@@ -180,6 +184,15 @@ class Comparison:
     is_ranked: bool = True  # false where the group's oracle gains nothing that could be told from zero
 
     @property
+    def has_numbers(self) -> bool:
+        return self.overall is not None and self.seeds is not None
+
+    @property
+    def estimate(self) -> Estimate:
+        assert self.overall is not None
+        return self.overall.estimate
+
+    @property
     def detectable(self) -> float | None:
         """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
         over_seeds = self.seeds.estimate() if self.seeds else None
@@ -187,15 +200,66 @@ class Comparison:
             return None
         return max(self.overall.estimate.detectable(), over_seeds.detectable())
 
+    @property
+    def claimed(self) -> float | None:
+        """What the paper prints, as a share like every other difference."""
+        return None if self.claim is None else float(self.claim) / 100
+
+    @property
+    def outcome(self) -> Outcome:
+        """What can be said of it."""
+        if self.overall_q is None:
+            return "unfinished"
+        over_seeds = self.seeds.half_width() if self.seeds else None
+        if over_seeds is None:
+            return "one seed"
+        if not self.is_ranked or not is_significant(self.overall_q) or abs(self.estimate.mean) <= over_seeds:
+            return "unclear"
+        return "gain" if self.estimate.mean > 0 else "loss"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it can be told from zero."""
+        return self.outcome in ("gain", "loss")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The wider of the two 95 % intervals, cut off where no difference of scores can be; NaN with one group."""
+        half = self.estimate.half_width()
+        if math.isnan(half):
+            return math.nan, math.nan
+        half = max(half, (self.seeds.half_width() if self.seeds else None) or 0.0)
+        return max(self.estimate.mean - half, -1.0), min(self.estimate.mean + half, 1.0)
+
 
 @dataclass(frozen=True)
-class TrainingFigures:
-    """The mean over training seeds of what a row's runs recorded, for one small table."""
+class GridCell:
+    """One number of a grid as it is written, and the ends of its 95 % interval; `reason` where there is no number.
+
+    `verdict` says on which side of the number that would be no difference the whole interval lies, "" on neither.
+    """
+
+    text: str
+    value: Number = math.nan
+    low: Number = math.nan
+    high: Number = math.nan
+    verdict: Literal["up", "down", ""] = ""
+    seen: str = ""  # the difference that would have been seen, where it is a comparison
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A small table of numbers beside or in place of scores; `neutral` is the number that says "no difference"."""
 
     title: str
-    names: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[float | None, ...]], ...]
     explanation: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[GridCell, ...]], ...]
+    head: str = "Method"
+    neutral: float | None = None
+    is_drawn: bool = False
+    is_ratio: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,31 +272,35 @@ class Footnote:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, ready to be printed; it is `is_comparable` with the paper when its profile is the paper's."""
+    """A table, ready to be printed: rows of scores, grids, or both.
+
+    It is `is_comparable` with the paper when its profile is the paper's.
+    """
 
     id: str
     title: str
     caption: str
-    source: str
     label: str
     profile: str
     profile_title: str
-    is_comparable: bool
-    baseline: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    published: tuple[PublishedRow, ...]
-    comparisons: tuple[Comparison, ...]
-    figures: tuple[TrainingFigures, ...]
     notes: tuple[str, ...]
-    footnotes: tuple[Footnote, ...]
-    published_footnotes: tuple[Footnote, ...]
-    settings: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
+    is_comparable: bool = False
+    source: str = ""
+    baseline: str = ""
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+    published: tuple[PublishedRow, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    footnotes: tuple[Footnote, ...] = ()
+    published_footnotes: tuple[Footnote, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
     has_average: bool = True  # then the last column is the mean of the others
     seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
     headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what any rule could add there
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
+    says: str = ""  # the answer of a table of grids alone
 
     @property
     def warning(self) -> str:

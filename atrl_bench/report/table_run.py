@@ -14,18 +14,17 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.printable import Block, Record
-from atrl_bench.report.answer_figure import render_answer_svg
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table
+from atrl_bench.report.charts import Drawing, draw
+from atrl_bench.report.contrasts import with_headroom
 from atrl_bench.report.front_page import write_index
-from atrl_bench.report.headroom import with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
-from atrl_bench.report.page_records import PageRecord, page_key
-from atrl_bench.report.rate_figures import rate_figures, rate_note
-from atrl_bench.report.rendered import table_from_json
+from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
+from atrl_bench.report.training_grids import rate_grids, rate_note
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Store
 
@@ -74,7 +73,7 @@ def render(
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
         record, keys = _record(plan, store), cell_keys(plan.at(best_rates(plan, store)), store)
-        table = _read(plan, store, record)
+        table, drawings = _read(plan, store, record)
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
@@ -87,8 +86,10 @@ def render(
             max_problems,
             has_known_anchors=plan.profile.generated_data,
         )
-        files = write_report(table, run_dir.reports, answers)
-        record.keep(run_dir.reports, [{"name": f"{table.id}.json"}])
+        drawings = draw(table) if drawings is None else drawings
+        files = write_report(table, run_dir.reports, answers, drawings)
+        figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]
+        record.keep(run_dir.reports, [{"name": f"{table.id}.json"}, *figures])
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -104,20 +105,22 @@ def _shade_changes(plan: Plan, store: Store, keys: Mapping[tuple[str, str], Sequ
                     shade_changes(store, key, before[tasks[key]], plan.run_dir)
 
 
-def write_report(table: Table, out: Path, answers: AnswerSource | None = None) -> list[Path]:
-    """Write the table as HTML, LaTeX, Markdown, CSV, JSON, its figure as SVG; return the paths, HTML first.
+def write_report(
+    table: Table, out: Path, answers: AnswerSource | None = None, drawings: Mapping[str, Drawing] | None = None
+) -> list[Path]:
+    """Write the table as HTML, LaTeX, Markdown, CSV, JSON, its figures as SVG; return the paths, HTML first.
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
     """
-    drawing = render_answer_svg(table)
+    drawings = draw(table) if drawings is None else drawings
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out) if answers else {}
         return write_texts(
             out,
             {
-                f"{table.id}.html": render_html(table, pages),
+                f"{table.id}.html": render_html(table, pages, drawings),
                 **{f"latex/{table.id}{end}.tex": source for end, source in render_latex(table).items()},
-                **({f"{table.id}.svg": drawing} if drawing else {}),
+                **{drawing.file: drawing.svg for drawing in drawings.values()},
                 f"{table.id}.md": render_markdown(table),
                 f"{table.id}.csv": render_csv(table),
                 f"{table.id}.json": render_json(table),
@@ -130,12 +133,20 @@ def read_table(plan: Plan, store: Store) -> Table:
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
-    return _read(plan, store, _record(plan, store))
+    return _read(plan, store, _record(plan, store))[0]
 
 
-def _read(plan: Plan, store: Store, record: PageRecord) -> Table:
-    if record.unchanged(plan.run_dir.reports) is not None:
-        return table_from_json((plan.run_dir.reports / f"{plan.definition.id}.json").read_text(encoding="utf-8"))
+def _read(plan: Plan, store: Store, record: PageRecord) -> tuple[Table, dict[str, Drawing] | None]:
+    """Return the table, and its figures where they are those of the page that lies there."""
+    reports = plan.run_dir.reports
+    if (files := record.unchanged(reports)) is not None:
+        table, *figures = [(file, (reports / file["name"]).read_text(encoding="utf-8")) for file in files]
+        drawings = {file["shows"]: Drawing(file["name"], text, file["described"]) for file, text in figures}
+        return table_from_json(table[1]), drawings
+    return _built(plan, store), None
+
+
+def _built(plan: Plan, store: Store) -> Table:
     rates = best_rates(plan, store)
     if not rates:
         return with_headroom(_table_at(plan, store, {}), plan.definition)
@@ -144,7 +155,7 @@ def _read(plan: Plan, store: Store, record: PageRecord) -> Table:
     table = replace(
         table,
         equal_rate=_table_at(plan, store, {}).comparisons,
-        figures=(*table.figures, *rate_figures(plan, store, decided)),
+        grids=(*table.grids, *rate_grids(plan, store, decided)),
         notes=(rate_note(plan.definition, rates), *table.notes),
     )
     return with_headroom(table, plan.definition)

@@ -18,11 +18,10 @@ from markupsafe import Markup
 
 from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
-from atrl_bench.report.answer_figure import answer_figure
-from atrl_bench.report.contrasts import answer_of, contrasts
-from atrl_bench.report.reproduction import against_paper
-from atrl_bench.report.table_model import Table, TableCell
-from atrl_bench.report.templates import environment
+from atrl_bench.report.contrasts import answer_of, contrasts, counted
+from atrl_bench.report.page import environment
+from atrl_bench.report.paper import against_paper
+from atrl_bench.report.table_model import Grid, Table, TableCell
 from atrl_bench.results import numbers
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ MIN_NAME = 12  # columns of a terminal for a row's name
 def render_markdown(table: Table) -> str:
     """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
     template = markdown_environment().get_template("table.md.j2")
-    values = {"answer": answer_of(contrasts(table)), "figure": answer_figure(table)}
+    values = {"answer": answer_of(contrasts(table)), "contrasts": contrasts(table), "counted": counted(table)}
     text = template.render(table=table, against=against_paper(table), **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
@@ -56,12 +55,19 @@ CSV_FIELDS = [
 ]
 
 
+GRID_FIELDS = ["profile", "table", "row", "column", "value", "low", "high", "text", "reason"]
+
+
 def render_csv(table: Table) -> str:
-    """Return one line per number, measured and published ones told apart by their first field."""
+    """Return one line per number, measured and published ones told apart by their first field.
+
+    A table of grids alone has lines of them; those beside scores are in the other forms.
+    """
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(sink, CSV_FIELDS if table.rows else GRID_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    for record in (*_measured_records(table), *_published_records(table)):
+    records = (*_measured_records(table), *_published_records(table)) if table.rows else _grid_records(table)
+    for record in records:
         writer.writerow({name: spreadsheet(v) if isinstance(v, str) else v for name, v in record.items()})
     return sink.getvalue()
 
@@ -98,8 +104,17 @@ def _published_records(table: Table) -> Iterator[dict[str, Any]]:
                 yield record | {"seed_sd": item.sd, "difference": item.difference}
 
 
+def _grid_records(table: Table) -> Iterator[dict[str, Any]]:
+    for grid in table.grids:
+        for row, cells in grid.rows:
+            for column, cell in zip(grid.columns, cells, strict=True):
+                where = {"profile": table.profile, "table": grid.title, "row": row, "column": column}
+                ends = {name: _number(getattr(cell, name), 1) for name in ("value", "low", "high")}
+                yield where | ends | {"text": cell.text, "reason": cell.reason}
+
+
 def _number(value: float | None, scale: int = 100) -> float | None:
-    return None if value is None or math.isnan(value) else round(scale * value, 6)
+    return None if value is None or not math.isfinite(value) else round(scale * value, 6)
 
 
 def render_json(table: Table) -> str:
@@ -135,10 +150,6 @@ def terminal_text(table: Table) -> Text:
     """
     from rich.text import Text
 
-    cells = [cell for row in table.rows if not row.is_unmeasured for cell in row.cells]
-    width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
-    if any(len(column.text) > width for column in table.columns):
-        width = max(width, 11)
     text = Text(f"{one_line(table.title)}\n", style="bold")
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
     if (answer := answer_of(contrasts(table))) is not None:
@@ -147,14 +158,43 @@ def terminal_text(table: Table) -> Text:
         text.append("\n".join(folded(sentence, first="· ", rest="  ")) + "\n")
     if table.headroom:
         text.append("\n")
+    if table.rows:
+        _append_scores(text, table)
+    else:
+        text.append("\n".join(folded(table.says)) + "\n\n")
+        for grid in table.grids:
+            _append_grid(text, grid)
+    for note in table.notes:
+        text.append("\n".join(_note_lines(note)) + "\n", style="dim")
+    return text
+
+
+def _append_scores(text: Text, table: Table) -> None:
+    """Append the table, in parts where it is wider than a terminal."""
+    cells = [cell for row in table.rows if not row.is_unmeasured for cell in row.cells]
+    width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
+    if any(len(column.text) > width for column in table.columns):
+        width = max(width, 11)
     num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
     per_part = math.ceil(len(table.columns) / num_parts)
     for start in range(0, len(table.columns), per_part):
         _append_part(text, table, slice(start, start + per_part), width)
         text.append("\n")
-    for note in table.notes:
-        text.append("\n".join(_note_lines(note)) + "\n", style="dim")
-    return text
+
+
+def _append_grid(text: Text, grid: Grid) -> None:
+    """Append the columns of a grid that have numbers, one below the other."""
+    text.append(f"{one_line(grid.title)}\n", style="bold")
+    width = max((len(one_line(name)) for name, _ in grid.rows), default=0)
+    for number, column in enumerate(grid.columns):
+        cells = [(one_line(name), cells[number]) for name, cells in grid.rows]
+        if any(math.isfinite(cell.value) for _, cell in cells):
+            text.append(f"{one_line(column)}\n", style="italic dim")
+            longest = max(len(cell.text) for _, cell in cells) + 1
+            for name, cell in cells:
+                number_of = f"{one_line(cell.text)}{'*' if cell.verdict else ''}"
+                text.append(f"{name:<{width}}  {number_of:>{longest}}  {cell.seen}".rstrip() + "\n")
+    text.append("\n")
 
 
 def _note_lines(note: str) -> list[str]:

@@ -11,6 +11,7 @@ from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.table_run import render
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 
 MODELS = {"torch", "transformers", "trl", "lmms_eval", "datasets", "peft", "accelerate", "matplotlib", "sklearn", "av"}
@@ -34,7 +35,8 @@ LEAVES_OUT = {
     ("plan", "main_7b", *FOLDER): MODELS | GRADER | {"scipy", "pandas", "PIL"},
     ("plan", "main_7b", "--profile", "paper", "--out", "NEW"): MODELS | ARRAYS | GRADER,
     ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | GRADER | {"pandas", "PIL"},
-    ("report", "main_7b", *FOLDER): (MODELS | GRADER) - {"datasets"},  # the pages show the rows' pictures
+    # The pages show the rows' pictures; figures of what has not changed since are not drawn again.
+    ("report", "main_7b", *FOLDER): (MODELS | GRADER) - {"datasets"},
     ("compare", "main_7b:grpo", "main_7b:grpo_atrl", "--task", "geoqa_test", *FOLDER): MODELS | {"PIL"},
     ("export", "jsonl", *FOLDER): MODELS,
     ("export", "scores", *FOLDER): MODELS,
@@ -55,7 +57,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory, mini_world):
-    """A run folder in which one column of two rows is answered: six problems once, half of them right."""
+    """A run folder in which one column of two rows is answered, six problems once, and the whole table was rendered."""
     run = tmp_path_factory.mktemp("run")
     plan = plan_table("main_7b", RunDir.at(run, SMOKE, mini_world), rows=["grpo", "grpo_atrl"], columns=["geoqa_test"])
     ids = [f"p{number}" for number in range(6)]
@@ -75,6 +77,7 @@ def run_dir(tmp_path_factory, mini_world):
                 key, {(name, 0): Verdict(state, "3", "fast", "w") for name, state in zip(ids, states, strict=True)}
             )
             store.finish_cell(key, expected=6)
+    render(plan_table("main_7b", plan.run_dir))
     return run
 
 

@@ -14,8 +14,7 @@ from atrl_bench.results.files import write_atomically
 
 VOID = {"meta", "input", "path", "line", "circle", "rect", "br", "img", "link"}
 STYLE = "".join(
-    (folder("reports") / "templates" / name).read_text(encoding="utf-8")
-    for name in ("theme.css", "answer_figure.css", "table.css")
+    (folder("reports") / "templates" / name).read_text(encoding="utf-8") for name in ("theme.css", "table.css")
 )
 
 

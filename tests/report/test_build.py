@@ -245,10 +245,10 @@ def test_seeds_are_compared_with_the_same_seed_when_one_of_them_is_missing(make_
 
 
 def test_the_credits_figures_are_means_over_seeds(table):
-    figures = table.figures[0]
-    assert figures.names[0] == "anchor AUC"
-    assert dict(figures.rows)["mini: GRPO + AT-RL"][0] == pytest.approx((0.93 + 0.94) / 2)
-    assert "mini: GRPO" not in dict(figures.rows)
+    grid = table.grids[0]
+    assert grid.columns[0] == "anchor AUC"
+    assert dict(grid.rows)["mini: GRPO + AT-RL"][0].value == pytest.approx((0.93 + 0.94) / 2)
+    assert "mini: GRPO" not in dict(grid.rows)
 
 
 def test_samples_show_every_state_before_they_repeat_one(table):

@@ -59,7 +59,7 @@ def test_every_float_compiles_in_the_usual_kinds_of_paper_and_no_box_sticks_out(
     """The whole main table, and one that is turned: eleven benchmarks of long names."""
     many = [replace(tiny.columns[0], id=f"c{i}", label=f"LongBenchmark{i}") for i in range(11)]
     rows = tuple(replace(row, cells=(row.cells[0],) * 11) for row in tiny.rows)
-    turned = replace(tiny, columns=tuple(many), rows=rows, has_average=False, published=(), comparisons=(), figures=())
+    turned = replace(tiny, columns=tuple(many), rows=rows, has_average=False, published=(), comparisons=(), grids=())
     floats = {f"wide{end}": source for end, source in render_latex(turned).items()}
     floats |= {f"main_7b{end}": source for end, source in render_latex(paper(table)).items()}
     names = [name for name in floats if not name.endswith("_document")]

@@ -9,7 +9,7 @@ import pytest
 
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
-from atrl_bench.report.reproduction import against_paper
+from atrl_bench.report.paper import against_paper
 from atrl_bench.report.text import render_markdown
 from atrl_bench.results.statistics import Difference, Estimate
 

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from atrl_bench.report.scores import Scores, scores_of
-from atrl_bench.report.shared_problems import named, shared_groups
+from atrl_bench.report.cells import Scores, named, scores_of, shared_groups
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import average_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
@@ -18,43 +18,11 @@ from atrl_bench.lab.signal.tables import SignalTable, load_signal_table
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
-from atrl_bench.report.grids import Grid, GridCell, GridPage, files_of_page, verdict_of
-from atrl_bench.results.files import write_texts, writing
+from atrl_bench.report.table_model import Grid, GridCell, Table
+from atrl_bench.report.table_run import TableRun, write_report
 from atrl_bench.results.statistics import Estimate
 
 Measured = Sequence[tuple[SignalColumn, Signal | None]]
-
-
-@dataclass(frozen=True)
-class SignalRun(Record):
-    """A rendered table of signals, its files, how many bases were measured for it, and what failed."""
-
-    page: GridPage
-    files: tuple[Path, ...]
-    num_measured_now: int | None
-    failures: dict[str, str]
-
-    def blocks(self) -> Iterable[Block]:
-        """Yield the tables as text, what failed, whether anything was new, and where the page is."""
-        yield self.page.title
-        yield f"profile {self.page.profile_title}"
-        yield ""
-        yield self.page.answer
-        for grid in self.page.grids:
-            yield ""
-            yield grid.title
-            for number, column in enumerate(grid.columns):
-                cells = [(name, _marked(cells[number]), cells[number].seen) for name, cells in grid.rows]
-                if any(math.isfinite(cells[number].value) for _, cells in grid.rows):
-                    yield Rows(cells, (column, "", ""), right=(1,), indent=0)
-        yield ""
-        for note in self.page.notes:
-            yield f"· {note}"
-        for name, reason in self.failures.items():
-            yield f"Failed: {name}: {reason}"
-        if self.num_measured_now == 0 and not self.failures:
-            yield "Everything was in the store; nothing was measured."
-        yield f"Report: {self.files[0]}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +58,7 @@ def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
     return SignalPlan(name, run_dir.profile.name, str(run_dir.root), tuple(lines), command)
 
 
-def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> SignalRun:
+def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> TableRun:
     """Return the rendered table after every base that the store lacks was measured, as far as that succeeds."""
     from atrl_bench.lab.signal.measure import measured_signal
 
@@ -107,12 +75,11 @@ def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> SignalRun:
 
 def render_signals(
     name: str, run_dir: RunDir, *, num_measured_now: int | None = None, failures: dict[str, str] | None = None
-) -> SignalRun:
+) -> TableRun:
     """Return the rendered table, as far as the store is filled, without measuring anything."""
-    page = signal_page(load_signal_table(name), run_dir)
-    with writing(f"the report to {run_dir.reports}"):
-        files = write_texts(run_dir.reports, files_of_page(page))
-    return SignalRun(page, (*files, write_index(run_dir)), num_measured_now, failures or {})
+    table = signal_table(load_signal_table(name), run_dir)
+    files = write_report(table, run_dir.reports)
+    return TableRun(table, (*files, write_index(run_dir)), num_measured_now, failures or {})
 
 
 def is_measured(name: str, run_dir: RunDir) -> bool:
@@ -128,8 +95,8 @@ def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
         return [(column, stored_in(store, column)) for column in columns]
 
 
-def signal_page(table: SignalTable, run_dir: RunDir) -> GridPage:
-    """Return the page of a table of signals, as far as the store is filled."""
+def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
+    """Return a table of signals, as far as the store is filled."""
     columns = _measured(table, run_dir)
     grids = _worths(table, columns) if table.shows == "worth" else _reliabilities(table, columns)
     notes = [_of(column, signal) for column, signal in columns if signal is not None]
@@ -137,14 +104,14 @@ def signal_page(table: SignalTable, run_dir: RunDir) -> GridPage:
         if signal is None:
             run = f"Not measured yet: atrl-bench run-table {table.id} {run_dir.options}"
             notes.append(f"{_title(column)}: {column.obstacle or run}")
-    return GridPage(
+    return Table(
         id=table.id,
         title=table.title,
         caption=table.caption,
         label=table.label,
         profile=run_dir.profile.name,
         profile_title=run_dir.profile.title,
-        answer=_answer(table, grids),
+        says=_answer(table, grids),
         grids=grids,
         notes=tuple(notes),
         environment=tuple(sorted(run_dir.environment().items())),
@@ -160,6 +127,7 @@ def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             f"of their second moments, as Adam divides them. {ratio}",
             _titles(columns),
             _rows(table, columns, lambda rule: _worth(rule.worth_scaled)),
+            "Rule",
             neutral=1.0,
             is_drawn=True,
             is_ratio=True,
@@ -169,6 +137,7 @@ def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             f"The same without Adam. {ratio}",
             _titles(columns),
             _rows(table, columns, lambda rule: _worth(rule.worth)),
+            "Rule",
             neutral=1.0,
             is_ratio=True,
         ),
@@ -179,6 +148,7 @@ def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "would have been seen, four times in five. Read it with the worth: noise may lie where it does no harm.",
             _titles(columns),
             _rows(table, columns, lambda rule: _gain(rule.step.over_uniform) if rule.step else None),
+            "Rule",
             neutral=0.0,
             is_drawn=True,
         ),
@@ -192,6 +162,7 @@ def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             f"{' '.join(table.caption.split())} A rule without any chance is not drawn by seeds and agrees fully.",
             _titles(columns),
             _rows(table, columns, lambda rule: _share(rule.repeated, rule.repeated_ends)),
+            "Rule",
             is_drawn=True,
         ),
         Grid(
@@ -200,6 +171,7 @@ def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "problems; * excludes 0.5, which is chance.",
             _titles(columns),
             _rows(table, columns, lambda rule: _share(rule.anchor_auc, rule.auc_ends, 0.5)),
+            "Rule",
             neutral=0.5,
         ),
         Grid(
@@ -207,6 +179,7 @@ def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "0.15 is uniform credit. A property of the responses, without an interval.",
             _titles(columns),
             _rows(table, columns, lambda rule: _share(rule.top_share, (math.nan, math.nan))),
+            "Rule",
         ),
     )
 
@@ -234,14 +207,14 @@ def _worth(worth: Worth) -> GridCell:
         return GridCell("–", reason="The signal of the batch was not told from zero.")
     high = math.inf if math.isnan(worth.high) else worth.high  # which JSON has no word for
     text = f"{worth.factor:.2f} [{worth.low:.2f}, {high:.2f}]".replace("inf", "∞")
-    return GridCell(text, worth.factor, worth.low, high, verdict_of(worth.low, high, 1.0))
+    return GridCell(text, worth.factor, worth.low, high, _verdict(worth.low, high, 1.0))
 
 
 def _gain(gain: Estimate) -> GridCell:
     low, high = gain.interval()
     text = f"{gain.mean:+.1f} ±{gain.half_width():.1f}".replace("-", "−")
     seen = f"({gain.detectable():.1f})" if gain.stderr > 0 else ""
-    return GridCell(text, gain.mean, low, high, verdict_of(low, high, 0.0), seen)
+    return GridCell(text, gain.mean, low, high, _verdict(low, high, 0.0), seen)
 
 
 def _share(value: float, ends: tuple[float, float], neutral: float | None = None) -> GridCell:
@@ -249,8 +222,13 @@ def _share(value: float, ends: tuple[float, float], neutral: float | None = None
         return GridCell("–", reason="The credit is the same for all tokens, or nothing is known of them.")
     low, high = ends
     text = f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
-    verdict = "" if neutral is None else verdict_of(low, high, neutral)
+    verdict = "" if neutral is None else _verdict(low, high, neutral)
     return GridCell(text.replace("-", "−"), value, low, high, verdict)
+
+
+def _verdict(low: float, high: float, neutral: float) -> Literal["up", "down", ""]:
+    """Return on which side of a number an interval lies."""
+    return "up" if low > neutral else "down" if high < neutral else ""
 
 
 def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
@@ -289,7 +267,3 @@ def _titles(columns: Measured) -> tuple[str, ...]:
 
 def _title(column: SignalColumn) -> str:
     return f"{column.world}: {column.base}"
-
-
-def _marked(cell: GridCell) -> str:
-    return f"{cell.text}*" if cell.verdict else cell.text

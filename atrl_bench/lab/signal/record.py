@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Record, Rows
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics import Estimate, Number
 
 
 @dataclass(frozen=True)
 class StepGain:
     """What one step does to the success on problems that it was not made from, in points."""
 
-    step_size: float
+    step_size: Number
     """In learning rates of the profile: the one of the grid that is best for the rule on average."""
     gain: Estimate
     """Over directions, each from prompts of its own."""
@@ -31,13 +31,13 @@ class RuleSignal:
     worth: Worth
     worth_scaled: Worth
     """Of gradients divided by the root of their second moments, as Adam divides them."""
-    top_share: float
-    repeated: float
-    anchor_auc: float
+    top_share: Number
+    repeated: Number
+    anchor_auc: Number
     step: StepGain | None
-    repeated_ends: tuple[float, float] = (math.nan, math.nan)
+    repeated_ends: tuple[Number, Number] = (math.nan, math.nan)
     """The 95 % interval of `repeated`, over prompts."""
-    auc_ends: tuple[float, float] = (math.nan, math.nan)
+    auc_ends: tuple[Number, Number] = (math.nan, math.nan)
 
     @property
     def credit_figures(self) -> tuple[float, float, float]:
@@ -54,7 +54,7 @@ class Signal(Record):
     prompts: int
     responses: int
     parameters: int
-    success: float
+    success: Number
     rules: list[RuleSignal]
 
     def blocks(self) -> Iterable[Block]:

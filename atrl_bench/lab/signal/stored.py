@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import plain, spec_key
@@ -22,12 +24,12 @@ from atrl_bench.lab.signal.tables import SignalTable
 from atrl_bench.lab.worlds import load_world
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
-from atrl_bench.results.typed import typed
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
 
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
 SIGNAL_VERSION = 1
 KIND = "signal"
+_SIGNAL = TypeAdapter(Signal)
 Tell = Callable[[int, int], None]
 
 
@@ -75,7 +77,7 @@ def stored_signal(
             store.fail_measurement(key, reason_of(error))
             raise
         store.finish_measurement(key, asdict(signal), seconds=time.monotonic() - started)
-        return typed(Signal, plain(asdict(signal)))
+        return _SIGNAL.validate_python(plain(asdict(signal)))
 
 
 def read_signal(store: Store, spec: dict[str, Any]) -> Signal | None:
@@ -86,7 +88,7 @@ def read_signal(store: Store, spec: dict[str, Any]) -> Signal | None:
 
 def signal_of(stored: Run) -> Signal:
     """Return the signal that a finished measurement holds."""
-    return typed(Signal, stored.summary)
+    return _SIGNAL.validate_python(stored.summary)
 
 
 @dataclass(frozen=True)

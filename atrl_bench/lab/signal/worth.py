@@ -26,6 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atrl_bench.results.statistics import Number
+
 Array = NDArray[np.float64]
 NUM_RESAMPLES = 2000
 
@@ -50,9 +52,9 @@ class Moments:
 class Worth:
     """How many times as many prompts uniform credit would need, and the ends of its 95 % interval."""
 
-    factor: float
-    low: float
-    high: float
+    factor: Number
+    low: Number
+    high: Number
 
     @property
     def excludes_one(self) -> bool:

@@ -11,7 +11,16 @@ from pydantic import TypeAdapter
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore, known_problems, study
 from atrl_bench.models import local
-from atrl_bench.report.figures.drawing import INK, PAGE, FigureContent, name_bars, plain, sheet, style_of, whole_numbers
+from atrl_bench.report.drawing import (
+    INK,
+    PAGE,
+    FigureContent,
+    name_bars,
+    new_figure,
+    shortened,
+    style_of,
+    whole_numbers,
+)
 from atrl_bench.report.figures.sources import Source
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ def make(source: Source) -> FigureContent:
 def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
     """Return the figure of these scores."""
     num_settings = len({score.setting for score in scores if score.part == CREDIT})
-    figure, (last, single, credit) = sheet(
+    figure, (last, single, credit) = new_figure(
         11.4, max(4.6, 1.6 + 0.27 * num_settings), ncols=3, width_ratios=[1, 1, 1.35]
     )
     _lines(last, [s for s in scores if s.part == LAST])
@@ -56,11 +65,11 @@ def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
     handles, labels = last.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=2)
     num = max(score.num_problems for score in scores)
-    figure.suptitle(f"Measured: {plain(model)}, {num} generated problems; 0.5 is chance", fontsize=10, color=INK)
+    figure.suptitle(f"Measured: {shortened(model)}, {num} generated problems; 0.5 is chance", fontsize=10, color=INK)
     best = max((s for s in scores if s.part == LAST), key=lambda s: s.mean)
     described = "; ".join(f"{s.preset} {s.setting} {s.mean:.3f}" for s in scores if s.part == CREDIT)
     description = (
-        f"Area under the ROC curve for finding the tokens that {plain(model)} reads from the image, over {num} "
+        f"Area under the ROC curve for finding the tokens that {shortened(model)} reads from the image, over {num} "
         f"problems. Of averaged connectivity the best is {best.mean:.3f}: {best.reading} rows, layers averaged: "
         f"{best.setting}, {'corrected' if best.corrected else 'not corrected'} for bias. Of credit: {described}. "
         "0.5 is chance."

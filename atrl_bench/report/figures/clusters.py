@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.figures.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, plain, sheet, token_text
+from atrl_bench.report.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, new_figure, shortened, token_text
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import ReadAnswers, answers
 
@@ -64,7 +64,7 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
     """Return the figure of these clusters, in their order."""
     more = f"; {len(views) - MAX_CLUSTERS} clusters more in the CSV" if len(views) > MAX_CLUSTERS else ""
     largest = views[:MAX_CLUSTERS]
-    figure, (bars, tokens) = sheet(10.2, 2.1 + 0.5 * len(largest), ncols=2, width_ratios=[1, 1.5], sharey=True)
+    figure, (bars, tokens) = new_figure(10.2, 2.1 + 0.5 * len(largest), ncols=2, width_ratios=[1, 1.5], sharey=True)
     names = [f"cluster {view.cluster}" for view in largest]
     shares, even_shares = (
         [100 * getattr(view, of) for view in largest] for of in ("share_of_credit", "share_of_tokens")
@@ -78,7 +78,7 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
     bars.invert_yaxis()
     bars.grid(visible=False, axis="y")
     bars.set_title("Share of the response")
-    figure.suptitle(f"Measured: {plain(label, 90)}{more}", fontsize=10, color=SOFT)
+    figure.suptitle(f"Measured: {shortened(label, 90)}{more}", fontsize=10, color=SOFT)
     figure.legend(loc="outside lower left", ncols=2)
     tokens.set_xlim(0, 1)
     for name, view in zip(names, largest, strict=True):
@@ -93,7 +93,7 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
         f"Cluster {view.cluster}: {100 * view.share_of_credit:.1f} %, {_listed(view.tokens)}." for view in largest
     )
     description = (
-        f"Bars of the share of the credit of each cluster of one response ({plain(label, 90)}{more}). {in_words}"
+        f"Bars of the share of the credit of each cluster of one response ({shortened(label, 90)}{more}). {in_words}"
     )
     rows = [asdict(view) | {"tokens": " ".join(view.tokens)} for view in views]
     return FigureContent("Importance of the clusters of one response", description, figure, rows)
@@ -104,4 +104,4 @@ def _listed(tokens: tuple[str, ...]) -> str:
     counts = Counter(tokens)
     ordered = sorted(counts, key=lambda text: text == "␣")
     texts = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]
-    return plain("  ".join(texts) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)
+    return shortened("  ".join(texts) + ("  …" if len(ordered) > MAX_TOKENS else ""), MAX_CHARACTERS)

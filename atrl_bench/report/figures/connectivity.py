@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from atrl_bench.report.figures.drawing import (
+from atrl_bench.report.drawing import (
     BLUE,
     INK,
     ORANGE,
@@ -15,9 +15,9 @@ from atrl_bench.report.figures.drawing import (
     SOFT,
     FigureContent,
     mark_published,
-    plain,
+    new_figure,
     rows_of,
-    sheet,
+    shortened,
 )
 from atrl_bench.report.figures.sources import Source, published
 from atrl_bench.report.figures.tokens import answers
@@ -49,14 +49,14 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
     edges = np.histogram_bin_edges(tokens, NUM_BINS)
     above = [value for value in tokens if value > threshold]
     below = [value for value in tokens if value <= threshold]
-    figure, (measured, paper) = sheet(10.2, 4.2, ncols=2, width_ratios=[2.6, 1])
+    figure, (measured, paper) = new_figure(10.2, 4.2, ncols=2, width_ratios=[2.6, 1])
     num_below, *_ = measured.hist(below, edges, color=BLUE, label=f"{len(below):,} tokens below", edgecolor=PAGE)
     anchors = f"{len(above):,} anchor tokens above"
     num_above, *_ = measured.hist(above, edges, color=ORANGE, hatch="///", edgecolor=PAGE, label=anchors)
     measured.axvline(threshold, color=INK, linestyle=(0, (4, 2)), linewidth=1.3, label=f"threshold {threshold:.4f}")
     measured.set_xlabel("Connectivity: share of a token's debiased attention that goes to the image")
     measured.set_ylabel("Tokens")
-    measured.set_title(f"Measured: {plain(label)}")
+    measured.set_title(f"Measured: {shortened(label)}")
     measured.legend(loc="upper right")
     measured.grid(visible=False, axis="x")
     _paper_panel(paper, printed)
@@ -69,7 +69,7 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
     rows.append(("published", None, None, low, high, float(printed[0]["threshold"])))
     share = 100 * len(above) / len(tokens)
     description = (
-        f"Histogram of the connectivity of {len(tokens):,} tokens of {plain(label)}. {len(above):,} of them "
+        f"Histogram of the connectivity of {len(tokens):,} tokens of {shortened(label)}. {len(above):,} of them "
         f"({share:.1f} %) are above the threshold of {threshold:.4f}. The median is "
         f"{float(np.median(tokens)):.4f}, the largest {max(tokens):.4f}. In a panel of its own the paper's counts: "
         f"{high} of {high + low} above {printed[0]['threshold']}."

@@ -11,8 +11,8 @@ from typing import Any
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Command, Record
+from atrl_bench.report.drawing import FigureContent, figure_style, watermark, write
 from atrl_bench.report.figures import FIGURES
-from atrl_bench.report.figures.drawing import FigureContent, look, sign, write
 from atrl_bench.report.figures.sources import Source
 
 
@@ -42,10 +42,10 @@ def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: An
         raise UnknownNameError("figure", name, FIGURES, next_step="atrl-bench list figures")
     make: Callable[[Source], FigureContent] = import_module(f"{__package__}.{name}").make
     source = Source(run_dir, **{option: value for option, value in options.items() if value is not None})
-    with look():
+    with figure_style():
         drawing = make(source)
         if run_dir.profile.name != "paper":
-            sign(drawing, run_dir.profile.name)
+            watermark(drawing, run_dir.profile.name)
         paths = write(drawing, name, out or run_dir.reports / "figures")
     return Drawn(name, drawing.title, drawing.description, tuple(paths))
 

@@ -8,31 +8,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.error_types import TYPES, is_error, type_by_truth, types_by_judge
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini.ground_truth import mathvision_problems
-from atrl_bench.report.figures.drawing import (
+from atrl_bench.report.drawing import (
     COLOURS,
-    HATCHES,
     INK,
     PAGE,
     SOFT,
-    BarPart,
     FigureContent,
     mark_published,
     name_bars,
-    percent_ticks,
-    plain,
-    sheet,
-    stacked_bars,
+    new_figure,
+    shortened,
 )
 from atrl_bench.report.figures.sources import Source, cell_labels, done_cells, published
 from atrl_bench.results.records import Sample
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 CORRECT = "correct"
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # of the kinds, in their order
 UNTYPED = "not classified"  # the judge named no kind
 MATHVISION = "mathvision_testmini"
 
@@ -107,23 +107,17 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
     has_untyped = any(b.count(UNTYPED) for b in breakdowns)
     kinds = [CORRECT, *TYPES, *([UNTYPED] if has_untyped else [])]
     height = 1.0 + 0.42 * len(breakdowns)
-    figure, (shares, paper) = sheet(10.4, height + 3.2, nrows=2, height_ratios=[height + 0.3, 1.5])
-    parts = []
-    for index, kind in enumerate(kinds):
-        widths = [100 * b.count(kind) / b.num_answers for b in breakdowns]
-        texts = [f"{b.count(kind):,}" if width >= 4 else "" for b, width in zip(breakdowns, widths, strict=True)]
-        colour = COLOURS[(index - 1) % len(COLOURS)] if index else SOFT
-        parts.append(BarPart(kind, widths, texts, colour, HATCHES[index]))
-    stacked_bars(shares, [b.method for b in breakdowns], parts, -0.13)
+    figure, (shares, paper) = new_figure(10.4, height + 3.2, nrows=2, height_ratios=[height + 0.3, 1.5])
+    _stacked(shares, breakdowns, kinds)
     shares.set_xlim(0, 104)
-    shares.set_title(f"Measured: {plain(label, 80)}; the numbers are answers")
+    shares.set_title(f"Measured: {shortened(label, 80)}; the numbers are answers")
     accuracies = [float(row["accuracy_percent"]) for row in printed]
     paper.barh(range(len(printed)), accuracies, height=0.6, color=SOFT, edgecolor=PAGE)
     for y, accuracy in enumerate(accuracies):
         paper.text(accuracy + 1, y, f"{accuracy:.1f} % correct", va="center", fontsize=9, color=INK)
     name_bars(paper, [row["method"] for row in printed])
     paper.set_xlim(0, 104)
-    percent_ticks(paper)
+    _percent_ticks(paper)
     mark_published(paper, f"{printed[0]['num_problems']} problems; of the kinds of errors it prints no number")
     rows = [b.row(kind) for b in breakdowns for kind in kinds]
     rows += [
@@ -131,15 +125,39 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
         for row, accuracy in zip(printed, accuracies, strict=True)
     ]
     in_words = " ".join(
-        f"{plain(b.method)}: {b.num_correct} of {b.num_answers} correct, "
+        f"{shortened(b.method)}: {b.num_correct} of {b.num_answers} correct, "
         + ", ".join(f"{b.count(kind)} {kind}" for kind in kinds[1:] if b.count(kind))
         + "."
         for b in breakdowns
     )
     description = (
-        f"Stacked bars of the share of correct answers and of each kind of error on {plain(label, 80)}. {in_words} "
+        f"Stacked bars of the share of correct answers and of each kind of error on {shortened(label, 80)}. {in_words} "
         "In a panel of its own the paper's accuracies: "
         + ", ".join(f"{row['method']} {row['accuracy_percent']} %" for row in printed)
         + "."
     )
     return FigureContent("Error breakdown", description, figure, rows)
+
+
+def _stacked(panel: Axes, breakdowns: Sequence[Breakdown], kinds: Sequence[str]) -> None:
+    """Draw a bar for each method, divided by kinds, and their legend below the panel."""
+    left = [0.0] * len(breakdowns)
+    for index, kind in enumerate(kinds):
+        widths = [100 * b.count(kind) / b.num_answers for b in breakdowns]
+        colour = COLOURS[(index - 1) % len(COLOURS)] if index else SOFT
+        ground: dict[str, Any] = {"color": colour, "hatch": HATCHES[index], "edgecolor": PAGE}
+        panel.barh(range(len(breakdowns)), widths, left=left, height=0.62, label=kind, **ground)
+        for y, (start, width) in enumerate(zip(left, widths, strict=True)):
+            if width >= 4:
+                # A number can be read whatever the hatching behind it.
+                box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
+                text = f"{breakdowns[y].count(kind):,}"
+                panel.text(start + width / 2, y, text, ha="center", va="center", fontsize=9, bbox=box)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    name_bars(panel, [b.method for b in breakdowns])
+    _percent_ticks(panel)
+    panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13 - 0.25 / len(breakdowns)), ncols=4)
+
+
+def _percent_ticks(panel: Axes) -> None:
+    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model
-from atrl_bench.report.figures.drawing import FigureContent, mark_published, plain, sheet, style_of
+from atrl_bench.report.drawing import FigureContent, mark_published, new_figure, shortened, style_of
 from atrl_bench.report.figures.sources import (
     UNTRAINED,
     Source,
@@ -67,13 +67,13 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
 
 def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> FigureContent:
     """Return the figure of measured points and of printed ones, in panels that share no axis."""
-    figure, panels = sheet(10.2, 7.2, nrows=2, ncols=2)
+    figure, panels = new_figure(10.2, 7.2, nrows=2, ncols=2)
     positions = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
     paper_positions = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}
     for column, (task, title) in enumerate(TASKS.items()):
         top, bottom = panels[0][column], panels[1][column]
         _draw(top, [p for p in measured if p.task == task], positions)
-        top.set_title(f"{title}, measured, profile {plain(profile)}")
+        top.set_title(f"{title}, measured, profile {shortened(profile)}")
         _draw(bottom, [p for p in printed if p.task == task], paper_positions)
         mark_published(bottom, f"{title}, as the paper's tables print it")
         bottom.set_xlabel("Parameters")
@@ -91,7 +91,7 @@ def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -
 
 def _in_words(points: Sequence[Point]) -> str:
     return "; ".join(
-        f"{plain(p.method)} on {TASKS[p.task]} at {_size(p.num_parameters)} {p.percent:.1f} %" for p in points
+        f"{shortened(p.method)} on {TASKS[p.task]} at {_size(p.num_parameters)} {p.percent:.1f} %" for p in points
     )
 
 
@@ -107,7 +107,7 @@ def _draw(panel: Axes, points: Sequence[Point], positions: Mapping[str, int]) ->
             halves = [p.half_width_95 or 0.0 for p in own]
             room = [[p.percent for p in own], [100 - p.percent for p in own]]
             errors = [list(map(min, halves, of_side)) for of_side in room] if any(halves) else None
-            panel.errorbar(x, [p.percent for p in own], errors, label=plain(method), capsize=3, **style_of(index))
+            panel.errorbar(x, [p.percent for p in own], errors, label=shortened(method), capsize=3, **style_of(index))
     panel.set_xticks(range(len(sizes)), [_size(size) for size in sizes])
     panel.set_xlim(-0.6, len(sizes) - 0.4)
     panel.margins(y=0.2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
-from atrl_bench.report.figures.drawing import token_text
+from atrl_bench.report.drawing import token_text
 from atrl_bench.report.figures.sources import Source, chosen_cell
 from atrl_bench.results.records import Sample
 from atrl_bench.results.store import Cell

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from atrl_bench.report.figures.drawing import BLUE, LINE, ORANGE, SOFT, FigureContent, bare, plain, sheet
+from atrl_bench.report.drawing import BLUE, LINE, ORANGE, SOFT, FigureContent, hide_axes, new_figure, shortened
 from atrl_bench.report.figures.sources import Source
 from atrl_bench.report.figures.tokens import Word, answers, words
 
@@ -55,19 +55,19 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
     """Return the figure of these words, the most credited first."""
     half = min(NUM_WORDS, len(ranked) // 2) or 1
     sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
-    figure, panels = sheet(10.2, 6.3, nrows=2, ncols=2, height_ratios=[1.05, 1])
+    figure, panels = new_figure(10.2, 6.3, nrows=2, ncols=2, height_ratios=[1.05, 1])
     for column, (side, colour) in enumerate(zip(sides, (ORANGE, BLUE), strict=True)):
         _cloud(panels[0][column], laid_out(sides[side]), colour)
         panels[0][column].set_title(f"{side.capitalize()} mean credit")
         _table(panels[1][column], sides[side][:NUM_LISTED])
-    figure.suptitle(f"Measured: {plain(label)}; only tokens written often enough", fontsize=10, color=SOFT)
+    figure.suptitle(f"Measured: {shortened(label)}; only tokens written often enough", fontsize=10, color=SOFT)
     rows = [{"rank": rank} | asdict(word) for rank, word in enumerate(ranked, start=1)]
     highest, lowest = (
         ", ".join(f"{word.token} ({word.mean_credit:.2f})" for word in of_side[:NUM_LISTED])
         for of_side in sides.values()
     )
     description = (
-        f"Two word clouds of the tokens of {plain(label)} with a table under each. Highest mean credit: {highest}. "
+        f"Two word clouds of the tokens of {shortened(label)} with a table under each. Highest mean credit: {highest}. "
         f"Lowest: {lowest}. A credit of one is what a token gets without AT-RL."
     )
     return FigureContent("Tokens with the highest and the lowest credit", description, figure, rows)
@@ -98,14 +98,14 @@ def laid_out(ranked: Sequence[Word]) -> list[PlacedWord]:
 
 def _cloud(panel: Axes, placed: Sequence[PlacedWord], colour: str) -> None:
     panel.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0))
-    bare(panel)
+    hide_axes(panel)
     for one in placed:
         panel.text(one.x, one.baseline, one.word.token, fontsize=one.size, color=colour, va="baseline")
 
 
 def _table(panel: Axes, listed: Sequence[Word]) -> None:
     panel.set(xlim=(0, 1), ylim=(NUM_LISTED + 0.5, -0.9))
-    bare(panel)
+    hide_axes(panel)
     for head, x, side in HEADS:
         panel.text(x, -0.35, head, ha=side, va="center", color=SOFT, fontsize=9)
     panel.plot([0, 1], [0.1, 0.1], color=LINE, linewidth=1)

@@ -9,6 +9,7 @@ from atrl_bench.results.statistics.composite import Maker, Statistic, mean_by, p
 from atrl_bench.results.statistics.means import (
     Difference,
     Estimate,
+    Number,
     SeedSpread,
     average_of,
     benjamini_hochberg,
@@ -34,6 +35,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Maker",
+    "Number",
     "ScoredSamples",
     "SeedSpread",
     "Statistic",

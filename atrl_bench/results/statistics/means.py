@@ -19,13 +19,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 
 # What an estimate is, which decides its interval and test: a "mean" of anything, a mean of "scores" between 0 and 1, a
 # score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group and not 0 ("constant").
 Kind = Literal["mean", "scores", "unanimous", "constant"]
+# A number of a record that JSON may have no word for: NaN is written as null, and null is read as NaN.
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Estimate:
     nearly 3/G. A group that differs from a constant difference does so by 1 + |mean| at most.
     """
 
-    mean: float
-    stderr: float
-    degrees: float
+    mean: Number
+    stderr: Number
+    degrees: Number
     num_problems: int
     num_groups: int
     kind: Kind = "mean"
@@ -103,7 +106,7 @@ class Difference:
     """A paired difference (a minus b, over the problems both have) and the test its p-value comes from."""
 
     estimate: Estimate
-    p_value: float
+    p_value: Number
     test: str
 
 
@@ -111,7 +114,7 @@ class Difference:
 class SeedSpread:
     """The mean over training seeds and, from two seeds on, their sample standard deviation."""
 
-    mean: float
+    mean: Number
     sd: float | None
     num_seeds: int
 

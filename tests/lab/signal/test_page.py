@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_page
+from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_table
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.stored import signal_columns, signal_spec
 from atrl_bench.lab.signal.tables import load_signal_table
 from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.grids import drawings
+from atrl_bench.report.charts import draw
 from atrl_bench.results.statistics import Estimate
 
 GAIN = Estimate(1.25, 0.5, 3.0, 4, 4)
@@ -54,41 +54,40 @@ def cells_of(page, grid, column):
 
 
 def test_a_worth_whose_interval_leaves_one_out_is_marked_and_told_first(run_dir):
-    page = signal_page(load_signal_table("signal"), run_dir)
+    page = signal_table(load_signal_table("signal"), run_dir)
     cells = cells_of(page, 0, "strategy: mini")
     assert (cells["atrl"].text, cells["atrl"].verdict) == ("0.50 [0.40, 0.60]", "down")
     assert (cells["oracle_perception"].text, cells["oracle_perception"].verdict) == ("4.00 [2.00, ∞]", "up")
     assert cells["random"].verdict == ""
-    assert "strategy: mini: above 1 oracle_perception 4.00; below 1 atrl 0.50." in page.answer
+    assert "strategy: mini: above 1 oracle_perception 4.00; below 1 atrl 0.50." in page.says
 
 
 def test_a_gain_stands_with_its_interval_and_its_power(run_dir):
-    cell = cells_of(signal_page(load_signal_table("signal"), run_dir), 2, "strategy: mini")["atrl"]
+    cell = cells_of(signal_table(load_signal_table("signal"), run_dir), 2, "strategy: mini")["atrl"]
     # Student's t with 3 degrees of freedom: 3.182 x 0.5 = 1.6, and (3.182 + 0.978) x 0.5 = 2.1.
     assert (cell.text, cell.seen, cell.verdict) == ("+1.2 ±1.6", "(2.1)", "")
 
 
 def test_a_rule_whose_tokens_a_world_does_not_know_and_a_base_that_is_not_measured_say_so(run_dir):
-    page = signal_page(load_signal_table("signal"), run_dir)
+    page = signal_table(load_signal_table("signal"), run_dir)
     assert "does not say which tokens" in cells_of(page, 0, "strategy: mini")["oracle_reasoning"].reason
     assert cells_of(page, 0, "perception: mini-perception")["atrl"].text == "not run"
     assert any(note.startswith("perception: mini-perception: ") for note in page.notes)
 
 
 def test_the_reliability_is_read_from_the_same_measurements(run_dir):
-    page = signal_page(load_signal_table("reliability"), run_dir)
+    page = signal_table(load_signal_table("reliability"), run_dir)
     assert cells_of(page, 0, "strategy: mini")["atrl"].text == "0.70 [0.60, 0.80]"
     assert cells_of(page, 1, "strategy: mini")["atrl"].verdict == "up"
     assert plan_signals("reliability", run_dir).columns[0][1] == "done"
 
 
-def test_a_ratio_is_drawn_as_far_above_one_as_its_inverse_is_below(run_dir):
-    drawn = drawings(signal_page(load_signal_table("signal"), run_dir).grids[0])
-    marks = {mark.name: mark for mark in drawn[0].marks}
-    # 4 lies two doublings above 1, 0.5 one below.
-    assert marks["oracle_perception"].x - drawn[0].neutral == pytest.approx(
-        2 * (drawn[0].neutral - marks["atrl"].x), 0.01
-    )
+def test_every_rule_with_a_number_is_drawn_and_said_to_those_who_do_not_see_it(run_dir):
+    drawn = draw(signal_table(load_signal_table("signal"), run_dir))
+    assert set(drawn) == {"grid 1", "grid 3"}
+    assert "strategy: mini: " in drawn["grid 1"].description
+    assert "atrl 0.50 [0.40, 0.60]" in drawn["grid 1"].description
+    assert "oracle_perception" in drawn["grid 1"].svg
 
 
 def test_every_form_has_the_numbers_and_the_same_store_gives_the_same_bytes(run_dir):
@@ -98,7 +97,7 @@ def test_every_form_has_the_numbers_and_the_same_store_gives_the_same_bytes(run_
     assert (worth["value"], worth["low"], worth["high"]) == ("0.5", "0.4", "0.6")
     for name in ("signal.html", "signal.md", "signal_1.tex", "signal_document.tex", "signal.svg"):
         assert "0.50 [0.40, 0.60]" in files[name].replace("\\[", "[").replace("\\]", "]"), name
-    assert json.loads(files["signal.json"])["grid_page"]["id"] == "signal"
+    assert json.loads(files["signal.json"])["id"] == "signal"
     assert files == {path.name: path.read_text() for path in render_signals("signal", run_dir).files}
     assert "signal.html" in files["index.html"]
 

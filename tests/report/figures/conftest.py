@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from atrl_bench.report.figures.drawing import csv_text, look, svg
+from atrl_bench.report.drawing import csv_text, figure_style, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -17,7 +17,7 @@ class Files:
     """The SVG and the CSV of a picture."""
 
     def __init__(self, make, *arguments):
-        with look():
+        with figure_style():
             self.picture = make(*arguments)
             self.svg = svg(self.picture, "figure")
         self.csv = csv_text(self.picture.rows)

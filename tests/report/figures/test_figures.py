@@ -8,8 +8,8 @@ import pytest
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore
 from atrl_bench.experiments.answer_credit import TokenCredit
+from atrl_bench.report.drawing import DARK, csv_text, token_text
 from atrl_bench.report.figures import anchors, clusters, connectivity, errors, scale, words
-from atrl_bench.report.figures.drawing import DARK, csv_text, token_text
 from atrl_bench.report.figures.sources import published, published_score
 from atrl_bench.report.token_shades import top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict

@@ -1,6 +1,6 @@
 """What all figures share: one look in two themes, SVG in which nothing changes from day to day, and their data as CSV.
 
-Colours are written in their light form; a style sheet inside the SVG swaps them where the reader's theme is dark. What
+Colours are written in their light form; a style sheet inside the SVG swaps them where the theme is dark. What
 does not understand style sheets still shows the light form. Nothing is told apart by colour alone.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAGE, INK, SOFT, LINE, BAND = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f4f6"
+PAGE, INK, SOFT, LINE, BAND, GREY = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f4f6", "#e4e7eb"
 BLUE, ORANGE, GREEN, PURPLE, RED, TEAL = "#0a4bb5", "#a84300", "#116329", "#7a2e8e", "#a40e26", "#0b6e73"
 DARK = {
     PAGE: "#0f1318",
@@ -32,6 +32,7 @@ DARK = {
     SOFT: "#a3aebb",
     LINE: "#333c47",
     BAND: "#1a2129",
+    GREY: "#2b333d",
     BLUE: "#8ab8ff",
     ORANGE: "#ffa657",
     GREEN: "#5bd46a",
@@ -43,7 +44,6 @@ DARK = {
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
-HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
 
 LOOK = {
     "svg.fonttype": "none",
@@ -89,7 +89,7 @@ class FigureContent:
 
 
 @contextmanager
-def look() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """Draw and save in our look, whatever this machine's own settings of matplotlib are."""
     import matplotlib.style
 
@@ -99,7 +99,7 @@ def look() -> Iterator[None]:
         yield
 
 
-def sheet(width: float, height: float, **subplots: Any) -> tuple[Figure, Any]:
+def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, Any]:
     """Return an empty figure of this size in inches, and its panels."""
     from matplotlib.figure import Figure
 
@@ -117,53 +117,19 @@ def mark_published(panel: Axes, source: str) -> None:
 
 def name_bars(panel: Axes, names: Sequence[str]) -> None:
     """Write these names beside horizontal bars at 0, 1, 2 and so on, the first on top; two may be the same."""
-    panel.set_yticks(range(len(names)), [plain(name, 52) for name in names])
+    panel.set_yticks(range(len(names)), [shortened(name, 52) for name in names])
     panel.invert_yaxis()
     panel.tick_params(axis="y", length=0)
     panel.grid(visible=False, axis="y")
 
 
-def bare(panel: Axes) -> None:
+def hide_axes(panel: Axes) -> None:
     """Take everything off a panel that is not drawn into it."""
     panel.grid(visible=False)
     panel.set_xticks([])
     panel.set_yticks([])
     for spine in panel.spines.values():
         spine.set_visible(False)
-
-
-def percent_ticks(panel: Axes) -> None:
-    """Let a panel's x axis have ticks at every 20 %."""
-    panel.set_xticks(range(0, 101, 20), [f"{value} %" for value in range(0, 101, 20)])
-
-
-@dataclass(frozen=True)
-class BarPart:
-    """One kind of what bars are divided into: its width and the text on it in each bar, "" where there is no room."""
-
-    label: str
-    widths: Sequence[float]
-    texts: Sequence[str]
-    colour: str
-    hatch: str
-
-
-def stacked_bars(panel: Axes, names: Sequence[str], parts: Iterable[BarPart], legend_top: float) -> None:
-    """Draw a horizontal bar for each name, and the legend of its parts from `legend_top` on below the panel."""
-    # A number can be read whatever the hatching behind it.
-    box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-    left = [0.0] * len(names)
-    for part in parts:
-        look: dict[str, Any] = {"color": part.colour, "hatch": part.hatch, "edgecolor": PAGE, "label": part.label}
-        panel.barh(range(len(names)), part.widths, left=left, height=0.62, **look)
-        for y, (start, width, text) in enumerate(zip(left, part.widths, part.texts, strict=True)):
-            if text:
-                panel.text(start + width / 2, y, text, ha="center", va="center", fontsize=9, bbox=box)
-        left = [start + width for start, width in zip(left, part.widths, strict=True)]
-    name_bars(panel, names)
-    percent_ticks(panel)
-    anchor = (0.45, legend_top - 0.25 / len(names))
-    panel.legend(loc="upper center", bbox_to_anchor=anchor, ncols=4)
 
 
 def whole_numbers(panel: Axes) -> None:
@@ -184,7 +150,7 @@ def style_of(index: int) -> dict[str, Any]:
     }
 
 
-def plain(text: str, limit: int = 60) -> str:
+def shortened(text: str, limit: int = 60) -> str:
     """Return any text as one line that is safe to show: nothing invisible in it, and cut where it is long."""
     line = one_line(text)
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -194,10 +160,10 @@ def token_text(text: str) -> str:
     """Return a token as a reader sees it: spaces and the end of the response are signs."""
     if not text:
         return "⟨end⟩"
-    return plain(text, 24) or ("⏎" if "\n" in text else "␣")
+    return shortened(text, 24) or ("⏎" if "\n" in text else "␣")
 
 
-def sign(content: FigureContent, profile: str) -> None:
+def watermark(content: FigureContent, profile: str) -> None:
     """Write the profile into a corner of the figure, below all that is drawn: cut out, it still says whose it is."""
     height = float(content.figure.get_figheight())
     strip = 0.22 / height

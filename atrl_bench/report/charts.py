@@ -1,0 +1,317 @@
+"""The figures of a table: what its credit changes, its scores with their intervals, and the grids that are drawn.
+
+The first is what a table and the front page open with: a line for each pair of rows that differ in their credit alone.
+A dot is a training seed, the bar the 95 % interval, the grey ground what these problems and seeds could not have told
+from zero. The paper's claims stand in a panel of their own, hollow: they were not measured here.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.escape import one_line
+from atrl_bench.report.contrasts import anchor_contrasts, answer_of, contrasts, in_words
+from atrl_bench.report.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    PAGE,
+    RED,
+    SOFT,
+    FigureContent,
+    figure_style,
+    mark_published,
+    name_bars,
+    new_figure,
+    shortened,
+    svg,
+)
+from atrl_bench.report.table_model import Comparison, Grid, Row, Table
+from atrl_bench.results import numbers
+from atrl_bench.results.statistics import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {"gain": GREEN, "loss": RED, "up": GREEN, "down": RED}  # of what is clear; everything else is in ink
+MAX_CHARTS = 3  # of scores, where a table has no average; more are drawn nowhere
+# Of the figure of an answer, in points: the labels on the left, the numbers beside the panel, the paper's panel with
+# its numbers, all of it; above, below, and a line of text.
+NAMES, VALUES, CLAIMS, WIDTH = 208.0, 134.0, 122.0, 720.0
+TOP, BOTTOM, LINE = 62.0, 54.0, 13.0
+MAX_NAME, MAX_LEGEND = 34, 125  # characters in a line
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn figure: the name of its file, what is in it, and what it shows for those who do not see it."""
+
+    file: str
+    svg: str
+    description: str
+
+
+def draw(table: Table) -> dict[str, Drawing]:
+    """Return the figures of a table by what they show: `answer`, `anchors`, `scores 1`, `grid 1` and so on.
+
+    `anchors` is the answer without the rules that put no credit on anchors, where a table has such: the front page asks
+    about the others.
+    """
+    made: dict[str, FigureContent] = {}
+    with figure_style():
+        items, of_anchors = contrasts(table), anchor_contrasts(table)
+        if items:
+            made["answer"] = answer_figure(table, items)
+        if 0 < len(of_anchors) < len(items):
+            made["anchors"] = answer_figure(table, of_anchors)
+        made |= {f"scores {index + 1}": score_figure(table, index) for index in charted(table)}
+        for number, grid in enumerate(table.grids, start=1):
+            if grid.is_drawn and any(math.isfinite(cell.value) for _, cells in grid.rows for cell in cells):
+                made[f"grid {number}"] = grid_figure(table, grid)
+        drawings: dict[str, Drawing] = {}
+        for name, figure in made.items():
+            # The first is the table's own; the others are called by what they show.
+            file = f"{table.id}_{name.replace(' ', '')}" if drawings else table.id
+            drawings[name] = Drawing(f"{file}.svg", svg(figure, "figure"), figure.description)
+    return drawings
+
+
+# What credit changes --------------------------------------------------------------------------------------------------
+
+
+def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
+    """Return the figure of comparisons with numbers."""
+    from matplotlib.figure import Figure
+
+    answer = answer_of(items)
+    assert answer is not None
+    names = [_name_lines(item) for item in items]
+    pitch = max(30.0, LINE * max(map(len, names)) + 6)
+    height = TOP + pitch * len(items) + BOTTOM
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+
+    def panel_at(left: float, width: float, title: str, values: Sequence[float]) -> Axes:
+        panel = figure.add_axes((left / WIDTH, BOTTOM / height, width / WIDTH, pitch * len(items) / height))
+        panel.set(ylim=(len(items) - 0.5, -0.5), yticks=[])
+        panel.spines["left"].set_visible(False)
+        _scale(panel, values, max(2, int(width // 36)))
+        panel.set_title(title, fontsize=9, color=SOFT, pad=5)
+        return panel
+
+    claims = [100 * item.claimed for item in items if item.claimed is not None]
+    whose = "" if table.is_comparable else f"{shortened(table.profile)}: "
+    width = WIDTH - NAMES - VALUES - (CLAIMS if claims else 0)
+    panel = panel_at(NAMES, width, f"{whose}points, measured here", [100 * v for item in items for v in _ends(item)])
+    for y, item in enumerate(items):
+        _draw_comparison(panel, y, item, 24 / pitch, width)
+        for line, (text, style) in enumerate(names[y]):
+            _write(panel, y, 6 - NAMES, (0.5 * (len(names[y]) - 1) - line) * LINE, text, fontsize=9, **style)
+    if claims:
+        of_panel = 0.66 * CLAIMS
+        paper = panel_at(WIDTH - CLAIMS, of_panel, "", claims)
+        mark_published(paper, "")
+        paper.set_title("the paper’s claim", fontsize=9, color=SOFT, pad=5)
+        for y, item in enumerate(items):
+            if item.claimed is not None:
+                paper.plot(
+                    100 * item.claimed, y, "o", markerfacecolor="none", markeredgecolor=SOFT, markeredgewidth=1.5
+                )
+                _write(paper, y, of_panel + 6, 0, numbers.signed(item.claimed), color=SOFT, fontsize=9)
+    figure.text(6 / WIDTH, 1 - 18 / height, shortened(answer.badge, 90), fontsize=13, fontweight="bold")
+    about = f"{shortened(table.profile_title)}: points that token credit adds, on the mean of the benchmarks"
+    figure.text(6 / WIDTH, 1 - 34 / height, about, fontsize=9, color=SOFT)
+    legend = "Diamond: mean. Dots: training seeds. Bar: 95 % interval. Grey: could not have been told from zero."
+    legend += " Hollow: printed in the paper, not measured here." if claims else ""
+    for line, text in enumerate(reversed(textwrap.wrap(legend, MAX_LEGEND))):
+        figure.text(6 / WIDTH, (7 + 12 * line) / height, text, fontsize=8.5, color=SOFT)
+    title = f"{table.title}, {'' if table.is_comparable else f'profile {table.profile}, '}credit minus no credit"
+    return FigureContent(title, in_words(items), figure, [])
+
+
+def _name_lines(item: Comparison) -> list[tuple[str, dict[str, str]]]:
+    row, other = (textwrap.wrap(one_line(text), MAX_NAME) for text in (item.row, f"− {item.other}"))
+    return [*((text, {"fontweight": "bold"}) for text in row or [""]), *((text, {"color": SOFT}) for text in other)]
+
+
+def _ends(item: Comparison) -> list[float]:
+    grey = [] if item.detectable is None else [-item.detectable, item.detectable]
+    return [value for value in (*item.interval, *item.by_seed, *grey, 0.0) if not math.isnan(value)]
+
+
+def _scale(panel: Axes, values: Sequence[float], most: int) -> None:
+    """Give a panel an axis of points with zero on it, which ends at ticks and holds all values."""
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(min([*values, 0.0]), max([*values, 0.0]))
+    digits = 1 if ticks[1] - ticks[0] < 1 else 0
+    panel.set_xticks(ticks, [numbers.signed(tick / 100, digits) for tick in ticks], fontsize=9)
+    panel.set_xlim(ticks[0], ticks[-1])
+    panel.axvline(0, color=SOFT, linewidth=1.2)
+
+
+def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float, width: float) -> None:
+    left, right = panel.get_xlim()
+    # One seed says nothing of what another would give: all of the axis is what cannot be told.
+    grey = (left, right) if item.detectable is None else (-100 * item.detectable, 100 * item.detectable)
+    low, high = (100 * end for end in item.interval)
+    colour = COLOURS.get(item.outcome, INK)
+    panel.barh(y, grey[1] - grey[0], left=grey[0], height=height, color=GREY, zorder=0.4)
+    panel.plot((left, right) if math.isnan(low) else (low, high), (y, y), color=colour)
+    seeds: dict[str, Any] = {"linestyle": "none", "markersize": 4.5, "markerfacecolor": PAGE, "markeredgecolor": INK}
+    panel.plot([100 * value for value in item.by_seed], [y + 0.3 * height] * len(item.by_seed), "o", **seeds)
+    panel.plot(100 * item.estimate.mean, y, "D", color=colour, markersize=6)
+    value = numbers.signed(item.estimate.mean)
+    _write(panel, y, width + 8, 5, value, color=colour, fontweight="bold", fontsize=9.5)
+    ends = f"({numbers.signed(item.interval[0])} to {numbers.signed(item.interval[1])})"
+    _write(panel, y, width + 14 + 6.5 * max(len(value), 4), 5, ends, color=SOFT, fontsize=8.5)
+    scores = " − ".join(numbers.percent(score) for score in item.scores or ())
+    outcome = f": {item.outcome}" if item.is_clear else ""
+    _write(panel, y, width + 8, -7, f"{scores}{outcome}", color=SOFT, fontsize=8.5)
+
+
+def _write(panel: Axes, y: float, right_of: float, above: float, text: str, **style: Any) -> None:
+    """Write beside a line of a panel, so many points right of its left end."""
+    at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    panel.annotate(text, (0, y), (right_of, above), annotation_clip=False, **at, **style)
+
+
+# Numbers with their intervals -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line of an interval chart; `heading` where it is only the name of those below."""
+
+    label: str
+    middle: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    text: str = ""
+    colour: str = INK
+    heading: bool = False
+
+
+def charted(table: Table) -> list[int]:
+    """Return the columns that are drawn: the averages, or each column where there are none and few columns."""
+    last = len(table.columns) - 1
+    columns = [last] if table.has_average else list(range(last + 1)) if last < MAX_CHARTS else []
+    return [index for index in columns if len(_scored(table, index)) > 1]
+
+
+def dashed_baselines(table: Table) -> list[str]:
+    """Return the rows whose scores are dashed lines beside others."""
+    scored = [{row.id: row.baseline for row, _ in _scored(table, index)} for index in charted(table)]
+    return list(dict.fromkeys(baseline for rows in scored for baseline in rows.values() if baseline in rows))
+
+
+def _scored(table: Table, index: int) -> list[tuple[Row, Estimate]]:
+    """Return the rows that have a score with an interval in a column."""
+    scores = [(row, row.cells[index].estimate) for row in table.rows]
+    return [(row, score) for row, score in scores if score is not None and not math.isnan(score.stderr)]
+
+
+def score_figure(table: Table, index: int) -> FigureContent:
+    """Return one column of all rows; rows of one name stand under the headings of their groups.
+
+    A dashed line goes through each baseline's score, as long as the neighbouring rows that are set against it.
+    """
+    scored = _scored(table, index)
+    has_namesakes = len({row.label for row, _ in scored}) < len(scored)
+    marks, places = list[Mark](), dict[str, tuple[int, float]]()
+    for group, members in groupby(scored, key=lambda one: one[0].group):
+        if has_namesakes and group:
+            marks.append(Mark(group, heading=True))
+        for row, score in members:
+            places[row.id] = len(marks), 100 * score.mean
+            low, high = (100 * end for end in _possible(score))
+            text = f"{numbers.percent(score.mean)} {numbers.error(score)}"
+            marks.append(Mark(row.label, 100 * score.mean, low, high, text, BLUE))
+    figure, panel = new_figure(8.4, 0.7 + 0.29 * len(marks))
+    _draw_marks(panel, marks)
+    for baseline, of_baseline in groupby((row for row, _ in scored), key=lambda row: row.baseline):
+        heights = [places[row.id][0] for row in of_baseline]
+        if baseline in places:
+            span = (heights[0] - 0.5, heights[-1] + 0.5)
+            panel.plot([places[baseline][1]] * 2, span, color=SOFT, linestyle=(0, (4, 4)), linewidth=1, zorder=1)
+    panel.set_xlabel("percent", color=SOFT, fontsize=9)
+    column = table.columns[index].text
+    description = f"{column} of each row in percent, with its 95 % interval: {_described(marks)}."
+    return FigureContent(f"{table.title}, {column}, {table.profile}", description, figure, [])
+
+
+def _possible(score: Estimate) -> tuple[float, float]:
+    """Return the interval, cut off where no score can be."""
+    low, high = score.interval()
+    return max(low, min(0.0, score.mean)), min(high, max(1.0, score.mean))
+
+
+def grid_figure(table: Table, grid: Grid) -> FigureContent:
+    """Return a panel for each column of a grid that has numbers, all on one scale; ratios on a logarithmic one."""
+    columns = {}
+    for number, title in enumerate(grid.columns):
+        cells = [(name, cells[number]) for name, cells in grid.rows if math.isfinite(cells[number].value)]
+        if cells:
+            columns[title] = [
+                Mark(
+                    name,
+                    cell.value,
+                    cell.low,
+                    cell.high,
+                    f"{cell.text}{'*' if cell.verdict else ''}",
+                    COLOURS.get(cell.verdict, INK),
+                )
+                for name, cell in cells
+            ]
+    rows = [len(marks) + 1.6 for marks in columns.values()]
+    figure, panels = new_figure(
+        8.4, 0.5 + 0.27 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
+    )
+    if grid.is_ratio:
+        panels[0][0].set_xscale("log", base=2)
+        panels[0][0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    # What has no end reaches to the end of the axis, which is where the numbers that are there end.
+    ends = [end for marks in columns.values() for mark in marks for end in (mark.low, mark.middle, mark.high)]
+    known = [end for end in ends if math.isfinite(end)]
+    known = [min(max(end, 1 / 16), 16.0) for end in known] if grid.is_ratio else known
+    low, high = (of([*known, *([] if grid.neutral is None else [grid.neutral])]) for of in (min, max))
+    margin = 1.15 if grid.is_ratio else 0.04 * (high - low or 1)
+    limits = (low / margin, high * margin) if grid.is_ratio else (low - margin, high + margin)
+    for [panel], (title, marks) in zip(panels, columns.items(), strict=True):
+        panel.set_xlim(*limits)
+        _draw_marks(panel, marks)
+        if grid.neutral is not None:
+            panel.axvline(grid.neutral, color=SOFT, linewidth=1.2)
+        panel.set_title(shortened(title), fontsize=9.5, fontstyle="italic")
+        panel.tick_params(labelbottom=True)
+    figure.suptitle(f"{shortened(grid.title)}, profile {shortened(table.profile)}", fontsize=10, color=INK)
+    described = " ".join(f"{title}: {_described(marks)}." for title, marks in columns.items())
+    description = f"{table.says} {grid.title} of each row with its 95 % interval. {described}".strip()
+    return FigureContent(f"{table.title}, profile {table.profile}", description, figure, [])
+
+
+def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
+    name_bars(panel, [mark.label for mark in marks])
+    panel.set_ylim(len(marks) - 0.4, -0.6)
+    right = panel.get_xlim()[1]
+    for y, mark in enumerate(marks):
+        if mark.heading:
+            panel.get_yticklabels()[y].set(fontstyle="italic", color=SOFT)
+            continue
+        low = mark.low if math.isfinite(mark.low) else mark.middle
+        high = mark.high if math.isfinite(mark.high) else right if math.isfinite(mark.low) else mark.middle
+        panel.plot((low, high), (y, y), color=mark.colour)
+        panel.plot(mark.middle, y, "o", color=mark.colour, markeredgecolor=PAGE)
+        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+        panel.annotate(
+            shortened(mark.text, 40), (1, y), (8, 0), annotation_clip=False, fontsize=9, color=mark.colour, **at
+        )
+
+
+def _described(marks: Sequence[Mark]) -> str:
+    return "; ".join(f"{mark.label} {mark.text}" for mark in marks if not mark.heading)

@@ -1,0 +1,138 @@
+"""The figures of a table: whole and harmless SVG, what they show by hand-made numbers, and what is left out of each."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from table_fixtures import poisoned
+
+from atrl_bench.report.charts import answer_figure, charted, draw, grid_figure, score_figure
+from atrl_bench.report.contrasts import contrasts
+from atrl_bench.report.drawing import DARK, GREEN, GREY, INK, figure_style
+from atrl_bench.report.html import render_html
+from atrl_bench.report.table_model import Grid, GridCell, TableCell
+from atrl_bench.results.statistics import Estimate
+
+SVG = "{http://www.w3.org/2000/svg}"
+GRID = Grid(
+    "Worth",
+    "How much",
+    ("here", "nowhere"),
+    (
+        ("half", (GridCell("0.5", 0.5, 0.4, 0.6, "down"), GridCell("not run"))),
+        ("four", (GridCell("4", 4.0, 2.0), GridCell("not run"))),
+    ),
+    neutral=1.0,
+    is_drawn=True,
+    is_ratio=True,
+)
+
+
+@pytest.fixture(scope="module")
+def drawn(table):
+    return draw(replace(table, grids=(*table.grids, GRID)))
+
+
+def panels_of(make, *arguments):
+    with figure_style():
+        content = make(*arguments)
+        content.figure.draw_without_rendering()
+    return content.figure.axes
+
+
+def test_a_table_has_a_figure_of_its_answer_its_averages_and_each_grid_that_is_to_be_drawn(table, drawn):
+    assert list(drawn) == ["answer", "scores 6", "grid 3"]
+    assert [one.file for one in drawn.values()] == ["main_7b.svg", "main_7b_scores6.svg", "main_7b_grid3.svg"]
+
+
+def test_rules_that_put_no_credit_on_anchors_are_left_out_of_a_figure_of_their_own(table):
+    rows = tuple(replace(row, credit="random") if row.id == "grpo_atrl" else row for row in table.rows)
+    drawn = draw(replace(table, rows=rows))
+    assert "GRPO + AT-RL minus" in drawn["answer"].description
+    assert "GRPO + AT-RL minus" not in drawn["anchors"].description
+
+
+def test_every_figure_is_whole_xml_with_a_title_a_description_and_colours_for_both_themes(drawn):
+    for drawing in drawn.values():
+        root = ElementTree.fromstring(drawing.svg)
+        assert (root.attrib["role"], root[0].tag, root[1].text) == ("img", f"{SVG}title", drawing.description)
+        body = drawing.svg[drawing.svg.index("</style>") :]
+        assert set(re.findall(r"(?:fill|stroke)(?:: |=\")(#[0-9a-f]{6})", body)) <= DARK.keys()
+        assert not re.search(r"20\d\d-\d\d-\d\d|matplotlib\.org", drawing.svg)
+
+
+def test_no_text_becomes_markup_in_a_figure(table, payload):
+    for drawing in draw(poisoned(replace(table, grids=(GRID,)), payload)).values():
+        root = ElementTree.fromstring(drawing.svg)  # a control character or an open tag would not parse
+        assert not list(root.iter(f"{SVG}script"))
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", drawing.svg)
+
+
+def test_only_a_comparison_that_is_clear_both_ways_is_coloured_and_says_so(table):
+    clear = replace(contrasts(table)[0], overall_q=0.001)
+    clear = replace(clear, seeds=replace(clear.seeds, mean=clear.estimate.mean, sd=1e-6))
+    for item, colour in ((clear, GREEN), (replace(clear, overall_q=0.5), INK)):
+        panel, *_ = panels_of(answer_figure, table, [item])
+        [diamond] = [line for line in panel.lines if line.get_marker() == "D"]
+        assert diamond.get_color() == colour
+        assert any(text.get_text().endswith(": gain") for text in panel.texts) == (colour == GREEN)
+
+
+def test_with_one_seed_all_of_the_axis_is_what_cannot_be_told(table):
+    one = contrasts(table)[0]
+    alone = replace(one, seeds=replace(one.seeds, sd=None, num_seeds=1))
+    panel, *_ = panels_of(answer_figure, table, [alone])
+    [ground] = [patch for patch in panel.patches if patch.get_facecolor()[:3] == tuple(rgb(GREY))]
+    assert (ground.get_x(), ground.get_x() + ground.get_width()) == panel.get_xlim()
+
+
+def rgb(colour):
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def test_the_papers_claims_stand_in_a_panel_of_their_own(table):
+    items = contrasts(table)
+    assert len(panels_of(answer_figure, table, items)) == 2
+    assert len(panels_of(answer_figure, table, [replace(items[0], claim=None)])) == 1
+
+
+def cell(share):
+    return TableCell("measured", estimate=Estimate(share, 0.01, 9, 10, 10), num_expected=10)
+
+
+def test_each_groups_baseline_is_a_dashed_line_beside_its_own_rows_only(table):
+    [zero_shot, grpo], shares = table.rows[:2], (0.2, 0.3, 0.4, 0.6)
+    rows = [
+        replace(row, id=f"{row.id}_{group}", group=group, baseline=f"zero_shot_{group}", cells=(cell(share),))
+        for (group, row), share in zip(product(("7B", "3B"), (zero_shot, grpo)), shares, strict=True)
+    ]
+    small = replace(table, rows=tuple(rows), columns=table.columns[:1], has_average=False, baseline="Zero-shot, 7B")
+    [panel] = panels_of(score_figure, small, 0)
+    # Rows that are called the same stand below the names of their groups, lines 0 and 3.
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    assert names == ["7B", "mini: Zero-shot", "mini: GRPO", "3B", "mini: Zero-shot", "mini: GRPO"]
+    dashed = [line for line in panel.lines if line.is_dashed()]
+    assert [list(line.get_xdata()) for line in dashed] == [[20, 20], [40, 40]]
+    assert [list(line.get_ydata()) for line in dashed] == [[0.5, 2.5], [3.5, 5.5]]
+    html = render_html(small)
+    assert "Dashed: mini: Zero-shot, 7B; mini: Zero-shot, 3B." in html
+    assert "points against mini: Zero-shot, 7B or, in its group, mini: Zero-shot, 3B)" in html
+
+
+def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
+    rows = tuple(replace(row, cells=(cell(0.5),)) for row in table.rows[1:3])
+    small = replace(table, rows=rows, columns=table.columns[:1], has_average=False)
+    assert charted(small) == [0]
+    assert "Dashed" not in render_html(small)
+
+
+def test_a_ratio_is_drawn_as_far_above_one_as_its_inverse_is_below_and_without_an_end_to_the_edge(table):
+    [panel] = panels_of(grid_figure, table, GRID)  # the column without a number has no panel
+    assert panel.get_xscale() == "log"
+    ranges = [list(line.get_xdata()) for line in panel.lines]
+    assert [0.4, 0.6] in ranges
+    assert [2.0, panel.get_xlim()[1]] in ranges
