@@ -174,16 +174,23 @@ def compare(
             autocompletion=completion.tasks,
         ),
     ] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="such as acc@1,mean@8; default: all stored")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", help="such as acc@1,mean@8; default: each benchmark's own, over all repeats"),
+    ] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
 
     Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
     """
-    from atrl_bench.analysis.compare import compare_models
+    from atrl_bench.report.compare import compare_models
+    from atrl_bench.report.text import print_table, render_json
 
-    tasks, metrics = names_of(task), names_of(metric)
-    show(compare_models(a, b, tasks, options.run_dir(), metrics=metrics), options.as_json)
+    table = compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric))
+    if options.as_json:
+        typer.echo(render_json(table), nl=False)
+    else:
+        print_table(table)
 
 
 @shared("profile", "out", "data_dir", "as_json")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
@@ -22,7 +23,6 @@ from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Estimate
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.official import differences
 from atrl_bench.training.recipe import load_recipe
@@ -53,8 +53,9 @@ class Explanation(Record):
             "column": self.column.id,
             "profile": self.plan.profile.name,
             "folder": str(self.plan.run_dir.root),
-            "number": self._number(),
-            "difference": self._difference(),
+            "cell": plain(asdict(replace(self.cell, samples=(), provenance=(), command=""))),
+            "how": self.how,
+            "against": self.against,
             "published": self._published(),
             "training": [_training(run) for run in self.training],
             "row_settings": _row_settings(self.row, self.plan),
@@ -67,9 +68,9 @@ class Explanation(Record):
     def blocks(self) -> Iterable[Block]:
         """Yield the number, what it stands against, what it was made from, and how to make it again."""
         yield f"{self.table.id}, row {self.row.id}, column {self.column.id} (profile {self.plan.profile.name})"
-        yield from _section("The number", _told("number", self._number()))
-        yield from _section("Against the baseline", _told("difference", self._difference()))
-        yield from _section("The paper", _told("published", self._published()))
+        parts = {"number": "The number", "difference": "Against the baseline", "published": "The paper"}
+        for part, title in parts.items():
+            yield from _section(title, self._told(part))
         yield from _section("The row", _set_pairs(_row_settings(self.row, self.plan)))
         for run in self.training:
             yield from _section(f"Training, seed {run.spec.get('seed')}", _training_pairs(run))
@@ -85,62 +86,34 @@ class Explanation(Record):
             yield "Again"
             yield from (Command(command, is_next=False) for command in self.commands)
 
-    # What the number is
+    @property
+    def against(self) -> str:
+        """The row that the difference is taken from."""
+        return self.plan.definition.baseline_of(self.row)
 
-    def _number(self) -> dict[str, Any]:
-        cell, estimate = self.cell, self.cell.estimate
-        number: dict[str, Any] = {"state": cell.state} | ({"reason": cell.reason} if cell.reason else {})
-        if estimate is not None:
-            number |= {
-                "score": _percent(estimate.mean),
-                "metric": self.column.metric,
-                "interval_95": _interval(estimate),
-                "how": self._how(estimate),
-                "problems": estimate.num_problems,
-                "problems_expected": cell.num_expected,
-                "groups": estimate.num_groups,
-                "repeats": cell.num_repeats,
-                "answers": {name: count for name, count in vars(cell.counts).items() if count},
-                "skipped_rows": dict(cell.skipped),
-            }
-            if cell.all_repeats and cell.num_repeats > 1:
-                number["mean_over_repeats"] = _percent(cell.all_repeats.mean)
-            if cell.seeds:
-                sd = cell.seeds.sd
-                number |= {"training_seeds": cell.seeds.num_seeds, "seed_sd": None if sd is None else _percent(sd)}
-        return number
-
-    def _how(self, estimate: Estimate) -> str:
+    @property
+    def how(self) -> str:
+        """How the score was computed, "" where there is none."""
+        estimate = self.cell.estimate
+        if estimate is None:
+            return ""
         if len(self.evaluation) > 1:
             names = ", ".join(self.evaluation)
             return f"unweighted mean of {names}; their errors added, with what the problems in common share"
         if estimate.stderr == 0:
             return "every problem scored the same: one-sided interval from the number of groups"
+        error = numbers.percent(estimate.stderr, 2)
         return (
-            f"mean over problems of the mean over repeats; standard error {_percent(estimate.stderr)} clustered by "
-            f"problem group, Wilson's interval with Student's t at {estimate.degrees:.0f} degrees of freedom"
+            f"mean over problems of the mean over repeats; standard error {error} clustered by problem group, "
+            f"Wilson's interval with Student's t at {estimate.degrees:.0f} degrees of freedom"
         )
 
-    def _difference(self) -> dict[str, Any] | None:
-        difference = self.cell.difference
-        return (
-            None
-            if difference is None
-            else {
-                "points": _percent(difference.estimate.mean),
-                "interval_95": _interval(difference.estimate),
-                "would_be_seen": numbers.seen(difference.estimate),
-                "p": difference.p_value,
-                "test": difference.test,
-                "common_problems": difference.estimate.num_problems,
-                "against": self.plan.definition.baseline_of(self.row),
-                "corrected_p": self.cell.q_value,
-                "significant": self.cell.is_significant,
-                "corrected_how": CORRECTION,
-            }
-        )
-
-    # What the paper prints
+    def _told(self, part: str) -> Pairs:
+        """Yield what a template says of a part of the number: a name, a colon and the rest, a line each."""
+        about = {"cell": self.cell, "column": self.column, "how": self.how, "against": self.against}
+        for line in lines_of(f"explain_{part}.txt.j2", **about, correction=CORRECTION, published=self._published()):
+            name, _, value = line.partition(": ")
+            yield name, value
 
     def _published(self) -> dict[str, Any]:
         scores = next((item.scores for item in self.table.published if item.id == self.row.id), None)
@@ -234,16 +207,12 @@ def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
 
 
 def _training(run: Run) -> dict[str, Any]:
-    spec = run.spec
+    fields = ("seed", "base_digest", "data_digest", "recipe", "sizes")
     return {
         "run": run.key,
-        "seed": spec.get("seed"),
         "state": run.state,
         **({"reason": run.reason} if run.reason else {}),
-        "base_digest": spec.get("base_digest"),
-        "data_digest": spec.get("data_digest"),
-        "recipe": spec.get("recipe"),
-        "sizes": spec.get("sizes"),
+        **{name: run.spec.get(name) for name in fields},
         "checkpoint": run.checkpoint,
         "digest": run.digest,
         "seconds": run.seconds,
@@ -271,22 +240,6 @@ def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
 
 
 # In words -------------------------------------------------------------------------------------------------------------
-
-
-def _percent(share: float) -> float:
-    return round(100 * share, 4)
-
-
-def _interval(estimate: Estimate) -> tuple[float, float]:
-    low, high = estimate.interval()
-    return _percent(low), _percent(high)
-
-
-def _told(part: str, values: Mapping[str, Any] | None) -> Pairs:
-    """Yield what a template says of a part of the document: a name, a colon and the rest, a line each."""
-    for line in lines_of(f"explain_{part}.txt.j2", **values) if values else ():
-        name, _, value = line.partition(": ")
-        yield name, value
 
 
 def _section(title: str, cells: Iterable[tuple[Any, ...]]) -> Iterable[Block]:

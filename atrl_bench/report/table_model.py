@@ -300,7 +300,7 @@ class Table:
     seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
     headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what any rule could add there
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
-    says: str = ""  # the answer of a table of grids alone
+    says: str = ""  # the answer of a table that has no comparisons of credit
 
     @property
     def warning(self) -> str:

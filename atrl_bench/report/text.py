@@ -154,6 +154,8 @@ def terminal_text(table: Table) -> Text:
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
     if (answer := answer_of(contrasts(table))) is not None:
         text.append("\n".join(folded(f"{answer.badge}. {answer.sentence}")) + "\n\n")
+    if table.says:
+        text.append("\n".join(folded(table.says)) + "\n\n")
     for sentence in table.headroom:
         text.append("\n".join(folded(sentence, first="· ", rest="  ")) + "\n")
     if table.headroom:
@@ -161,7 +163,6 @@ def terminal_text(table: Table) -> Text:
     if table.rows:
         _append_scores(text, table)
     else:
-        text.append("\n".join(folded(table.says)) + "\n\n")
         for grid in table.grids:
             _append_grid(text, grid)
     for note in table.notes:

@@ -59,18 +59,18 @@ def _fill(store: Store, key: str, num_right: int) -> None:
 
 def test_the_number_its_interval_its_counts_and_its_test_are_told(plan):
     record = explain(plan, "grpo_atrl", "mathvista_testmini").document()
-    number = record["number"]
-    assert (number["score"], number["state"]) == (pytest.approx(100 * 10 / 12, abs=1e-3), "measured")
-    assert number["answers"]["correct"] == 20
-    assert number["answers"]["unparseable"] == 2
-    assert number["skipped_rows"] == {"bad": "the image does not decode"}
-    assert "clustered by problem group" in number["how"]
+    cell = record["cell"]
+    assert (cell["estimate"]["mean"], cell["state"]) == (pytest.approx(10 / 12), "measured")
+    assert cell["counts"]["correct"] == 20
+    assert cell["counts"]["unparseable"] == 2
+    assert cell["skipped"] == [["bad", "the image does not decode"]]
+    assert "clustered by problem group" in record["how"]
     # Six problems won and none lost: exact McNemar, 2 / 2^6.
-    assert record["difference"]["points"] == pytest.approx(50)
-    assert record["difference"]["p"] == pytest.approx(2 / 64)
-    assert record["difference"]["against"] == "zero_shot"
+    assert cell["difference"]["estimate"]["mean"] == pytest.approx(0.5)
+    assert cell["difference"]["p_value"] == pytest.approx(2 / 64)
+    assert record["against"] == "zero_shot"
     # Six pairs of rows and columns with averages are corrected together: no smaller than the plain p-value.
-    assert record["difference"]["corrected_p"] >= record["difference"]["p"]
+    assert cell["q_value"] >= cell["difference"]["p_value"]
 
 
 def test_training_and_evaluation_are_told_with_their_digests_and_seeds(plan):
@@ -104,14 +104,14 @@ def test_the_published_number_stands_beside_with_the_reason_why_they_do_not_comp
 def test_an_average_is_explained_by_its_columns(plan):
     record = explain(plan, "grpo", "average").document()
     assert list(record["evaluation"]) == sorted(COLUMNS)
-    assert record["number"]["score"] == pytest.approx(75.0)
-    assert record["number"]["how"].startswith("unweighted mean of geoqa_test, mathvista_testmini")
+    assert record["cell"]["estimate"]["mean"] == pytest.approx(0.75)
+    assert record["how"].startswith("unweighted mean of geoqa_test, mathvista_testmini")
 
 
 def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_that_fills_it(mini_world, tmp_path):
     planned = plan_table("main_7b", RunDir.at(tmp_path, SMOKE, mini_world))
     record = explain(planned, "sapo_atrl", "geoqa_test").document()
-    assert record["number"]["state"] == "missing"
+    assert record["cell"]["state"] == "missing"
     assert record["row_settings"]["recipe"] == "sapo"
     command = f"atrl-bench run-table main_7b --rows sapo_atrl --columns geoqa_test {planned.run_dir.options}"
     assert record["commands"] == [command]
@@ -139,7 +139,7 @@ def test_hostile_text_in_the_store_cannot_move_the_cursor(mini_world, tmp_path):
     with planned.run_dir.open_store() as store:
         store.fail_run(store.add_run(planned.jobs[1].run_spec), "\x1b[2Jgone")
     explanation = explain(planned, "grpo", "geoqa_test")
-    assert explanation.document()["number"]["reason"] == "\x1b[2Jgone"
+    assert explanation.document()["cell"]["reason"] == "\x1b[2Jgone"
     text = text_of(explanation)
     assert "\x1b" not in text
     assert "<U+001B>[2Jgone" in text

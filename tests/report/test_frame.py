@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 import atrl_bench
-from atrl_bench.analysis.compare import compare_models
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.plan import plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.compare import compare_models
 from atrl_bench.report.exports import export
 from atrl_bench.report.table_run import read_table, write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -129,10 +129,10 @@ def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
 
 
 def test_two_rows_are_compared_by_their_names(run_dir):
-    record, *_ = compare_models("main_7b:zero_shot", "main_7b:grpo:1", ["geoqa_test"], run_dir).differences
-    assert (record.a, record.b) == ("main_7b:zero_shot", "main_7b:grpo, seed 1")
+    table = compare_models("main_7b:zero_shot", "main_7b:grpo:1", ["geoqa_test"], run_dir)
+    assert [row.label.partition(": ")[2] for row in table.rows] == ["main_7b:zero_shot", "main_7b:grpo, seed 1"]
     # 1 of 4 against 3 of 4.
-    assert record.difference.mean == pytest.approx(-0.5)
+    assert table.rows[0].cells[0].difference.estimate.mean == pytest.approx(-0.5)
 
 
 def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
@@ -140,7 +140,7 @@ def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
         compare_models("grpo", "zero_shot", ["geoqa_test"], run_dir)
     command = error.value.next_step.split()
     assert command[:4] == ["atrl-bench", "compare", "main_7b:grpo", "main_7b:zero_shot"]
-    assert compare_models(command[2], command[3], ["geoqa_test"], run_dir).differences
+    assert compare_models(command[2], command[3], ["geoqa_test"], run_dir).rows
     with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --rows dapo"):
         compare_models("main_7b:dapo", "main_7b:grpo", ["geoqa_test"], run_dir)
 

@@ -1,0 +1,230 @@
+"""`atrl-bench compare A B`: is one model better than another, on the problems both have answered?
+
+The answer is a table of two rows. Cells are looked up in the run folder, never filled here. Of several cells of a model
+on a task those two are compared that differ in least beside the model; whatever else differs is said, because it may be
+what the difference is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from atrl_bench.analysis.task_scores import scored
+from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites
+from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.progress import short_label
+from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.flatten import flat
+from atrl_bench.models.local import model_ref
+from atrl_bench.report.build import build_table
+from atrl_bench.report.table_model import Table
+from atrl_bench.results import numbers
+from atrl_bench.results.store import Cell, Store
+
+# What two cells of one task may differ in without a warning: which model, and how it is called.
+MODEL_FIELDS = ("model_digest", "model_name")
+DIGEST = "digest:"  # before the digest of a row's model
+MAIN_TABLE = "main_7b"
+ROWS = ("a", "b")
+CAPTION = "Percent, each over the problems that the row has answered; differences over those that both have."
+
+Pairs = Mapping[str, tuple[Cell, Cell]]  # by task
+
+
+def compare_models(
+    a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir, *, metrics: Sequence[str] | None = None
+) -> Table:
+    """Return both models' scores and their paired difference for each task and suite, and on average.
+
+    `a` and `b` are rows of tables (`main_7b:grpo`), models as `evaluate` takes them, names of models that were
+    evaluated, or keys of cells. `tasks` defaults to those of a row's table. `metrics` defaults to the number that each
+    benchmark is quoted by, over all repeats that both have.
+    """
+    with run_dir.open_store(read_only=True) as store:
+        tasks = tasks or _tasks_of(a, b, run_dir, store)
+        models = {name: row_model(name, run_dir, store) for name in (a, b) if names_a_row(name)}
+        ours, theirs = (f"{DIGEST}{models[name].digest}" if name in models else name for name in (a, b))
+        pairs = {info.name: _find_pair(store, ours, theirs, info.name, run_dir) for info in expand(tasks)}
+        first = next(iter(pairs.values()))
+        labels = [
+            models[name].name if name in models else _name_of(cell.spec["model_name"], store)
+            for name, cell in zip((a, b), first, strict=True)
+        ]
+        definition = _definition(labels, tasks, pairs, metrics)
+        table = build_table(
+            definition,
+            store,
+            profile=run_dir.profile,
+            cell_keys={
+                (row, column.id): [pairs[task][index].key for task in _parts(column.task)]
+                for column in definition.columns
+                for index, row in enumerate(ROWS)
+            },
+            runs={},
+            environment=run_dir.environment(),
+            notes=[*_warnings(pairs), *_wins(store, definition, pairs)],
+        )
+    return replace(table, says=_verdict(table))
+
+
+def _definition(
+    labels: Sequence[str], tasks: Sequence[str], pairs: Pairs, metrics: Sequence[str] | None
+) -> TableDefinition:
+    """Return a table of the two models; its average is that of all columns where each is another benchmark."""
+    suites = {suite.name: suite.title for suite in list_suites()}
+    columns = []
+    for name in [*pairs, *(name for name in tasks if name in suites)]:
+        num_repeats = min(_num_repeats(*pairs[task]) for task in _parts(name))
+        for metric in metrics or [f"headline@{num_repeats}"]:
+            named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
+            title = suites.get(name) or find_task(name).title
+            columns.append({"label": title, "task": name, "metric": metric, "subscript": metric, **named})
+    return TableDefinition.model_validate(
+        {
+            "id": "compare",
+            "title": f"{labels[0]} against {labels[1]}",
+            "caption": CAPTION,
+            "source": "",
+            "label": "tab:compare",
+            "data": "",
+            "schedule": "strict",
+            "baseline": "b",
+            "average": 1 < len(columns) == len(pairs),
+            "columns": columns,
+            "rows": [{"id": row, "label": label, "in_paper": False} for row, label in zip(ROWS, labels, strict=True)],
+        }
+    )
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return next((suite.tasks for suite in list_suites() if suite.name == name), (name,))
+
+
+def _num_repeats(a: Cell, b: Cell) -> int:
+    return min(int(cell.spec["decoding"]["repeats"]) for cell in (a, b))
+
+
+def _warnings(pairs: Pairs) -> Iterator[str]:
+    for task, pair in pairs.items():
+        if differing := differences_beside_model(*pair):
+            yield f"Not the model alone differs on {task} (the first's value, the second's): {'; '.join(differing)}."
+
+
+def _wins(store: Store, definition: TableDefinition, pairs: Pairs) -> Iterator[str]:
+    """Yield for each benchmark on how many of the problems that both have answered which of the two is better."""
+    for column in definition.columns:
+        scores: list[tuple[float, float]] = []
+        for task in _parts(column.task):
+            ours, theirs = (scored(task, store.scores(cell.key), column.metric).scores for cell in pairs[task])
+            scores += [(ours[problem], theirs[problem]) for problem in ours if problem in theirs]
+        better, worse = (sum(one > other for one, other in pair) for pair in (scores, [each[::-1] for each in scores]))
+        yield f"{column.text}: the first is better on {better:,}, the second on {worse:,} of {len(scores):,} problems."
+
+
+def differences_beside_model(a: Cell, b: Cell) -> list[str]:
+    """Return the settings two cells differ in beside the model, each as "name: a's value, b's value"."""
+    ours, theirs = flat(a.spec), flat(b.spec)
+    names = sorted((ours.keys() | theirs.keys()) - set(MODEL_FIELDS))
+    return [f"{name}: {ours.get(name)}, {theirs.get(name)}" for name in names if ours.get(name) != theirs.get(name)]
+
+
+def _verdict(table: Table) -> str:
+    """Return what the two rows say together: on average, or on the one benchmark; nothing where there are several."""
+    ours, theirs = table.rows
+    cell = ours.cells[-1]
+    if cell.difference is None or (len(table.columns) > 1 and not table.has_average):
+        return ""
+    difference = cell.difference.estimate
+    low, high = difference.interval()
+    said = f"{numbers.signed(difference.mean)} points, 95 % interval "
+    said += f"{numbers.signed(max(low, -1.0))} to {numbers.signed(min(high, 1.0))}"
+    where = "on average" if table.has_average else f"on {table.columns[0].text}"
+    if cell.is_significant:
+        word = "better" if difference.mean > 0 else "worse"
+        sentence = f"{ours.label} is {word} than {theirs.label} {where}: {said}."
+    else:
+        seen = numbers.seen(difference)
+        sentence = f"No difference that these problems could show {where}: {said}"
+        sentence += f"; {seen}, four times in five." if seen else "."
+    return f"{sentence} These are two checkpoints: what other training seeds would give is not in it."
+
+
+# Looking cells up -----------------------------------------------------------------------------------------------------
+
+
+def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tuple[Cell, Cell]:
+    """Return the two finished cells that differ in least beside the model; of equals, the newest."""
+    ours, theirs = _cells_of(store, a, task), _cells_of(store, b, task)
+    missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
+    if missing:
+        first = missing[0]
+        if first.startswith(DIGEST):
+            raise MissingDataError(
+                f"A row has no finished evaluation on {task} in {run_dir.root}.",
+                why="Its model is there, its answers are not.",
+                next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
+            )
+        command = f"atrl-bench evaluate {first} --tasks {task}"
+        if _tables_with(first):  # it is no model, and no command evaluates it
+            command = f"atrl-bench compare {_row_name(a)} {_row_name(b)}"
+        raise MissingDataError(
+            f"{first} has no finished evaluation on {task} in {run_dir.root}.",
+            why=_likely_row(first),
+            next_step=f"{command} {run_dir.options}",
+        )
+    newest_first = product(reversed(ours), reversed(theirs))
+    return min(newest_first, key=lambda pair: len(differences_beside_model(*pair)))
+
+
+def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
+    if model.startswith(DIGEST):
+        digest = model.removeprefix(DIGEST)
+        return [cell for cell in store.cells(task=task, state="done") if cell.spec["model_digest"] == digest]
+    named = store.cell(model)
+    if named is not None:
+        return [named] if named.spec["task"] == task and named.state == "done" else []
+    done = store.cells(task=task, state="done")
+    try:
+        digest = model_ref(model).digest
+    except AtrlBenchError:
+        # Behind an endpoint, or deleted since: what it was called when it was evaluated is all there is.
+        return [cell for cell in done if cell.spec["model_name"] == model]
+    return [cell for cell in done if cell.spec["model_digest"] == digest]
+
+
+def _tables_with(row: str) -> list[str]:
+    """Return the tables that have a row of this name, the main one first."""
+    tables = [name for name in list_tables() if row in {known.id for known in load_table(name).rows}]
+    return sorted(tables, key=lambda name: (name != MAIN_TABLE, name))
+
+
+def _row_name(name: str) -> str:
+    return f"{next(iter(_tables_with(name)), MAIN_TABLE)}:{name}" if ":" not in name else name
+
+
+def _likely_row(name: str) -> str:
+    tables = _tables_with(name)
+    return f"It is a row of {', '.join(tables[:3])}: its name is {tables[0]}:{name}." if tables else ""
+
+
+def _tasks_of(a: str, b: str, run_dir: RunDir, store: Store) -> list[str]:
+    for name in (a, b):
+        if names_a_row(name):
+            return list(dict.fromkeys(column.task for column in table_of(name, run_dir).columns))
+        if (cell := store.cell(name)) is not None:
+            return [cell.spec["task"]]
+    rows = [_row_name(name) for name in (a, b) if _tables_with(name)]
+    command = f"atrl-bench compare {' '.join(rows)}" if len(rows) == 2 else f"atrl-bench compare {a} {b} --task TASK"
+    raise MissingDataError(
+        "Name the tasks: --task.", why=_likely_row(a) or _likely_row(b), next_step=f"{command} {run_dir.options}"
+    )
+
+
+def _name_of(model: str, store: Store) -> str:
+    """Return what to call a model: one that was trained here by its recipe and seed, and not by its key."""
+    run = store.run(model)
+    return model if run is None else f"{short_label('run', run.spec)}, seed {run.spec['seed']} ({model[:8]})"

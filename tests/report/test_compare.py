@@ -1,0 +1,197 @@
+"""Two models on one benchmark: the sums stand in the comments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.evaluation.tasks import list_suites
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.compare import compare_models
+from atrl_bench.report.table_model import Table, TableCell
+from atrl_bench.report.text import render_json, terminal_text
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
+
+PROFILE = load_profile("smoke")
+
+
+def spec(model: str, task: str = "geoqa_test", repeats: int = 1, **changes: Any) -> dict[str, Any]:
+    same = {"kind": "evaluation", "task": task, "data_digest": "d", "prompt_version": 1, "judge": None}
+    same |= {"decoding": {"repeats": repeats, "temperature": 0.1}, "grader_version": "1"}
+    return same | {"model_digest": f"digest of {model}", "model_name": model} | changes
+
+
+def fill(store: Store, given: dict[str, Any], points: Sequence[Sequence[float | None]]) -> str:
+    """Store one list of repeats a problem and finish the cell; None is an answer that the judge failed on."""
+    key = store.add_cell(given)
+    store.add_problems(
+        key, [Problem(f"p{i}", f"p{i}", "?", Gold("1"), meta={"key": "2steps_1"}) for i in range(len(points))]
+    )
+    answers = [(f"p{i}", r, value) for i, repeats in enumerate(points) for r, value in enumerate(repeats)]
+    store.add_responses(key, [Response(problem, r, "h", "1", 1, 0.1, False) for problem, r, _ in answers])
+    states = {None: "judge failed", 1.0: "correct"}
+    store.add_verdicts(key, {(p, r): Verdict(states.get(v, "wrong"), "1", "fast", "", score=v) for p, r, v in answers})
+    store.finish_cell(key, expected=len(answers))
+    return key
+
+
+def single(*points: float | None) -> list[list[float | None]]:
+    return [[value] for value in points]
+
+
+def compared(folder: Path, a: str, b: str, tasks: Sequence[str] | None = None, **options: Any) -> Table:
+    return compare_models(a, b, tasks, RunDir.at(folder, PROFILE), **options)
+
+
+def cell_of(table: Table, column: int = 0) -> TableCell:
+    return table.rows[0].cells[column]
+
+
+def text_of(table: Table) -> str:
+    return " ".join(terminal_text(table).plain.split())
+
+
+def test_single_runs_are_compared_by_who_is_right_where_one_is_wrong(store, tmp_path):
+    a = fill(store, spec("a"), single(1, 1, 1, 1, 1, 1, 0, 1))
+    b = fill(store, spec("b"), single(0, 0, 0, 0, 0, 0, 0, 1))
+    table = compared(tmp_path, a, b)  # cells know their task
+    assert [row.cells[0].estimate.mean for row in table.rows] == [7 / 8, 1 / 8]
+    cell = cell_of(table)
+    assert cell.difference.estimate.mean == 6 / 8
+    # Six problems only A solved, none only B: 2 * (1/2)^6 = 1/32.
+    assert (cell.difference.p_value, cell.difference.test) == (1 / 32, "exact McNemar")
+    assert "smoke: a is better than smoke: b on GeoQA" in table.says
+    assert "+75.0 points" in table.says
+    assert "GeoQA: the first is better on 6, the second on 0 of 8 problems." in table.notes
+    assert not any("Not the model alone" in note for note in table.notes)
+
+
+def test_a_difference_that_cannot_be_told_says_what_could_have_been(store, tmp_path):
+    fill(store, spec("a"), single(1, 0, 1, 0, 1, 1))
+    fill(store, spec("b"), single(1, 0, 1, 0, 1, 0))
+    table = compared(tmp_path, "a", "b", ["geoqa_test"])
+    assert table.says.startswith("No difference that these problems could show on GeoQA: +16.7 points")
+    assert "points would have been seen, four times in five" in table.says
+
+
+def test_only_problems_that_both_have_an_answer_to_are_compared(store, tmp_path):
+    fill(store, spec("a"), single(1, 1, None, 1))
+    fill(store, spec("b"), single(0, None, 1, 1))
+    cell = cell_of(compared(tmp_path, "a", "b", ["geoqa_test"]))
+    assert (cell.difference.estimate.num_problems, cell.difference.estimate.mean) == (2, 0.5)
+    assert cell.estimate.num_problems == 3
+
+
+def test_repeats_are_counted_as_far_as_both_cells_have_them(store, tmp_path):
+    fill(store, spec("a", repeats=4), [[1, 1, 0, 0], [1, 0, 0, 0]])
+    fill(store, spec("b", repeats=2), [[0, 1], [0, 0]])
+    table = compared(tmp_path, "a", "b", ["geoqa_test"])
+    assert table.columns[0].metric == "headline@2"
+    # A: (1 + 1)/2 = 1 and (1 + 0)/2 = 1/2; B: 1/2 and 0.
+    assert cell_of(table).difference.estimate.mean == 0.5
+    assert any("decoding.repeats: 4, 2" in note for note in table.notes)
+
+
+def test_whatever_differs_beside_the_model_is_said(store, tmp_path):
+    fill(store, spec("a", grader_version="1"), single(1, 0))
+    fill(store, spec("b", grader_version="2", judge={"model": "j"}, data_digest="e"), single(1, 1))
+    text = text_of(compared(tmp_path, "a", "b", ["geoqa_test"]))
+    assert "Not the model alone differs on geoqa_test" in text
+    for said in ("data_digest: d, e", "grader_version: 1, 2", "judge.model: None, j"):
+        assert said in text
+
+
+def test_the_metrics_that_are_named_have_a_column_each(store, tmp_path):
+    for model, last in (("a", 1), ("b", 0)):
+        fill(store, spec(model, "wemath_testmini"), single(1, 0, last))
+    table = compared(tmp_path, "a", "b", ["wemath_testmini"], metrics=["acc@1", "score_strict@1"])
+    assert [column.text for column in table.columns] == ["WeMath_acc@1", "WeMath_score_strict@1"]
+    assert table.says == ""
+    assert cell_of(table, 1).difference.test == "paired t, cluster bootstrap"
+
+
+def test_models_are_found_by_name_and_cells_by_key(store, tmp_path):
+    a, b = fill(store, spec("org/a"), single(1, 0)), fill(store, spec("served"), single(0, 0))
+    by_name = compared(tmp_path, "org/a", "served", ["geoqa_test"])
+    assert [dict(row.cells[0].provenance)["cell"] for row in by_name.rows] == [a, b]
+    assert compared(tmp_path, a, "served", ["geoqa_test"]) == by_name
+
+
+def test_of_several_cells_those_that_differ_in_least_are_compared(store, tmp_path):
+    like_b = fill(store, spec("a", prompt_version=1), single(1, 0))
+    fill(store, spec("a", prompt_version=2), single(1, 0))
+    b = fill(store, spec("b", prompt_version=1), single(0, 0))
+    table = compared(tmp_path, "a", "b", ["geoqa_test"])
+    assert [dict(row.cells[0].provenance)["cell"] for row in table.rows] == [like_b, b]
+
+
+def test_several_benchmarks_have_an_average_that_the_answer_is_about(store, tmp_path):
+    for task, better in (("geoqa_test", 6), ("mathvista_testmini", 1)):
+        fill(store, spec("a", task), single(*[1] * better, *[0] * (8 - better)))
+        fill(store, spec("b", task), single(*[0] * 8))
+    table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"], metrics=["acc@1"])
+    assert [column.id for column in table.columns] == ["geoqa_test", "mathvista_testmini", "average"]
+    # 6/8 and 1/8, seven eighths of two.
+    assert cell_of(table, 2).difference.estimate.mean == pytest.approx(7 / 16)
+    assert "on average: +43.8 points" in table.says
+    # p = 1/32 and 1 beside the average's: no corrected value is below its own.
+    assert all(cell.q_value >= cell.difference.p_value for cell in table.rows[0].cells)
+
+
+def test_a_missing_cell_names_the_command_that_fills_it(store, tmp_path):
+    fill(store, spec("a"), single(1))
+    pending = store.add_cell(spec("b"))
+    with pytest.raises(MissingDataError) as error:
+        compared(tmp_path, "a", "b", ["geoqa_test"])
+    assert error.value.next_step.startswith("atrl-bench evaluate b --tasks geoqa_test --profile smoke")
+    assert f"--out {tmp_path}" in error.value.next_step
+    with pytest.raises(MissingDataError):
+        compared(tmp_path, "a", pending, ["geoqa_test"])
+    with pytest.raises(UnknownNameError):
+        compared(tmp_path, "a", "b", ["geoqa"])
+
+
+def test_without_tasks_names_of_rows_are_answered_with_a_command_that_works(store, tmp_path):
+    with pytest.raises(MissingDataError, match="Name the tasks") as error:
+        compared(tmp_path, "grpo", "grpo_atrl")
+    assert error.value.next_step.startswith("atrl-bench compare main_7b:grpo main_7b:grpo_atrl ")
+    with pytest.raises(MissingDataError) as error:
+        compared(tmp_path, "org/a", "grpo_atrl")
+    assert error.value.next_step.startswith("atrl-bench compare org/a grpo_atrl --task TASK ")
+
+
+def test_a_suite_is_compared_as_the_mean_of_its_parts(store, tmp_path):
+    suite = next(suite for suite in list_suites() if len(suite.tasks) == 2)
+    for task, gained in zip(suite.tasks, (1, 3), strict=True):
+        fill(store, spec("a", task), single(*[1] * gained, *[0] * (4 - gained)))
+        fill(store, spec("b", task), single(*[0] * 4))
+    table = compared(tmp_path, "a", "b", [suite.name], metrics=["acc@1"])
+    assert [column.id for column in table.columns] == [*suite.tasks, suite.name]
+    # (1/4 + 3/4) / 2
+    assert cell_of(table, 2).difference.estimate.mean == 0.5
+    assert "the first is better on 4, the second on 0 of 8 problems." in table.notes[-1]
+
+
+def test_the_text_fits_eighty_columns_and_says_it_all(store, tmp_path):
+    a = fill(store, spec("a" * 100), single(1, 1, 1, 1, 1, 1, 0, 1))
+    b = fill(store, spec("b\x1b[31m"), single(0, 0, 0, 0, 0, 0, 0, 1))
+    text = terminal_text(compared(tmp_path, a, b)).plain
+    assert "+75.0" in text
+    assert "exact McNemar" in text
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines() if "a" * 80 not in line) <= 80
+
+
+def test_a_single_problem_has_a_difference_without_an_interval(store, tmp_path):
+    a, b = fill(store, spec("a"), single(0.5)), fill(store, spec("b"), single(0.25))
+    table = compared(tmp_path, a, b)
+    assert cell_of(table).difference.estimate.mean == 0.25
+    assert json.loads(render_json(table))["rows"][0]["cells"][0]["difference"]["p_value"] is None
+    assert "+25.0 points" in table.says
