@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option, echo
 
-from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.options import Options, with_options
 from atrl_bench.cli.printing import show
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.fetch import StockItem
 
 
-@shared("profile", "out", "data_dir", "dry_run", "as_json", dry_run="say what would be fetched, and stop")
+@with_options("profile", "out", "data_dir", "dry_run", "as_json")
 def fetch(
     options: Options,
-    name: Annotated[str, typer.Argument(help="a table, task, training set or model of the hub, or all")],
-    update: Annotated[
-        bool, typer.Option("--update", help="take the latest commits of its repositories from now on")
-    ] = False,
+    name: Annotated[str, Argument(help="a table, task, training set or model of the hub, or all")],
+    update: Annotated[bool, Option("--update", help="take the latest commits of its repositories from now on")] = False,
 ) -> None:
     """Download what a table, a task or a training set needs.
 
@@ -30,15 +28,15 @@ def fetch(
 
     def announce(item: StockItem) -> None:
         if not options.as_json:
-            typer.echo(f"Fetching {item.kind} {item.name} ...")
+            echo(f"Fetching {item.kind} {item.name} ...")
 
     run_dir = options.run_dir()
     listed = stock.take_stock(name, run_dir, update=update)
     if not options.dry_run and listed.is_fetchable:
         if not options.as_json:
             show(replace(listed, next=""), as_json=False)
-            typer.echo("")
+            echo("")
         listed = stock.fetch(listed, run_dir, announce)
     show(listed, options.as_json)
     if not options.dry_run and not listed.is_complete:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -5,33 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, BadParameter, Option, echo
 
 from atrl_bench.cli import completion
-from atrl_bench.cli.consent import require_consent
-from atrl_bench.cli.options import PAPERS_JUDGE, AllowCode, JudgeModel, Options, allow_code, names_of, shared
+from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, allow_code, names_of, with_options
 from atrl_bench.cli.printing import show
-from atrl_bench.cli.submission import is_left_to_slurm
+from atrl_bench.cli.start import starts_here
 
-SCOPES = "all, or open: option letters are the rules' alone"
-Scope = Literal["all", "open"]
+JudgeKey = Annotated[str, Option(help="environment variable with the judge's key")]
+JudgeScope = Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")]
+JudgeStrict = Annotated[bool, Option(help="refuse a judge that fails its calibration")]
+TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
+EVALUATE = ("profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
 
 
-@shared("profile", "out", "as_json")
+@with_options("profile", "out", "as_json")
 def judge(
     options: Options,
     base_url: Annotated[
-        str | None, typer.Argument(help="OpenAI-compatible URL of an LLM judge; without one, say who judges here")
+        str | None, Argument(help="URL of an LLM judge, OpenAI-compatible; default: say who judges")
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="model name at that URL")] = PAPERS_JUDGE,
-    api_key_variable: Annotated[
-        str, typer.Option("--api-key-variable", help="environment variable with the judge's key")
-    ] = "JUDGE_API_KEY",
-    scope: Annotated[Scope, typer.Option("--scope", help=SCOPES)] = "all",
-    strict: Annotated[
-        bool, typer.Option("--strict/--no-strict", help="refuse a judge that fails its calibration")
-    ] = True,
-    rules: Annotated[bool, typer.Option("--none", help="from now on the rule grader alone decides")] = False,
+    model: JudgeModel = PAPERS_JUDGE,
+    api_key_variable: JudgeKey = "JUDGE_API_KEY",
+    scope: JudgeScope = "all",
+    strict: JudgeStrict = True,
+    rules: Annotated[bool, Option("--none", help="from now on the rule grader alone decides")] = False,
 ) -> None:
     """Choose who judges the answers of a run folder.
 
@@ -42,7 +40,7 @@ def judge(
     from atrl_bench.grading.judge.judge import JudgeConfig
 
     if rules and base_url:
-        raise typer.BadParameter("give a URL or --none, not both")
+        raise BadParameter("give a URL or --none, not both")
     run_dir = options.run_dir(quiet=True)
     if rules:
         record = judge_choice.drop_judge(run_dir)
@@ -54,51 +52,22 @@ def judge(
     show(record, options.as_json)
 
 
-@shared(
-    "profile",
-    "seed",
-    "out",
-    "data_dir",
-    "gpus",
-    "processes",
-    "on",
-    "serve",
-    "dry_run",
-    "yes",
-    "as_json",
-    seed="seed of prompts and samples",
-)
+@with_options(*EVALUATE, "allow_code", "dry_run", "yes", "as_json")
 def evaluate(
     options: Options,
-    model: Annotated[str, typer.Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
-    tasks: Annotated[
-        str,
-        typer.Option(
-            "--tasks", help="tasks of `atrl-bench list tasks`, separated by commas", autocompletion=completion.tasks
-        ),
-    ],
-    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="N of Mean@N; default: the profile's")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems of each task")] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", min=2, help="frames of a video; the paper: 16, 32, 64")
-    ] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible URL that serves MODEL")] = None,
-    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time to a URL")] = 8,
-    api_key_variable: Annotated[
-        str, typer.Option("--api-key-variable", help="environment variable with the key of --base-url")
-    ] = "OPENAI_API_KEY",
-    judge_base_url: Annotated[
-        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of an LLM judge")
-    ] = None,
+    model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
+    tasks: Annotated[str, Option(help=TASKS, autocompletion=completion.tasks)],
+    repeats: Annotated[int | None, Option(min=1, help="N of Mean@N; default: the profile's")] = None,
+    limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
+    frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
+    base_url: Annotated[str | None, Option(help="OpenAI-compatible URL that serves MODEL")] = None,
+    num_parallel: Annotated[int, Option(min=1, help="requests at a time to a URL")] = 8,
+    api_key_variable: Annotated[str, Option(help="environment variable with the key of --base-url")] = "OPENAI_API_KEY",
+    judge_base_url: Annotated[str | None, Option(help="OpenAI-compatible URL of an LLM judge")] = None,
     judge_model: JudgeModel = PAPERS_JUDGE,
-    judge_api_key_variable: Annotated[
-        str, typer.Option("--judge-api-key-variable", help="environment variable with the judge's key")
-    ] = "JUDGE_API_KEY",
-    judge_scope: Annotated[Scope, typer.Option("--judge-scope", help=SCOPES)] = "all",
-    judge_strict: Annotated[
-        bool, typer.Option("--judge-strict/--no-judge-strict", help="refuse a judge that fails its calibration")
-    ] = True,
-    code: AllowCode = False,
+    judge_api_key_variable: JudgeKey = "JUDGE_API_KEY",
+    judge_scope: JudgeScope = "all",
+    judge_strict: JudgeStrict = True,
 ) -> None:
     """Evaluate one model and print its scores.
 
@@ -110,44 +79,32 @@ def evaluate(
     from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.chat_client import EndpointConfig
 
-    allow_code(code)
+    allow_code(options.allow_code)
     config = endpoint = None
     if judge_base_url:
-        config = JudgeConfig(
-            judge_base_url,
-            judge_model,
-            api_key_variable=judge_api_key_variable,
-            scope=judge_scope,
-            strict=judge_strict,
-        )
+        key, scope, strict = judge_api_key_variable, judge_scope, judge_strict
+        config = JudgeConfig(judge_base_url, judge_model, api_key_variable=key, scope=scope, strict=strict)
     if base_url:
         if options.serve:
-            raise typer.BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
+            raise BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
         if options.on:
-            raise typer.BadParameter("what a server answers needs no cluster: leave out --on")
+            raise BadParameter("what a server answers needs no cluster: leave out --on")
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
-    cost = price_of_evaluation(model, names, choice, run_dir)
-    if options.dry_run:
-        show(cost, options.as_json)
-        return
-    require_consent(cost, options, is_generated=run_dir.profile.generated_data)
-    if is_left_to_slurm(options):
+    if not starts_here(price_of_evaluation(model, names, choice, run_dir), options):
         return
     scores = evaluate_model(model, names, choice, run_dir, options.where, quiet=quiet)
     if launched().is_main:
         show(scores, options.as_json)
 
 
-@shared("as_json")
+@with_options("as_json")
 def grade(
     options: Options,
-    file: Annotated[Path, typer.Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `kind`, ...")],
-    metric: Annotated[
-        str | None, typer.Option("--metric", help="score all lines by this metric: equal, anls, mra, ...")
-    ] = None,
+    file: Annotated[Path, Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `kind`, ...")],
+    metric: Annotated[str | None, Option(help="score all lines by this metric: equal, anls, mra, ...")] = None,
 ) -> None:
     """Grade a file of answers and say why for each."""
     from atrl_bench.grading import answer_file
@@ -155,29 +112,26 @@ def grade(
     show(answer_file.grade_file(file, metric=metric), options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def compare(
     options: Options,
     a: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="TABLE:ROW or TABLE:ROW:SEED, a model as `evaluate` takes it, or the key of a cell",
             autocompletion=completion.row_models,
         ),
     ],
-    b: Annotated[str, typer.Argument(help="what it is compared with", autocompletion=completion.row_models)],
+    b: Annotated[str, Argument(help="what it is compared with", autocompletion=completion.row_models)],
     task: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--task",
             help="tasks both were evaluated on, separated by commas; of rows, those of their table",
             autocompletion=completion.tasks,
         ),
     ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", help="such as acc@1,mean@8; default: each benchmark's own, over all repeats"),
-    ] = None,
+    metric: Annotated[str | None, Option(help="such as acc@1,mean@8; default: each benchmark's own")] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
 
@@ -188,16 +142,16 @@ def compare(
 
     table = compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric))
     if options.as_json:
-        typer.echo(render_json(table), nl=False)
+        echo(render_json(table), nl=False)
     else:
         print_table(table)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def overlap(
     options: Options,
-    train: Annotated[str, typer.Argument(help="a training set, or a task")],
-    tests: Annotated[str, typer.Argument(help="tasks of `atrl-bench list tasks`, separated by commas")],
+    train: Annotated[str, Argument(help="a training set, or a task")],
+    tests: Annotated[str, Argument(help=TASKS)],
 ) -> None:
     """Find test problems in training data.
 

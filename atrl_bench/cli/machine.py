@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Exit, Option, echo
 
 from atrl_bench.cli import completion
-from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.options import Options, with_options
 from atrl_bench.cli.printing import show
 
 
-@shared("profile", "out", "as_json")
+@with_options("profile", "out", "as_json")
 def status(options: Options) -> None:
     """Say what is done, what runs and what failed.
 
@@ -22,13 +22,13 @@ def status(options: Options) -> None:
     show(read_status(options.run_dir(quiet=True)), options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def doctor(
     options: Options,
-    judge_base_url: Annotated[str | None, typer.Option("--judge-base-url", help="also ask this judge")] = None,
-    judge_model: Annotated[str | None, typer.Option("--judge-model", help="model name at that URL")] = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="measure one GPU instead, in minutes")] = False,
-    size: Annotated[str | None, typer.Option("--size", help="with --gpu: 3b, or tiny to rehearse anywhere")] = None,
+    judge_base_url: Annotated[str | None, Option(help="also ask this judge")] = None,
+    judge_model: Annotated[str | None, Option(help="model name at that URL")] = None,
+    gpu: Annotated[bool, Option("--gpu", help="measure one GPU instead, in minutes")] = False,
+    size: Annotated[str | None, Option(help="with --gpu: 3b, or tiny to rehearse anywhere")] = None,
 ) -> None:
     """Say what a profile lacks on this machine, and the command that mends it.
 
@@ -38,7 +38,7 @@ def doctor(
         _check_gpu(options, size or "3b")
         return
     if size:
-        raise typer.BadParameter("--size belongs to --gpu.")
+        raise BadParameter("--size belongs to --gpu.")
     from atrl_bench.experiments.doctor import doctor as examine
     from atrl_bench.grading.judge.judge import JudgeConfig
 
@@ -46,7 +46,7 @@ def doctor(
     diagnosis = examine(options.run_dir(), judge=judge)
     show(diagnosis, options.as_json)
     if not diagnosis.is_healthy:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _check_gpu(options: Options, size: str) -> None:
@@ -67,18 +67,18 @@ def _check_gpu(options: Options, size: str) -> None:
     paths = write_gpu_check(check, options.out or Path("runs") / (options.profile or usual[size]))
     show(check, options.as_json)
     if not options.as_json:
-        typer.echo("\n".join(f"Wrote {path}" for path in paths))
+        echo("\n".join(f"Wrote {path}" for path in paths))
     if check.failures:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@shared("profile", "as_json")
+@with_options("profile", "as_json")
 def overhead(
     options: Options,
-    recipe: Annotated[str, typer.Option("--recipe", help="a recipe trained on rollouts")] = "grpo",
-    credit: Annotated[str, typer.Option("--credit", help="the credit rule to pay for")] = "atrl",
-    shape: Annotated[str | None, typer.Option("--shape", help="3b or 7b: random weights that large, on a GPU")] = None,
-    rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="rollouts measured of each")] = 5,
+    recipe: Annotated[str, Option(help="a recipe trained on rollouts")] = "grpo",
+    credit: Annotated[str, Option(help="the credit rule to pay for")] = "atrl",
+    shape: Annotated[str | None, Option(help="3b or 7b: random weights that large, on a GPU")] = None,
+    rollouts: Annotated[int, Option(min=1, help="rollouts measured of each")] = 5,
 ) -> None:
     """Measure what the credit costs in a training step.
 
@@ -90,25 +90,23 @@ def overhead(
     show(record, options.as_json)
 
 
-@shared("data_dir", "as_json")
+@with_options("data_dir", "as_json")
 def list_(
     options: Options,
     kind: Annotated[
         str | None,
-        typer.Argument(help="tables, ablations, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
+        Argument(help="tables, ablations, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
     ] = None,
-    table: Annotated[
-        str | None, typer.Argument(help="with rows: of which table", autocompletion=completion.tables)
-    ] = None,
+    table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=completion.tables)] = None,
 ) -> None:
     """List what there is: tables, rows, figures, recipes, tasks, rules and more."""
     from atrl_bench.cli.catalogue import read, read_rows
 
     if kind == "rows":
         if table is None:
-            raise typer.BadParameter("say of which table: atrl-bench list rows main_7b")
+            raise BadParameter("say of which table: atrl-bench list rows main_7b")
         show(read_rows(table), options.as_json)
     elif table is not None:
-        raise typer.BadParameter("a second name belongs to rows: atrl-bench list rows main_7b")
+        raise BadParameter("a second name belongs to rows: atrl-bench list rows main_7b")
     else:
         show(read(kind, options.data_dir), options.as_json)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Exit, Option
 
-from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, shared
+from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show, show_text
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def figure(
     options: Options,
-    name: Annotated[str, typer.Argument(help="a figure of `atrl-bench list figures`, or all")],
-    task: Annotated[str | None, typer.Option("--task", help="only answers to this task")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="only answers of this model")] = None,
-    problems: Annotated[int | None, typer.Option("--problems", min=1, help="of how many problems")] = None,
+    name: Annotated[str, Argument(help="a figure of `atrl-bench list figures`, or all")],
+    task: Annotated[str | None, Option(help="only answers to this task")] = None,
+    model: Annotated[str | None, Option(help="only answers of this model")] = None,
+    problems: Annotated[int | None, Option(min=1, help="of how many problems")] = None,
     judge_base_url: Annotated[
-        str | None, typer.Option("--judge-base-url", help="OpenAI-compatible URL of a model that names error types")
+        str | None, Option(help="OpenAI-compatible URL of a model that names error types")
     ] = None,
     judge_model: JudgeModel = PAPERS_JUDGE,
 ) -> None:
@@ -41,11 +41,11 @@ def figure(
     show(drawn, options.as_json)
 
 
-@shared("profile", "out", "as_json")
+@with_options("profile", "out", "as_json")
 def audit(
     options: Options,
-    tables: Annotated[str | None, typer.Option("--tables", help="only these tables, separated by commas")] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="print what is in order, too")] = False,
+    tables: Annotated[str | None, Option(help="only these tables, separated by commas")] = None,
+    everything: Annotated[bool, Option("--everything", help="print what is in order, too")] = False,
 ) -> None:
     """Check the paper's printed numbers against each other.
 
@@ -60,14 +60,14 @@ def audit(
     show_text(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def export(
     options: Options,
     form: Annotated[
         Literal["parquet", "jsonl", "scores", "inspect", "card"],
-        typer.Argument(help="answers, scores or model cards; see docs/results.md"),
+        Argument(help="answers, scores or model cards; see docs/results.md"),
     ],
-    to: Annotated[Path | None, typer.Option("--to", help="folder; default: exports in the run folder")] = None,
+    to: Annotated[Path | None, Option(help="folder; default: exports in the run folder")] = None,
 ) -> None:
     """Write what a run folder holds for other programs."""
     from atrl_bench.report import exports
@@ -75,12 +75,12 @@ def export(
     show(exports.export(options.run_dir(quiet=True), form, out=to), options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def push(
     options: Options,
-    model: Annotated[str, typer.Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the key of a finished training")],
-    repository: Annotated[str, typer.Argument(help="a model repository on the hub: OWNER/NAME")],
-    public: Annotated[bool, typer.Option("--public/--private", help="whether everybody may read a new one")] = False,
+    model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the key of a finished training")],
+    repository: Annotated[str, Argument(help="a model repository on the hub: OWNER/NAME")],
+    public: Annotated[bool, Option("--public/--private", help="whether everybody may read a new one")] = False,
 ) -> None:
     """Send a checkpoint to the hub.
 
@@ -91,11 +91,11 @@ def push(
     show(publish(model, repository, options.run_dir(quiet=True), private=not public), options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def verify(
     options: Options,
     repair: Annotated[
-        bool, typer.Option("--repair", help="drop damaged answers, so that run-table asks for them again")
+        bool, Option("--repair", help="drop damaged answers, so that run-table asks for them again")
     ] = False,
 ) -> None:
     """Say what of a run folder is whole: answers, checkpoints and pages.
@@ -107,4 +107,4 @@ def verify(
     verification = look(options.run_dir(quiet=True), repair=repair)
     show(verification, options.as_json)
     if not verification.is_whole:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Exit, Option, echo
 
 from atrl_bench.cli import completion
-from atrl_bench.cli.consent import require_consent
-from atrl_bench.cli.options import Options, allow_code, seeds_of, shared
+from atrl_bench.cli.options import Options, allow_code, seeds_of, with_options
 from atrl_bench.cli.printing import show, show_text
-from atrl_bench.cli.submission import is_left_to_slurm
+from atrl_bench.cli.start import starts_here
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.plan import Plan
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 TableArgument = Annotated[
-    str, typer.Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
+    str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
 ]
 
 
-@shared(*RUN)
+@with_options(*RUN)
 def run_table(options: Options, table: TableArgument) -> None:
     """Train the rows, evaluate the columns, write the report.
 
@@ -38,19 +37,17 @@ def run_table(options: Options, table: TableArgument) -> None:
     elif _is_of_signals(table):
         _run_signals(table, options)
     else:
-        _run(options.plan(table), options)
+        _run(_planned(table, options), options)
 
 
-@shared(*(name for name in RUN if name != "compared_at"))
+@with_options(*(name for name in RUN if name != "compared_at"))
 def ablate(
     options: Options,
-    ablation: Annotated[str, typer.Argument(help="an ablation of `atrl-bench list ablations`")],
+    ablation: Annotated[str, Argument(help="an ablation of `atrl-bench list ablations`")],
     topk: Annotated[
-        str | None, typer.Option("--topk", help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
+        str | None, Option(help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="field=value[,value...] of the credit; repeatable")
-    ] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="field=value[,value...] of the credit; repeatable")] = None,
 ) -> None:
     """Run an ablation, or single points of it.
 
@@ -63,15 +60,12 @@ def ablate(
     settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
 
     def planned(run_dir: RunDir) -> Plan:
-        return plan_ablation(ablation, run_dir, settings, **options.selection())
+        return plan_ablation(ablation, run_dir, settings, **options.selection)
 
-    def paper_hours() -> float:
-        return price_of(planned(options.under_paper().run_dir())).gpu_hours
-
-    _run(planned(options.run_dir(paper_hours=paper_hours)), options)
+    _run(planned(options.run_dir(price_in=lambda run_dir: price_of(planned(run_dir)))), options)
 
 
-@shared(*TABLE)
+@with_options(*TABLE)
 def plan(options: Options, table: TableArgument) -> None:
     """Say what every cell needs, and what is stored already.
 
@@ -88,19 +82,19 @@ def plan(options: Options, table: TableArgument) -> None:
     else:
         from atrl_bench.experiments.price import price_of
 
-        show(price_of(options.plan(table)), options.as_json)
+        show(price_of(_planned(table, options)), options.as_json)
 
 
-@shared(*TABLE)
+@with_options(*TABLE)
 def report(
     options: Options,
     table: TableArgument,
     problems: Annotated[
         int | None,
-        typer.Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
+        Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
     ] = None,
     credit: Annotated[
-        bool, typer.Option("--credit", help="first compute the credit of every answer whose verdict changed")
+        bool, Option("--credit", help="first compute the credit of every answer whose verdict changed")
     ] = False,
 ) -> None:
     """Render a table from the store, without running anything.
@@ -121,15 +115,15 @@ def report(
     else:
         from atrl_bench.report.table_run import render
 
-        _show_table(render(options.plan(table), max_problems=problems, with_credit=credit), options)
+        _show_table(render(_planned(table, options), max_problems=problems, with_credit=credit), options)
 
 
-@shared("profile", "rollouts", "seeds", "compared_at", "out", "data_dir", "as_json")
+@with_options("profile", "rollouts", "seeds", "compared_at", "out", "data_dir", "as_json")
 def explain(
     options: Options,
-    table: Annotated[str, typer.Argument(help="a table of `atrl-bench list tables`")],
-    row: Annotated[str, typer.Argument(help="a row of it")],
-    column: Annotated[str, typer.Argument(help="a column of it, or average")],
+    table: Annotated[str, Argument(help="a table of `atrl-bench list tables`")],
+    row: Annotated[str, Argument(help="a row of it")],
+    column: Annotated[str, Argument(help="a column of it, or average")],
 ) -> None:
     """Say where one number comes from.
 
@@ -137,7 +131,17 @@ def explain(
     """
     from atrl_bench.report import explain as explanation
 
-    show(explanation.explain(options.plan(table), row, column), options.as_json)
+    show(explanation.explain(_planned(table, options), row, column), options.as_json)
+
+
+def _planned(table: str, options: Options) -> Plan:
+    from atrl_bench.experiments.plan import plan_table
+    from atrl_bench.experiments.price import price_of
+
+    def planned(run_dir: RunDir) -> Plan:
+        return plan_table(table, run_dir, **options.selection, compared_at=options.compared_at)
+
+    return planned(options.run_dir(price_in=lambda run_dir: price_of(planned(run_dir))))
 
 
 def _run(planned: Plan, options: Options) -> None:
@@ -145,19 +149,14 @@ def _run(planned: Plan, options: Options) -> None:
     from atrl_bench.experiments.memory_check import require_plan_fits
     from atrl_bench.experiments.price import price_of
 
-    if options.dry_run:
-        show(price_of(planned), options.as_json)
-        return
-    require_plan_fits(planned, options.where)
-    require_consent(price_of(planned), options, is_generated=planned.profile.generated_data)
-    if is_left_to_slurm(options):
+    if not starts_here(price_of(planned), options, require_fit=lambda: require_plan_fits(planned, options.where)):
         return
     from atrl_bench.cli import table_run
 
     result = table_run.run_table(planned, options.where, jobs=options.jobs, quiet=options.as_json)
     _show_table(result, options)
     if result.failures:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _is_of_signals(table: str) -> bool:
@@ -178,45 +177,41 @@ def _run_signals(table: str, options: Options) -> None:
     result = run_signals(table, run_dir, quiet=options.as_json)
     _show_table(result, options)
     if result.failures:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _refuse_selection_of_signals(options: Options) -> None:
     refused = (options.rows, options.columns, options.seeds, options.compared_at, options.on)
     if any(option is not None for option in refused):
-        raise typer.BadParameter(
+        raise BadParameter(
             "a table of signals takes no --rows, --columns, --seeds, --compared-at or --on;\n"
             "to measure others: atrl-bench signal --help"
         )
 
 
 def _run_all(options: Options) -> None:
-    cost = _price_of_all(options)
-    if options.dry_run:
-        show(cost, options.as_json)
-        return
-    run_dir, seeds = options.run_dir(quiet=True), seeds_of(options.seeds)
-    require_consent(cost, options, is_generated=run_dir.profile.generated_data)
-    if is_left_to_slurm(options):
+    price = _price_of_all(options)
+    if not starts_here(price, options):
         return
     from atrl_bench.cli.all_tables import run_all
 
     def announce(number: int, total: int, name: str) -> None:
         if not options.as_json:
-            typer.echo(f"Table {number} of {total}: {name}")
+            echo(f"Table {number} of {total}: {name}")
 
-    where, quiet = options.where, options.as_json
-    result = run_all(run_dir, where, seeds=seeds, jobs=options.jobs, quiet=quiet, on_table=announce)
+    seeds, quiet = seeds_of(options.seeds), options.as_json
+    where, jobs = options.where, options.jobs
+    result = run_all(price.run_dir, where, seeds=seeds, jobs=jobs, quiet=quiet, on_table=announce)
     show(result, options.as_json)
     if result.has_failures:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _show_table(result: TableRun, options: Options) -> None:
     from atrl_bench.report.text import print_table, render_json
 
     if options.as_json:
-        typer.echo(render_json(result.table))
+        echo(render_json(result.table))
     else:
         print_table(result.table)
         show(result, as_json=False)
@@ -227,15 +222,14 @@ def _price_of_all(options: Options) -> Price:
     from atrl_bench.experiments.plan import plan_table
     from atrl_bench.experiments.price import price_of_all
 
-    def paper_hours() -> float:
-        return _price_of_all(options.under_paper()).gpu_hours
+    def price_in(run_dir: RunDir) -> Price:
+        return price_of_all([plan_table(name, run_dir, seeds=seeds_of(options.seeds)) for name in list_tables()])
 
-    run_dir, seeds = options.run_dir(paper_hours=paper_hours), seeds_of(options.seeds)
-    return price_of_all([plan_table(name, run_dir, seeds=seeds) for name in list_tables()])
+    return price_in(options.run_dir(price_in=price_in))
 
 
 def _refuse_selection(*options: str | None) -> None:
     if any(option is not None for option in options):
-        raise typer.BadParameter(
+        raise BadParameter(
             "all tables at once take no --rows, --columns or --compared-at,\nand their report no --seeds"
         )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli import completion
-from atrl_bench.cli.consent import require_consent
-from atrl_bench.cli.options import Options, names_of, shared
+from atrl_bench.cli.options import Options, names_of, with_options
 from atrl_bench.cli.printing import show, show_text, yaml_text
-from atrl_bench.cli.submission import is_left_to_slurm
+from atrl_bench.cli.start import require_consent, starts_here
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
@@ -23,25 +22,21 @@ TRAINING = (
 )
 
 
-@shared(*TRAINING)
+@with_options(*TRAINING)
 def train(
     options: Options,
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="a recipe of `atrl-bench list recipes`, or the path of its YAML file",
             autocompletion=completion.recipes,
         ),
     ],
-    credit: Annotated[str | None, typer.Option("--credit", help="a credit rule of `atrl-bench list rules`")] = None,
-    schedule: Annotated[str | None, typer.Option("--schedule", help="strict or minibatch4")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of the recipe; repeatable")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="a shipped base, a folder or a hub id; default: the profile's")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="verl: it samples and trains, as --rollouts verl; docs/verl.md")
-    ] = None,
+    credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
+    schedule: Annotated[str | None, Option(help="strict or minibatch4")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="field=value of the recipe; repeatable")] = None,
+    model: Annotated[str | None, Option(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
+    engine: Annotated[str | None, Option(help="verl: it samples and trains, as --rollouts verl; docs/verl.md")] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.
 
@@ -58,34 +53,30 @@ def train(
     overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
     options = by_engine(options, engine)
 
-    def cost(run_dir: RunDir) -> Price:
+    def price_in(run_dir: RunDir) -> Price:
         return price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
-
-    def paper_hours() -> float:
-        return cost(options.under_paper().run_dir(model=model)).gpu_hours
 
     if bases.is_base(recipe):
         folder = bases.rebuild(recipe, options.out, quiet=options.as_json)
         show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
         return
-    run_dir = options.run_dir(model=model, paper_hours=paper_hours)
+    run_dir = options.run_dir(model=model, price_in=price_in)
+    loaded = load_recipe(recipe, **overrides)
     if options.dry_run:
-        loaded = load_recipe(recipe, **overrides)
         if run_dir.profile.rollouts.engine == "verl":
             preview = train_command.verl_preview(loaded, run_dir, options.seed)
-            show_text(preview, yaml_text(preview), options.as_json)
-            return
-        needs = training_needs(loaded, run_dir.profile, run_dir.rates)
-        arguments = resolved_arguments(loaded, run_dir.profile, num_devices=max(1, needs.gpus))
-        arguments |= {"needs": needs.document(), "left": cost(run_dir).left()}
-        show_text(arguments, yaml_text(arguments), options.as_json)
-    else:
-        require_trainings_fit([load_recipe(recipe, **overrides)], run_dir, options.machine, options.seed)
-        require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
-        quiet, machine = options.as_json, options.machine
-        result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=options.seed, quiet=quiet)
-        if result is not None:
-            show(result, options.as_json)
+        else:
+            needs = training_needs(loaded, run_dir.profile, run_dir.rates)
+            preview = resolved_arguments(loaded, run_dir.profile, num_devices=max(1, needs.gpus))
+            preview |= {"needs": needs.document(), "left": price_in(run_dir).left()}
+        show_text(preview, yaml_text(preview), options.as_json)
+        return
+    quiet, machine, seed = options.as_json, options.machine, options.seed
+    require_trainings_fit([loaded], run_dir, machine, seed)
+    require_consent(price_in(run_dir), options, is_generated=run_dir.profile.generated_data)
+    result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=seed, quiet=quiet)
+    if result is not None:
+        show(result, options.as_json)
 
 
 def by_engine(options: Options, engine: str | None) -> Options:
@@ -93,15 +84,15 @@ def by_engine(options: Options, engine: str | None) -> Options:
     if engine in (None, "trl"):
         return options
     if engine != "verl" or options.rollouts not in (None, "verl"):
-        raise typer.BadParameter(f"{engine!r} with --rollouts {options.rollouts}.\nWrite trl, or verl alone.")
+        raise BadParameter(f"{engine!r} with --rollouts {options.rollouts}.\nWrite trl, or verl alone.")
     return replace(options, rollouts="verl")
 
 
-@shared(*TRAINING, "on")
+@with_options(*TRAINING, "on")
 def sweep(
     options: Options,
-    name: Annotated[str, typer.Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="field=value of every point; repeatable")] = None,
+    name: Annotated[str, Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
+    set_: Annotated[list[str] | None, Option("--set", help="field=value of every point; repeatable")] = None,
 ) -> None:
     """Train every point of a sweep over a recipe's fields.
 
@@ -114,33 +105,31 @@ def sweep(
 
     overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
 
-    def cost(run_dir: RunDir) -> Price:
-        return price_of_trainings(name, expand(load_sweep(name), **overrides), run_dir, options.seed)
+    recipes = expand(load_sweep(name), **overrides)
 
-    run_dir = options.run_dir(paper_hours=lambda: cost(options.under_paper().run_dir()).gpu_hours)
-    if options.dry_run:
-        show(cost(run_dir), options.as_json)
-        return
-    require_trainings_fit(expand(load_sweep(name), **overrides), run_dir, options.where, options.seed)
-    require_consent(cost(run_dir), options, is_generated=run_dir.profile.generated_data)
-    if is_left_to_slurm(options):
+    def price_in(run_dir: RunDir) -> Price:
+        return price_of_trainings(name, recipes, run_dir, options.seed)
+
+    def require_fit() -> None:
+        require_trainings_fit(recipes, run_dir, options.where, options.seed)
+
+    run_dir = options.run_dir(price_in=price_in)
+    if not starts_here(price_in(run_dir), options, require_fit=require_fit):
         return
     quiet, where = options.as_json, options.where
     result = train_command.train_sweep(name, overrides, run_dir, where, seed=options.seed, quiet=quiet)
     show(result, options.as_json)
 
 
-@shared("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json")
 def key_steps(
     options: Options,
-    data: Annotated[str, typer.Argument(help="a training set, such as virl39k")],
-    model: Annotated[str, typer.Option("--model", help="the name under which the model is served")],
-    base_url: Annotated[str, typer.Option("--base-url", help="OpenAI-compatible URL that serves it")],
-    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, help="requests at a time")] = 8,
-    api_key_variable: Annotated[
-        str, typer.Option("--api-key-variable", help="environment variable with the key")
-    ] = "OPENAI_API_KEY",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="only the first problems")] = None,
+    data: Annotated[str, Argument(help="a training set, such as virl39k")],
+    model: Annotated[str, Option(help="the name under which the model is served")],
+    base_url: Annotated[str, Option(help="OpenAI-compatible URL that serves it")],
+    num_parallel: Annotated[int, Option(min=1, help="requests at a time")] = 8,
+    api_key_variable: Annotated[str, Option(help="environment variable with the key")] = "OPENAI_API_KEY",
+    limit: Annotated[int | None, Option(min=1, help="only the first problems")] = None,
 ) -> None:
     """Have a served model extract the key steps of a training set.
 
@@ -156,27 +145,21 @@ def key_steps(
     show_text(result, "\n".join(f"{name}: {value}" for name, value in result.items()), options.as_json)
 
 
-@shared("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
+@with_options("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
 def signal(
     options: Options,
-    model: Annotated[
-        str | None, typer.Argument(help="a shipped base, a folder or a hub id; default: the profile's")
-    ] = None,
+    model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
     recipe: Annotated[
         str,
-        typer.Option(
-            "--recipe", help="whose training set and loss; without its KL term", autocompletion=completion.recipes
-        ),
+        Option(help="whose training set and loss; without its KL term", autocompletion=completion.recipes),
     ] = "grpo",
-    data: Annotated[str | None, typer.Option("--data", help="training set; default: the recipe's")] = None,
+    data: Annotated[str | None, Option(help="training set; default: the recipe's")] = None,
     rules: Annotated[
-        str | None, typer.Option("--rules", help="credit rules, separated by commas; atrl:partitions=4 for a setting")
+        str | None, Option(help="credit rules, separated by commas; atrl:partitions=4 for a setting")
     ] = None,
-    prompts: Annotated[int, typer.Option("--prompts", min=9, help="problems whose gradients are measured")] = 96,
-    held_out: Annotated[int, typer.Option("--held-out", min=0, help="problems that one step is tried on")] = 32,
-    parameters: Annotated[
-        str, typer.Option("--parameters", help="whose gradients: all, lora, or a pattern of names")
-    ] = "all",
+    prompts: Annotated[int, Option(min=9, help="problems whose gradients are measured")] = 96,
+    held_out: Annotated[int, Option(min=0, help="problems that one step is tried on")] = 32,
+    parameters: Annotated[str, Option(help="whose gradients: all, lora, or a pattern of names")] = "all",
 ) -> None:
     """Measure what each credit rule does to the gradient of a checkpoint, without training it.
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from atrl_bench import cli
-from atrl_bench.cli import consent, options
+from atrl_bench.cli import options, start
 from atrl_bench.engines import devices
 from atrl_bench.experiments import memory_check, plan
 from atrl_bench.experiments.cost import Needs
@@ -73,7 +73,7 @@ def test_yes_starts_it_without_a_question_and_still_shows_the_price(atrl_bench, 
 def test_at_a_terminal_it_asks_and_does_what_it_is_told(atrl_bench, started, monkeypatch, answer, expected):
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(consent.typer, "confirm", lambda _: answer)
+    monkeypatch.setattr(start.typer, "confirm", lambda _: answer)
     code, out, _ = atrl_bench(*TRAIN)
     assert (code, started) == (0 if answer else 1, expected)
     assert ("Nothing was started." in out) is not answer

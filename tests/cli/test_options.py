@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from atrl_bench.cli.options import Options, shared
+from atrl_bench.cli.options import Options, with_options
 
 
 def run(verb, *arguments):
@@ -21,7 +21,7 @@ def run(verb, *arguments):
 def test_a_verb_gets_its_own_arguments_and_the_shared_ones_it_names():
     calls = []
 
-    @shared("out", "seed", "as_json")
+    @with_options("out", "seed", "as_json")
     def verb(options: Options, name: Annotated[str, typer.Argument()], size: Annotated[int, typer.Option()] = 3):
         calls.append((options, name, size))
 
@@ -33,7 +33,7 @@ def test_a_verb_gets_its_own_arguments_and_the_shared_ones_it_names():
 
 
 def test_help_lists_shared_options_after_the_verbs_own_in_one_order_everywhere():
-    @shared("as_json", "seed", "profile", seed="another help")
+    @with_options("as_json", "seed", "profile")
     def verb(options: Options, own: Annotated[str, typer.Option(help="its own")] = ""):
         """Say something."""
 
@@ -41,22 +41,9 @@ def test_help_lists_shared_options_after_the_verbs_own_in_one_order_everywhere()
     places = [text.index(option) for option in ("--own", "--profile", "--seed", "--json")]
     assert places == sorted(places)
     assert "Say something." in text
-    assert "another help" in text
     assert "--options" not in text
-
-
-def test_the_usual_help_of_an_option_is_not_changed_by_a_verb_that_has_another():
-    @shared("seed", seed="another help")
-    def verb(options: Options): ...
-
-    @shared("seed")
-    def usual(options: Options): ...
-
-    assert "training seed" in run(usual, "--help").output
 
 
 def test_an_option_that_is_not_shared_is_a_mistake_in_the_program():
     with pytest.raises(ValueError, match="colour"):
-        shared("profile", "colour")
-    with pytest.raises(ValueError, match="colour"):
-        shared("profile", colour="red")
+        with_options("profile", "colour")
