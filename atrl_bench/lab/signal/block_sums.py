@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atrl_bench.lab.signal.efficiency import Moments
 from atrl_bench.lab.signal.request import EXACT_PARAMETERS
-from atrl_bench.lab.signal.worth import Moments
 
 SKETCH_SIZE = 2**18
 
@@ -66,7 +66,7 @@ class BlockSums:
             )
 
     def moments(self, *, scaled: bool) -> Moments:
-        """Return what worths are made of: of the gradients, or of the steps that Adam makes of them."""
+        """Return what efficiencies are made of: of the gradients, or of the steps that Adam makes of them."""
         uniform_KM = self._of_rule(0, scaled=False)
         with_uniform, with_itself = [], []
         for r in range(len(self.scale_RD)):

@@ -45,7 +45,7 @@ class PromptGradients:
     success: float
     top_share_R: list[float]
     """The share of a rule's weight on the 15 % of tokens that have the most of it."""
-    repeated_R: list[float]
+    reliability_R: list[float]
     """The correlation of a rule's credit with itself under another seed; NaN where it is the same for all tokens."""
     anchor_auc_R: list[float]
     """The chance that a token read from the image has more credit than another one; NaN where none is known."""

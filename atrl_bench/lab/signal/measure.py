@@ -1,7 +1,7 @@
 """`atrl-bench signal`: what each credit rule is worth at a checkpoint, from one batch of rollouts and without training.
 
-Two numbers stand together, since either alone misleads. The *worth* says by how much a rule multiplies the batch, in
-the space of the parameters: noise that it takes away may lie where it does no harm. The *one-step gain* says what a
+Two numbers stand together, since either alone misleads. The *efficiency* says by how much a rule multiplies the batch,
+in the space of the parameters: noise that it takes away may lie where it does no harm. The *one-step gain* says what a
 step along each rule's gradient does to the success on other problems, at the step size that is best for it.
 
 Shapes: R rules, D measured parameters, N directions, E step sizes.
@@ -24,11 +24,11 @@ from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.block_sums import BlockSums
+from atrl_bench.lab.signal.efficiency import efficiencies
 from atrl_bench.lab.signal.gradients import GradientMeter, PromptGradients, gradient_meter, known_mean
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES, USUAL_RULES, SignalRequest
 from atrl_bench.lab.signal.stored import stored_signal
-from atrl_bench.lab.signal.worth import worths
 from atrl_bench.results.statistics import Estimate, clustered_mean
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.weights.credit import require_truth
@@ -118,15 +118,15 @@ def measure(
         sums.add([prompt.gradient_RD for prompt in of_block])
         seen += [replace(prompt, gradient_RD=None) for prompt in of_block]
     steps: Sequence[StepGain | None] = step_gains(meter, sums, held_out) if held_out else [None] * num_rules
-    plain, scaled = (worths(sums.moments(scaled=of_adam)) for of_adam in (False, True))
+    plain, scaled = (efficiencies(sums.moments(scaled=of_adam)) for of_adam in (False, True))
     rules = []
     for r, choice in enumerate(meter.rules):
-        top_share, repeated, auc = (
+        top_share, reliability, auc = (
             known_mean(getattr(prompt, name)[r] for prompt in seen)
-            for name in ("top_share_R", "repeated_R", "anchor_auc_R")
+            for name in ("top_share_R", "reliability_R", "anchor_auc_R")
         )
-        ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("repeated_R", "anchor_auc_R")]
-        rules.append(RuleSignal(choice.label, plain[r], scaled[r], top_share, repeated, auc, steps[r], *ends))
+        ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("reliability_R", "anchor_auc_R")]
+        rules.append(RuleSignal(choice.label, plain[r], scaled[r], top_share, reliability, auc, steps[r], *ends))
     return Signal(
         model=model,
         data=meter.trainer.data.name,

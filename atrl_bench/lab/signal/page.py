@@ -12,10 +12,10 @@ from typing import Literal
 
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.record import RuleSignal, Signal
 from atrl_bench.lab.signal.stored import SignalColumn, signal_columns, stored_in
 from atrl_bench.lab.signal.tables import SignalTable, load_signal_table
-from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Grid, GridCell, Table
@@ -98,7 +98,7 @@ def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
 def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
     """Return a table of signals, as far as the store is filled."""
     columns = _measured(table, run_dir)
-    grids = _worths(table, columns) if table.shows == "worth" else _reliabilities(table, columns)
+    grids = _efficiencies(table, columns) if table.shows == "efficiency" else _reliabilities(table, columns)
     notes = [_of(column, signal) for column, signal in columns if signal is not None]
     for column, signal in columns:
         if signal is None:
@@ -118,25 +118,25 @@ def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
     )
 
 
-def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
+def _efficiencies(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
     ratio = "95 % intervals draw blocks of problems again; * excludes 1."
     return (
         Grid(
-            "Worth, with Adam",
+            "Efficiency, with Adam",
             "How many times as many prompts uniform credit needs for the same gain, of gradients divided by the root "
             f"of their second moments, as Adam divides them. {ratio}",
             _titles(columns),
-            _rows(table, columns, lambda rule: _worth(rule.worth_scaled)),
+            _rows(table, columns, lambda rule: _efficiency(rule.efficiency_scaled)),
             "Rule",
             neutral=1.0,
             is_drawn=True,
             is_ratio=True,
         ),
         Grid(
-            "Worth, of plain gradients",
+            "Efficiency, of plain gradients",
             f"The same without Adam. {ratio}",
             _titles(columns),
-            _rows(table, columns, lambda rule: _worth(rule.worth)),
+            _rows(table, columns, lambda rule: _efficiency(rule.efficiency)),
             "Rule",
             neutral=1.0,
             is_ratio=True,
@@ -145,7 +145,8 @@ def _worths(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "What one step gains over uniform credit",
             "Points of success on problems that the step was not made from, each rule at its own best step size, minus "
             "uniform credit at its own; ± half of the 95 % interval over directions, in brackets the difference that "
-            "would have been seen, four times in five. Read it with the worth: noise may lie where it does no harm.",
+            "would have been seen, four times in five. Read it with the efficiency: noise may lie where it does no "
+            "harm.",
             _titles(columns),
             _rows(table, columns, lambda rule: _gain(rule.step.over_uniform) if rule.step else None),
             "Rule",
@@ -161,7 +162,7 @@ def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "Agreement with itself under another seed",
             f"{' '.join(table.caption.split())} A rule without any chance is not drawn by seeds and agrees fully.",
             _titles(columns),
-            _rows(table, columns, lambda rule: _share(rule.repeated, rule.repeated_ends)),
+            _rows(table, columns, lambda rule: _share(rule.reliability, rule.reliability_ends)),
             "Rule",
             is_drawn=True,
         ),
@@ -202,12 +203,12 @@ def _cell(
     return cell_of(next(one for one in signal.rules if one.rule == rule)) or GridCell("–", reason="Not measured.")
 
 
-def _worth(worth: Worth) -> GridCell:
-    if math.isnan(worth.factor):
+def _efficiency(efficiency: Efficiency) -> GridCell:
+    if math.isnan(efficiency.factor):
         return GridCell("–", reason="The signal of the batch was not told from zero.")
-    high = math.inf if math.isnan(worth.high) else worth.high  # which JSON has no word for
-    text = f"{worth.factor:.2f} [{worth.low:.2f}, {high:.2f}]".replace("inf", "∞")
-    return GridCell(text, worth.factor, worth.low, high, _verdict(worth.low, high, 1.0))
+    high = math.inf if math.isnan(efficiency.high) else efficiency.high  # which JSON has no word for
+    text = f"{efficiency.factor:.2f} [{efficiency.low:.2f}, {high:.2f}]".replace("inf", "∞")
+    return GridCell(text, efficiency.factor, efficiency.low, high, _verdict(efficiency.low, high, 1.0))
 
 
 def _gain(gain: Estimate) -> GridCell:
@@ -238,7 +239,7 @@ def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
         cells = [(name, cells[number]) for name, cells in first.rows if not math.isnan(cells[number].value)]
         if not cells:
             continue
-        if table.shows == "worth":
+        if table.shows == "efficiency":
             up = [f"{name} {cell.value:.2f}" for name, cell in cells if cell.verdict == "up"]
             down = [f"{name} {cell.value:.2f}" for name, cell in cells if cell.verdict == "down"]
             parts.append(f"{column}: above 1 {', '.join(up) or 'none'}; below 1 {', '.join(down) or 'none'}.")
@@ -249,8 +250,8 @@ def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
         return "The signal of these batches was not told from zero, and no rule from another."
     if not parts:
         return "Nothing is measured here yet."
-    if table.shows == "worth":
-        return f"Worth with Adam, where the interval leaves 1 out. {' '.join(parts)}"
+    if table.shows == "efficiency":
+        return f"Efficiency with Adam, where the interval leaves 1 out. {' '.join(parts)}"
     return f"How far a credit agrees with itself. {' '.join(parts)}"
 
 

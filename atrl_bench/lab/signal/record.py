@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from atrl_bench.lab.signal.worth import Worth
+from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.statistics import Estimate, Number
 
@@ -28,21 +28,21 @@ class RuleSignal:
     """What one rule does."""
 
     rule: str
-    worth: Worth
-    worth_scaled: Worth
+    efficiency: Efficiency
+    efficiency_scaled: Efficiency
     """Of gradients divided by the root of their second moments, as Adam divides them."""
     top_share: Number
-    repeated: Number
+    reliability: Number
     anchor_auc: Number
     step: StepGain | None
-    repeated_ends: tuple[Number, Number] = (math.nan, math.nan)
-    """The 95 % interval of `repeated`, over prompts."""
+    reliability_ends: tuple[Number, Number] = (math.nan, math.nan)
+    """The 95 % interval of `reliability`, over prompts."""
     auc_ends: tuple[Number, Number] = (math.nan, math.nan)
 
     @property
     def credit_figures(self) -> tuple[float, float, float]:
         """What the credit is like, whatever it does to the gradient."""
-        return self.top_share, self.repeated, self.anchor_auc
+        return self.top_share, self.reliability, self.anchor_auc
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Signal(Record):
         )
         yield ""
         rows = [
-            (one.rule, _worth(one.worth), _worth(one.worth_scaled), *map(_number, one.credit_figures))
+            (one.rule, *map(_with_interval, (one.efficiency, one.efficiency_scaled)), *map(_number, one.credit_figures))
             for one in self.rules
         ]
-        yield Rows(rows, ("rule", "worth", "with Adam", "top", "again", "AUC"), right=range(1, 6), indent=0)
+        yield Rows(rows, ("rule", "efficiency", "with Adam", "top", "reliability", "AUC"), right=range(1, 6), indent=0)
         steps = [
             (one.rule, _points(one.step.gain), _points(one.step.over_uniform), f"{one.step.step_size:g}")
             for one in self.rules
@@ -79,9 +79,9 @@ class Signal(Record):
             yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
         yield ""
         meanings = [
-            ("worth", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
+            ("efficiency", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
             ("top", "share of the weight on the 15 % of tokens with the most"),
-            ("again", "correlation of the credit with itself under another seed"),
+            ("reliability", "correlation of the credit with itself under another seed"),
             ("AUC", "chance that a token read from the image has more credit than another"),
         ]
         if steps:
@@ -89,8 +89,8 @@ class Signal(Record):
         yield Rows(meanings, indent=0)
 
 
-def _worth(worth: Worth) -> str:
-    return "1" if worth.low == worth.high == 1 else f"{worth.factor:.2f} [{worth.low:.2f}, {worth.high:.2f}]"
+def _with_interval(one: Efficiency) -> str:
+    return "1" if one.low == one.high == 1 else f"{one.factor:.2f} [{one.low:.2f}, {one.high:.2f}]"
 
 
 def _points(estimate: Estimate) -> str:

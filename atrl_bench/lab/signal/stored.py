@@ -27,7 +27,7 @@ from atrl_bench.results.store import Run, Store
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
 
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
-SIGNAL_VERSION = 1
+SIGNAL_VERSION = 2
 KIND = "signal"
 _SIGNAL = TypeAdapter(Signal)
 Tell = Callable[[int, int], None]

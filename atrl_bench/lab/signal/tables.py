@@ -34,7 +34,7 @@ class SignalTable(_SignalPart):
     title: str = Field(description="one line, for lists and headings")
     caption: str = Field(description="what the numbers are")
     label: str = Field(description="the LaTeX label")
-    shows: Literal["worth", "reliability"] = Field(description="worth and one-step gain; or agreement with itself")
+    shows: Literal["efficiency", "reliability"] = Field(description="with efficiency, one-step gain too")
     recipe: str = Field(description="whose loss")
     rules: tuple[str, ...] = Field(min_length=1, description="credit rules; uniform credit is measured with them")
     worlds: tuple[str, ...] = Field(min_length=1, description="worlds, of which every base is a column")

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_table
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.stored import signal_columns, signal_spec
 from atrl_bench.lab.signal.tables import load_signal_table
-from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.charts import draw
 from atrl_bench.results.statistics import Estimate
@@ -32,12 +32,12 @@ def run_dir(tmp_path_factory):
     """A folder in which the base of `strategy` is measured: AT-RL is worth less than uniform credit."""
     run_dir = RunDir.at(tmp_path_factory.mktemp("signals"), load_profile("smoke"))
     column = signal_columns(load_signal_table("signal"), run_dir)[0]
-    known = {"atrl": Worth(0.5, 0.4, 0.6), "oracle_perception": Worth(4.0, 2.0, math.inf)}
+    known = {"atrl": Efficiency(0.5, 0.4, 0.6), "oracle_perception": Efficiency(4.0, 2.0, math.inf)}
     rules = [
         RuleSignal(
             rule,
-            (worth := known.get(rule, Worth(1.0, 0.8, 1.2))),
-            worth,
+            (efficiency := known.get(rule, Efficiency(1.0, 0.8, 1.2))),
+            efficiency,
             *(0.2, 0.7, 0.9, StepGain(3.0, GAIN, GAIN), (0.6, 0.8), (0.85, 0.95)),
         )
         for rule in column.request.rules
@@ -53,7 +53,7 @@ def cells_of(page, grid, column):
     return {name: cells[page.grids[grid].columns.index(column)] for name, cells in page.grids[grid].rows}
 
 
-def test_a_worth_whose_interval_leaves_one_out_is_marked_and_told_first(run_dir):
+def test_an_efficiency_whose_interval_leaves_one_out_is_marked_and_told_first(run_dir):
     page = signal_table(load_signal_table("signal"), run_dir)
     cells = cells_of(page, 0, "strategy: mini")
     assert (cells["atrl"].text, cells["atrl"].verdict) == ("0.50 [0.40, 0.60]", "down")
@@ -93,8 +93,8 @@ def test_every_rule_with_a_number_is_drawn_and_said_to_those_who_do_not_see_it(r
 def test_every_form_has_the_numbers_and_the_same_store_gives_the_same_bytes(run_dir):
     files = {path.name: path.read_text() for path in render_signals("signal", run_dir).files}
     records = list(csv.DictReader(io.StringIO(files["signal.csv"])))
-    worth = next(one for one in records if one["row"] == "atrl" and one["value"])
-    assert (worth["value"], worth["low"], worth["high"]) == ("0.5", "0.4", "0.6")
+    efficiency = next(one for one in records if one["row"] == "atrl" and one["value"])
+    assert (efficiency["value"], efficiency["low"], efficiency["high"]) == ("0.5", "0.4", "0.6")
     for name in ("signal.html", "signal.md", "signal_1.tex", "signal_document.tex", "signal.svg"):
         assert "0.50 [0.40, 0.60]" in files[name].replace("\\[", "[").replace("\\]", "]"), name
     assert json.loads(files["signal.json"])["id"] == "signal"

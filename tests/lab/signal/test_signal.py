@@ -66,7 +66,7 @@ def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
     assert [one["rule"] for one in record["rules"]] == ["uniform", "random", ORACLE]
     uniform, random, _ = record["rules"]
     assert 0.1 < uniform["top_share"] < 0.25
-    assert random["repeated"] < 0.5
+    assert random["reliability"] < 0.5
     assert uniform["step"]["over_uniform"]["mean"] == 0.0
     assert record["responses"] == 9 * load_profile("smoke").training.group_size
 

@@ -14,18 +14,18 @@ from atrl_bench.digests import spec_key
 from atrl_bench.experiments.progress import read_status
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal import measure as measuring
+from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import SignalRequest
 from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
-from atrl_bench.lab.signal.worth import Worth
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics import Estimate
 
 ORDER = SignalRequest("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
 GAIN = Estimate(1.5, 0.5, 3.0, 4, 4)
 RULES = [
-    RuleSignal("uniform", Worth(1, 1, 1), Worth(1, 1, 1), 0.15, math.nan, 0.5, StepGain(3.0, GAIN, GAIN)),
-    RuleSignal("random", Worth(0.8, 0.7, math.inf), Worth(0.9, 0.8, 1.1), 0.2, 0.1, math.nan, None),
+    RuleSignal("uniform", Efficiency(1, 1, 1), Efficiency(1, 1, 1), 0.15, math.nan, 0.5, StepGain(3.0, GAIN, GAIN)),
+    RuleSignal("random", Efficiency(0.8, 0.7, math.inf), Efficiency(0.9, 0.8, 1.1), 0.2, 0.1, math.nan, None),
 ]
 
 
@@ -51,7 +51,7 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
     assert len(calls) == 1
     assert told == [(4, 9)]
     assert again.rules[0].step == StepGain(3.0, GAIN, GAIN)
-    assert math.isnan(again.rules[0].repeated)
+    assert math.isnan(again.rules[0].reliability)
     assert repr(again) == repr(first)
     item = read_status(run_dir).items[0]
     assert (item.name, item.state) == ("signal of mini on virl39k, seed 0", "done")

@@ -7,10 +7,10 @@ A step of size e along the mean gradient of B prompts under rule r gains, to sec
 with mu the expected gradient of the objective itself (uniform credit), mu_r that under the rule and V_r the variance of
 one prompt's. Uniform credit has mu_r = mu, so that it needs
 
-    worth_r = (mu_r . mu)^2 / V_r  :  |mu|^4 / V
+    efficiency_r = (mu_r . mu)^2 / V_r  :  |mu|^4 / V
 
 times as many prompts for the same gain: above 1 a rule takes away noise, below 1 signal. Products of expectations are
-taken over pairs of different prompts only, since a prompt's own noise is no signal. For the Adam-scaled worth each
+taken over pairs of different prompts only, since a prompt's own noise is no signal. For the Adam-scaled efficiency each
 gradient is first divided by the root of that rule's second moments, coordinate by coordinate, which come from other
 prompts, as in training.
 
@@ -34,7 +34,7 @@ NUM_RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over the prompts of each block: all that worths and their intervals are made of."""
+    """Sums over the prompts of each block: all that efficiencies and their intervals are made of."""
 
     prompts_K: Array
     """How many prompts a block has."""
@@ -49,21 +49,16 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Worth:
+class Efficiency:
     """How many times as many prompts uniform credit would need, and the ends of its 95 % interval."""
 
     factor: Number
     low: Number
     high: Number
 
-    @property
-    def excludes_one(self) -> bool:
-        """Whether the interval says more or less than 1."""
-        return self.low > 1 or self.high < 1
 
-
-def worths(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> list[Worth]:
-    """Return the worth of each rule; NaN where the batch's own signal was not told from zero."""
+def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> list[Efficiency]:
+    """Return the efficiency of each rule; NaN where the batch's own signal was not told from zero."""
     rng = np.random.default_rng(seed)
     num_blocks = len(moments.prompts_K)
     factors_R = factors(moments, np.ones(num_blocks))
@@ -72,7 +67,7 @@ def worths(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) 
     # Where a resample has no signal at all, the factor could be anything.
     low_R = np.quantile(np.nan_to_num(replicates_NR, nan=0.0), 0.025, axis=0, method="nearest")
     high_R = np.quantile(np.nan_to_num(replicates_NR, nan=np.inf), 0.975, axis=0, method="nearest")
-    return [Worth(*map(float, row)) for row in zip(factors_R, low_R, high_R, strict=True)]
+    return [Efficiency(*map(float, row)) for row in zip(factors_R, low_R, high_R, strict=True)]
 
 
 def factors(moments: Moments, weight_K: Array) -> Array:

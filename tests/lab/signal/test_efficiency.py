@@ -1,4 +1,4 @@
-"""Worths of gradients whose signal and noise are known."""
+"""Efficiencies of gradients whose signal and noise are known."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.lab.signal.block_sums import sketched
+from atrl_bench.lab.signal.efficiency import Moments, efficiencies, factors
 from atrl_bench.lab.signal.gradients import PromptGradients
 from atrl_bench.lab.signal.measure import BlockSums, measure
-from atrl_bench.lab.signal.worth import Moments, factors, worths
 
 NUM_BLOCKS, PER_BLOCK, NUM_PARAMETERS = 16, 4, 2000
 QUIET = 400  # the first parameters, which have all of the signal and a fifth of the noise
@@ -39,19 +39,19 @@ def drawn(rng: np.random.Generator) -> np.ndarray:
     return np.stack([uniform_PD, uniform_PD * with_signal_D, uniform_PD * ~with_signal_D])
 
 
-def test_a_rule_that_takes_away_four_fifths_of_the_noise_is_worth_five_batches():
+def test_a_rule_that_takes_away_four_fifths_of_the_noise_has_an_efficiency_of_five():
     rng = np.random.default_rng(0)
-    measured = [worths(moments(drawn(rng)), num_resamples=200) for _ in range(40)]
+    measured = [efficiencies(moments(drawn(rng)), num_resamples=200) for _ in range(40)]
     assert np.median([quiet.factor for _, quiet, _ in measured]) == pytest.approx(5, rel=0.15)
     assert sum(quiet.low <= 5 <= quiet.high for _, quiet, _ in measured) >= 36
     assert all(one.factor == one.low == one.high == 1 for one, _, _ in measured)
 
 
-def test_a_rule_that_keeps_the_noise_alone_is_worth_nothing():
-    _, _, noise = worths(moments(drawn(np.random.default_rng(1))), num_resamples=200)
+def test_a_rule_that_keeps_the_noise_alone_has_none():
+    _, _, noise = efficiencies(moments(drawn(np.random.default_rng(1))), num_resamples=200)
     assert noise.factor < 0.1
     assert noise.high < 1
-    assert noise.excludes_one
+    assert noise.high < 1
 
 
 def test_how_long_a_rules_gradients_are_is_irrelevant():
@@ -77,8 +77,8 @@ def test_products_are_of_different_prompts():
 def test_without_any_signal_nothing_is_claimed():
     rng = np.random.default_rng(3)
     noise = rng.normal(size=(2, NUM_BLOCKS * PER_BLOCK, 50))
-    for one in worths(moments(noise), num_resamples=200):
-        assert np.isnan(one.factor) or not one.excludes_one
+    for one in efficiencies(moments(noise), num_resamples=200):
+        assert np.isnan(one.factor) or one.low <= 1 <= one.high
 
 
 def test_sketches_keep_the_products_of_gradients():
@@ -99,7 +99,7 @@ def test_sketches_keep_the_products_of_gradients():
     )
 
 
-def test_worths_from_sketches_are_those_of_whole_sums():
+def test_efficiencies_from_sketches_are_those_of_whole_sums():
     gradients_RPD = torch.from_numpy(drawn(np.random.default_rng(5))).float()
     scale_RD = 1 + torch.rand(gradients_RPD.shape[0], NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
     found = {}
@@ -107,7 +107,7 @@ def test_worths_from_sketches_are_those_of_whole_sums():
         sums = BlockSums(scale_RD, NUM_BLOCKS, num_directions=2, exact=exact)
         for block in range(NUM_BLOCKS):
             sums.add([gradients_RPD[:, block * PER_BLOCK + p] for p in range(PER_BLOCK)])
-        found[exact] = [worths(sums.moments(scaled=scaled), num_resamples=200) for scaled in (False, True)]
+        found[exact] = [efficiencies(sums.moments(scaled=scaled), num_resamples=200) for scaled in (False, True)]
         mean_RD = gradients_RPD[:, : 8 * PER_BLOCK].mean(1)  # the first of two parts has eight of the blocks
         torch.testing.assert_close(next(sums.directions()), mean_RD * scale_RD * (8 * PER_BLOCK) ** 0.5)
     for whole, sketch in zip(found[NUM_PARAMETERS], found[0], strict=True):
