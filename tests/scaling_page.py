@@ -163,12 +163,12 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
     )
     for plan in plans:
         cost = price_of(plan)
-        if not cost.trainings_left:  # a table of small worlds, which no GPU is needed for
+        if not cost.left()["trainings"]:  # a table of small worlds, which no GPU is needed for
             continue
         hours = [_hours(cost, number) for number in SIZES]
         yield (
             f"`{plan.definition.id}`",
-            str(len(cost.trainings_left)),
+            str(cost.left()["trainings"]),
             f"{cost.gpu_hours:,.0f}",
             f"{cost.gpu_hours_by_vllm:,.0f}",
             f"{cost.disk_gb:,.0f}",
@@ -178,12 +178,12 @@ def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:
 
 def _hours(cost: Price, num_gpus: int) -> str:
     """Return the hours by the clock of the trainings that fit, side by side, and of all evaluations."""
-    needs = [training.needs for training in cost.trainings_left]
+    needs = [each.needs for each in cost.costs_left if not each.column]
     fitting = [each for each in needs if each.gpus <= num_gpus]
     if len(fitting) < len(needs):
         largest = max(each.gpus for each in needs)
         return f"no: {len(needs) - len(fitting)} trainings need up to {largest} GPUs"
-    answering = sum(cell.needs.gpu_hours for cell in cost.cells_left) / num_gpus
+    answering = sum(each.needs.gpu_hours for each in cost.costs_left if each.column) / num_gpus
     return f"{makespan(fitting, num_gpus) + answering:,.0f}"
 
 

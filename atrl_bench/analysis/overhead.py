@@ -43,11 +43,9 @@ class Overhead(Record):
 
     @property
     def ratio(self) -> float:
-        """How many times as long a step takes with the credit."""
         return self.seconds_credited / self.seconds_plain
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
         return asdict(self) | {"ratio": self.ratio, "published": PUBLISHED, "published_source": PUBLISHED_SOURCE}
 
     def blocks(self) -> Iterable[Block]:

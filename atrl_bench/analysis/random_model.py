@@ -57,7 +57,6 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 
 
 def shape_of(name: str) -> Shape:
-    """Return the shape of this name."""
     if name not in SHAPES:
         raise UnknownNameError("shape", name, SHAPES, next_step="atrl-bench overhead --shape 7b")
     return SHAPES[name]

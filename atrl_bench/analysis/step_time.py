@@ -90,7 +90,6 @@ def measured_steps(
 
 
 def one_rollout(trainer: CreditTrainer, clock: StepClock, rows: list[dict[str, Any]]) -> Phases:
-    """Return the phases of one rollout with all its updates."""
     import torch
 
     clock.start()

@@ -137,12 +137,10 @@ class Needs:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is said of a model of this size."""
         return bool(self.gpus or self.minutes)
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours of all phases."""
         return sum(self.phases.values())
 
     @property
@@ -385,7 +383,7 @@ def answering_needs(
     """
     sizes, shape = profile.evaluation, model_shape(profile.model)
     answers, mean = num_problems * num_repeats, min(tokens_per_answer, sizes.max_new_tokens)
-    counts = {"answers": answers}
+    counts = {"answers": answers, "tokens_at_most": answers * sizes.max_new_tokens}
     if shape is None:
         return Needs(counts, f"the size of {profile.model} is not known here")
     flops = 2 * shape.num_parameters * num_problems * prompt_tokens(sizes, num_frames)

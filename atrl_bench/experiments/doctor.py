@@ -72,7 +72,6 @@ class Diagnosis(Record):
         return not any(check.state == "missing" for check in self.checks)
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
         checks = [asdict(check) for check in self.checks]
         return {"profile": self.run_dir.profile.name, "healthy": self.is_healthy, "checks": checks}
 

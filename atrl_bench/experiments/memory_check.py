@@ -38,7 +38,6 @@ class Capacity:
 
     @property
     def num_gpus(self) -> int:
-        """The GPUs of all nodes."""
         return len(self.gpus_gb) * self.nodes
 
 
@@ -163,7 +162,6 @@ def _cgroup_room() -> Iterator[float]:
 
 
 def free_disk_gb(folder: Path) -> float:
-    """Return the free space of the disk on which a folder is, or will be."""
     return shutil.disk_usage(existing(folder)).free / GB
 
 

@@ -63,7 +63,6 @@ class Cost:
         return self.checkpoint, self.column, self.dataset
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints of it."""
         values = {name: value for name, value in vars(self).items() if value != "" and name != "by_vllm"}
         return values | {"needs": self.needs.document()}
 
@@ -82,19 +81,7 @@ class Download:
 
     @property
     def size(self) -> str:
-        """Its size, in words."""
         return "size not known until fetch" if self.gb is None else f"{self.gb:,.2f} GB"
-
-
-@dataclass(frozen=True)
-class TableShare:
-    """What is left to do for a table, and not for one before it."""
-
-    table: str
-    trainings: int
-    cells: int
-    answers: int
-    gpu_hours: float
 
 
 @dataclass(frozen=True)
@@ -103,50 +90,52 @@ class Price(Record):
 
     name: str
     run_dir: RunDir
-    trainings: tuple[Cost, ...] = ()
-    cells: tuple[Cost, ...] = ()
+    costs: tuple[Cost, ...] = ()
     downloads: tuple[Download, ...] = ()
     next: str = ""
     notes: tuple[str, ...] = ()
     served: dict[str, str] = field(default_factory=dict)  # the commands that evaluate what only an endpoint has
     judge: str = ""
-    tables: tuple[TableShare, ...] = ()
+    tables: tuple[tuple[str, dict[str, float]], ...] = ()  # what is left of each, and of none before it
     noun: str = "training"
 
     @property
-    def trainings_left(self) -> list[Cost]:
-        """The trainings that are not done, each once."""
-        return list({cost.identity: cost for cost in self.trainings if cost.state not in FINISHED}.values())
+    def trainings(self) -> list[Cost]:
+        return [cost for cost in self.costs if not cost.column]
 
     @property
-    def cells_left(self) -> list[Cost]:
-        """The cells that are not done, those of one checkpoint once."""
-        return list({cost.identity: cost for cost in self.cells if cost.state not in FINISHED}.values())
+    def cells(self) -> list[Cost]:
+        return [cost for cost in self.costs if cost.column]
+
+    @property
+    def costs_left(self) -> list[Cost]:
+        """What is not done, each training and each cell of one checkpoint once."""
+        return list({cost.identity: cost for cost in self.costs if cost.state not in FINISHED}.values())
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours of all that is left to do, as far as they are known."""
-        return sum(cost.needs.gpu_hours for cost in (*self.trainings_left, *self.cells_left))
+        return sum(cost.needs.gpu_hours for cost in self.costs_left)
 
     @property
     def gpu_hours_by_vllm(self) -> float | None:
         """The same where vLLM samples all rollouts and gives all answers, if those are fewer."""
-        hours = sum(cost.by_vllm.gpu_hours for cost in (*self.trainings_left, *self.cells_left))
+        hours = sum(cost.by_vllm.gpu_hours for cost in self.costs_left)
         return hours if hours < self.gpu_hours else None
 
     @property
     def hours(self) -> float:
         """Hours of all that is left to do, of one GPU or one core."""
-        return self.gpu_hours + sum(cost.needs.minutes for cost in (*self.trainings_left, *self.cells_left)) / 60
+        return self.gpu_hours + sum(cost.needs.minutes for cost in self.costs_left) / 60
 
     @property
     def disk_gb(self) -> float:
         """The most that is on disk at a time: all final checkpoints, and the largest to resume from."""
-        return sum(cost.needs.checkpoint_gb for cost in self.trainings_left) + self._resume_gb
+        return sum(cost.needs.checkpoint_gb for cost in self.costs_left) + self._resume_gb
 
     @property
     def _resume_gb(self) -> float:
-        return max((cost.needs.resume_gb for cost in self.trainings_left), default=0.0)
+        return max((cost.needs.resume_gb for cost in self.costs_left), default=0.0)
 
     @property
     def download_gb(self) -> float:
@@ -160,40 +149,30 @@ class Price(Record):
 
     def must_ask(self, *, is_generated: bool) -> bool:
         """Return whether this may only start once somebody has seen its price."""
-        if not (self.trainings_left or self.cells_left):
-            return False
-        return not is_generated or self.hours > HOURS_WITHOUT_ASKING
-
-    @property
-    def together(self) -> dict[str, float]:
-        """The sums over all tables."""
-        names = "trainings", "cells", "answers", "gpu_hours"
-        return {name: round(sum(getattr(table, name) for table in self.tables), 1) for name in names}
+        return bool(self.costs_left) and (not is_generated or self.hours > HOURS_WITHOUT_ASKING)
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
         document: dict[str, Any] = {"profile": self.run_dir.profile.name, "folder": str(self.run_dir.root)}
         document |= {name: getattr(self, name) for name in ("name", "next", "notes", "served", "judge")}
-        document |= {name: list(map(asdict, getattr(self, name))) for name in ("downloads", "tables")}
+        document |= {"downloads": list(map(asdict, self.downloads)), "left": self.left()}
         if self.tables:
-            return document | {"together": self.together, "left": self.left()}
-        costs = {name: [cost.document() for cost in getattr(self, name)] for name in ("trainings", "cells")}
-        return document | costs | {"left": self.left()}
+            tables = [{"table": name, **counts} for name, counts in self.tables]
+            return document | {"tables": tables, "together": _counts(self.costs_left)}
+        return document | {name: [c.document() for c in getattr(self, name)] for name in ("trainings", "cells")}
 
     def left(self) -> dict[str, Any]:
         """Return what is left to do in numbers."""
         names = "gpu_hours", "hours", "gpu_hours_by_vllm", "disk_gb", "download_gb"
         numbers = {name: round(value, 2) for name in names if (value := getattr(self, name)) is not None}
-        counts = {"trainings": len(self.trainings_left), "cells": len(self.cells_left)}
-        return counts | numbers | {"conditions_to_accept": self.terms}
+        return _counts(self.costs_left) | numbers | {"conditions_to_accept": self.terms}
 
     def blocks(self) -> Iterable[Block]:
         """Yield tables, or trainings and benchmarks, then what is left to do and what that takes."""
         yield f"{self.name} under profile {self.run_dir.profile.name}, in {self.run_dir.root}"
         yield from self._table_rows() if self.tables else self._all_rows()
         yield ""
-        left = ((len(self.trainings_left), self.noun), (len(self.cells_left), "cell"))
-        if parts := [counted(number, noun) for number, noun in left if number]:
+        left, nouns = _counts(self.costs_left), {"trainings": self.noun, "cells": "cell"}
+        if parts := [counted(round(left[name]), noun) for name, noun in nouns.items() if left[name]]:
             minutes = f"about {60 * self.hours:.0f} minutes of a core" if self.hours else "hours not known"
             yield f"Left to do: {' and '.join(parts)}: {_gpu_hours(self.gpu_hours) if self.gpu_hours else minutes}."
             yield from self._price()
@@ -203,8 +182,8 @@ class Price(Record):
             yield Command(self.next)
 
     def _table_rows(self) -> Iterator[Block]:
-        names = [name for name in self.together if self.gpu_hours or name != "gpu_hours"]
-        counts = [(table.table, asdict(table)) for table in self.tables] + [("together", self.together)]
+        counts = [*self.tables, ("together", _counts(self.costs_left))]
+        names = [name for name in counts[0][1] if self.gpu_hours or name != "gpu_hours"]
         rows = [(title, *(f"{numbers[name]:,.0f}" for name in names)) for title, numbers in counts]
         head = ["left to do", *(name.replace("gpu_hours", "GPU-hours") for name in names)]
         yield ""
@@ -280,6 +259,12 @@ class Price(Record):
             yield f"By {self.run_dir.rates.basis}. Formulae: docs/scaling.md."
 
 
+def _counts(costs: Sequence[Cost]) -> dict[str, float]:
+    cells = [cost.needs.counts["answers"] for cost in costs if cost.column]
+    counts = {"trainings": len(costs) - len(cells), "cells": len(cells), "answers": sum(cells)}
+    return counts | {"gpu_hours": round(sum(cost.needs.gpu_hours for cost in costs), 2)}
+
+
 def _gpu_hours(hours: float) -> str:
     return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.1f} GPU-hours"
 
@@ -310,8 +295,7 @@ def price_of(plan: Plan) -> Price:
     return Price(
         definition.id,
         run_dir,
-        trainings,
-        cells,
+        trainings + cells,
         missing_downloads(needs, run_dir),
         following,
         tuple(notes),
@@ -419,23 +403,18 @@ def _num_rows(task: Task, run_dir: RunDir) -> int:
 def price_of_all(plans: Sequence[Plan]) -> Price:
     """Return what is left to do for each of these tables; what two of them share is counted with the first."""
     run_dir, prices = plans[0].run_dir, [price_of(plan) for plan in plans]
-    trainings, cells, tables = dict[Any, Cost](), dict[Any, Cost](), []
+    costs, tables = dict[tuple[str, str, str], Cost](), list[tuple[str, dict[str, float]]]()
     for price in prices:
-        more = [cost for cost in price.trainings_left if cost.identity not in trainings]
-        answers = [cost for cost in price.cells_left if cost.identity not in cells]
-        hours = sum(cost.needs.gpu_hours for cost in more + answers)
-        count = sum(cost.needs.counts["answers"] for cost in answers)
-        tables.append(TableShare(price.name, len(more), len(answers), count, hours))
-        trainings |= {cost.identity: cost for cost in more}
-        cells |= {cost.identity: cost for cost in answers}
+        more = [cost for cost in price.costs_left if cost.identity not in costs]
+        tables.append((price.name, _counts(more)))
+        costs |= {cost.identity: cost for cost in more}
     # All were given the same seeds, which are some tables' own.
     seeds = next((options for plan in plans if (options := table_options(plan.definition, plan.seeds))), [])
     needs = dict.fromkeys(Need(each.kind, each.name) for price in prices for each in price.downloads)
     return Price(
         "All tables",
         run_dir,
-        tuple(trainings.values()),
-        tuple(cells.values()),
+        tuple(costs.values()),
         missing_downloads(needs, run_dir),
         " ".join(["atrl-bench run-table all", *seeds, run_dir.training_options]),
         tables=tuple(tables),
@@ -449,7 +428,7 @@ def price_of_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, se
     """Return what trainings outside any table take."""
     costs = (_training(stage, run_dir, seed) for recipe in recipes for stage in stages_of(recipe))
     price = Price(name, run_dir, tuple({cost.checkpoint: cost for cost in costs}.values()))
-    needs = needs_of([run_dir.profile.model], recipes, (), run_dir) if price.trainings_left else ()
+    needs = needs_of([run_dir.profile.model], recipes, (), run_dir) if price.costs_left else ()
     return replace(price, downloads=missing_downloads(needs, run_dir))
 
 
@@ -467,7 +446,7 @@ def price_of_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
     models = [model] if left and options.endpoint is None else []
     downloads = missing_downloads(needs_of(models, (), left, run_dir), run_dir)
     judge = judge_name(options.judge or run_dir.judge)
-    return Price(f"{model} on {', '.join(tasks)}", run_dir, cells=tuple(cells), downloads=downloads, judge=judge)
+    return Price(f"{model} on {', '.join(tasks)}", run_dir, tuple(cells), downloads=downloads, judge=judge)
 
 
 def _is_done(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir) -> bool:

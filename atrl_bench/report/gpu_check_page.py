@@ -18,7 +18,6 @@ PAGE = "gpu_check.html"
 
 
 def write_gpu_check(check: GpuCheck, out: Path) -> list[Path]:
-    """Write the JSON and the page into `out`; return the paths, the JSON first."""
     text = json.dumps(check.document(), indent=2, sort_keys=True) + "\n"
     with writing(f"what was measured to {out}"):
         return write_texts(out, {GPU_CHECK: text, PAGE: gpu_check_html(check)})

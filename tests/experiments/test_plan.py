@@ -162,10 +162,10 @@ def test_what_two_tables_share_is_planned_once(tmp_path):
     """Bias correction trains three rows on GeoQA-8K; a second look at the same table finds nothing new to do."""
     once, again = (plan_table("bias_correction", paper(tmp_path)) for _ in range(2))
     cost = price_of_all([once, again])
-    assert [(table.trainings, table.cells) for table in cost.tables] == [(3, 4), (0, 0)]
+    assert [(counts["trainings"], counts["cells"]) for _, counts in cost.tables] == [(3, 4), (0, 0)]
     # 3,940 rows of MathVerse, eight answers each, for four rows of the table.
-    assert cost.together["answers"] == 4 * 31_520
-    assert cost.together["gpu_hours"] > 0
+    assert cost.left()["answers"] == 4 * 31_520
+    assert cost.left()["gpu_hours"] > 0
     lines = text_of(cost).splitlines()
     assert [line.split()[:3] for line in lines if line.startswith("bias")] == [
         ["bias_correction", "3", "4"],

@@ -47,7 +47,7 @@ def test_a_rate_multiplies_the_learning_rate_that_the_recipe_has_under_the_profi
 
 def test_the_plan_counts_the_trainings_at_every_rate(tmp_path, mini_world):
     cost = price_of(plan(tmp_path, mini_world, compared_at="best_rate"))
-    assert len(cost.trainings_left) == 8
+    assert cost.left()["trainings"] == 8
     assert [cost.row for cost in cost.trainings][:3] == ["grpo at 0.5× rate", "grpo", "grpo at 2× rate"]
     assert "--compared-at best_rate" in cost.next
 
@@ -138,7 +138,7 @@ def test_a_training_that_answers_no_benchmark_is_still_due_until_it_is_done(tmp_
 
 def test_a_plan_prices_the_rate_that_will_be_picked_before_it_is_known(tmp_path, mini_world):
     planned = with_rate_seeds(plan(tmp_path, mini_world, rows=["grpo"], compared_at="best_rate", seeds=[0, 1, 2]), 2)
-    assert len(price_of(planned).trainings_left) == 2 * 4 + 2
+    assert price_of(planned).left()["trainings"] == 2 * 4 + 2
     with Store.open(tmp_path / "store.sqlite") as store:
         trained(planned, store, {0.5: 0.1, 1.0: 0.9, 2.0: 0.5, 4.0: 0.3})
-    assert len(price_of(planned).trainings_left) == 1
+    assert price_of(planned).left()["trainings"] == 1
