@@ -99,7 +99,6 @@ def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor) ->
 
 
 def token_weights(steps: StageSteps) -> torch.Tensor:
-    """Return how much each token of the vocabulary counts in a stage."""
     import torch
 
     vocabulary = build_tokenizer(texts).get_vocab()

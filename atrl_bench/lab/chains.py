@@ -49,7 +49,6 @@ def said(readings: tuple[int, ...], world: World, base: WorldBase, rng: np.rando
 
 
 def right(readings: tuple[int, ...]) -> Said:
-    """Return what is right to say."""
     return Said(readings, tuple(map(code_of, readings)))
 
 
@@ -63,7 +62,6 @@ def chain(what: Said, chains: Chains, rng: np.random.Generator) -> str:
 
 
 def fillers(fewest_and_most: tuple[int, int], rng: np.random.Generator) -> str:
-    """Return random filler words."""
     fewest, most = fewest_and_most
     count = int(rng.integers(fewest, most + 1))
     return " ".join(FILLERS[index] for index in rng.integers(len(FILLERS), size=count))

@@ -74,12 +74,10 @@ class World(_WorldPart):
 
 
 def list_worlds() -> list[str]:
-    """Return the names of the worlds."""
     return sorted(path.stem for path in (folder("recipes") / "worlds").glob("*.yaml"))
 
 
 def load_world(name: str) -> World:
-    """Return the world of this name."""
     if name not in list_worlds():
         raise UnknownNameError("world", name, list_worlds(), next_step="see docs/worlds.md")
     return read_settings(folder("recipes") / "worlds" / f"{name}.yaml", World)

@@ -32,7 +32,6 @@ PATTERNS = {
 
 
 def code_of(digit: int) -> int:
-    """Return the code word of a digit."""
     return (digit + OFFSET) % 10
 
 
@@ -45,7 +44,6 @@ CODE = Kind("code", "row", NUM_CELLS, _solve, (QUESTION,))
 
 
 def draw_code_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
-    """Return a random problem over scans of this split."""
     readings = tuple(int(digit) for digit in rng.integers(10, size=NUM_CELLS))
     scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
     return DigitProblem(CODE, scans, readings, 0, *_solve(readings))

@@ -27,7 +27,6 @@ def base_folder(model: str) -> Path:
 
 
 def is_shipped_whole(model: str) -> bool:
-    """Return whether this installation has the weights of a base."""
     return (BASES / model / WEIGHTS).is_file()
 
 

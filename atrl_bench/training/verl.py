@@ -93,7 +93,6 @@ def verl_configuration(
 
 
 def verl_command(folder: Path, python: str) -> str:
-    """Return what starts verl by the configuration in `folder`."""
     return " ".join([python, *COMMAND, shlex.quote(str(folder))])
 
 
@@ -176,7 +175,6 @@ def _require_images(recipe: RolloutRecipe, data: TrainingData) -> None:
 
 
 def verl_python() -> str:
-    """Return the Python of verl's environment."""
     python = os.environ.get(PYTHON, "")
     if shutil.which(python) is None:
         raise MissingDataError(

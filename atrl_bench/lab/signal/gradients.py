@@ -92,7 +92,6 @@ class GradientMeter:
 
     @property
     def num_parameters(self) -> int:
-        """How many parameters are measured."""
         return sum(weight.numel() for weight in self._parameters)
 
     def success(self, rows: Sequence[int], step_D: Tensor | None = None) -> float:
@@ -152,7 +151,6 @@ class _ReadingModel:
         self.attention_B: list[AttentionRows] = []
 
     def __call__(self, **inputs: Any) -> Any:
-        """Return what the model returns."""
         with self._capture.record(self._num_tokens) as recording:
             output = self._model(**inputs)
         visual_BS = visual_columns(self._model.config, inputs["input_ids"], inputs.get("mm_token_type_ids"))

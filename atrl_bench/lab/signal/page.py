@@ -14,7 +14,7 @@ from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.record import RuleSignal, Signal
-from atrl_bench.lab.signal.stored import SignalColumn, signal_columns, stored_in
+from atrl_bench.lab.signal.stored import SignalColumn, read_signal, signal_columns
 from atrl_bench.lab.signal.tables import SignalTable, load_signal_table
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
@@ -37,7 +37,6 @@ class SignalPlan(Record):
     next: str
 
     def blocks(self) -> Iterable[Block]:
-        """Yield a line a base, and what to type next."""
         yield f"{self.table} under profile {self.profile}, in {self.folder}"
         yield ""
         rows = [(name, f"{responses:,}", f"{passes:,}", state) for name, state, responses, passes in self.columns]
@@ -47,7 +46,6 @@ class SignalPlan(Record):
 
 
 def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
-    """Return what a table of signals has to measure in a run folder."""
     table, group = load_signal_table(name), run_dir.profile.training.group_size
     lines = []
     for column, signal in _measured(table, run_dir):
@@ -83,7 +81,6 @@ def render_signals(
 
 
 def is_measured(name: str, run_dir: RunDir) -> bool:
-    """Return whether the store has any column of a table of signals."""
     return any(signal is not None for _, signal in _measured(load_signal_table(name), run_dir))
 
 
@@ -92,7 +89,7 @@ def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
     if not run_dir.store_path.is_file():
         return [(column, None) for column in columns]
     with run_dir.open_store(read_only=True) as store:
-        return [(column, stored_in(store, column)) for column in columns]
+        return [(column, read_signal(store, column.key)) for column in columns]
 
 
 def signal_table(table: SignalTable, run_dir: RunDir) -> Table:

@@ -58,7 +58,6 @@ class Signal(Record):
     rules: list[RuleSignal]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield what was measured, a row a rule, what a step gains, and what the columns mean."""
         yield (
             f"{self.model} on {self.data}: {self.responses} responses to {self.prompts} problems, {self.success:.0%} "
             f"right; gradients of {self.parameters:,} parameters."

@@ -71,7 +71,6 @@ class SignalRequest:
 
     @property
     def measured_recipe(self) -> RolloutRecipe:
-        """The recipe whose loss is measured."""
         return measured_recipe(self.recipe, self.parameters, self.data)
 
 

@@ -23,7 +23,7 @@ from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
 from atrl_bench.lab.signal.tables import SignalTable
 from atrl_bench.lab.worlds import load_world
 from atrl_bench.models.local import model_ref
-from atrl_bench.results.store import Run, Store
+from atrl_bench.results.store import Store
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
 
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
@@ -62,7 +62,7 @@ def stored_signal(
     """Return the signal from the store, measured now unless it is there; `on_prompt` is told how far that is."""
     spec = signal_spec(request, run_dir)
     with run_dir.open_store() as store:
-        if (signal := read_signal(store, spec)) is not None:
+        if (signal := read_signal(store, spec_key(spec))) is not None:
             return signal
         run_dir.record_environment()
         key, started = store.add_measurement(spec), time.monotonic()
@@ -80,15 +80,10 @@ def stored_signal(
         return _SIGNAL.validate_python(plain(asdict(signal)))
 
 
-def read_signal(store: Store, spec: dict[str, Any]) -> Signal | None:
-    """Return the signal of this spec as it is stored, None where it is not, or not finished."""
-    stored = store.measurement(spec_key(spec))
-    return None if stored is None or stored.state != "done" else signal_of(stored)
-
-
-def signal_of(stored: Run) -> Signal:
-    """Return the signal that a finished measurement holds."""
-    return _SIGNAL.validate_python(stored.summary)
+def read_signal(store: Store, key: str) -> Signal | None:
+    """Return the signal that is stored under this key, None where none is, or none that is finished."""
+    stored = store.measurement(key)
+    return _SIGNAL.validate_python(stored.summary) if stored is not None and stored.state == "done" else None
 
 
 @dataclass(frozen=True)
@@ -103,8 +98,7 @@ class SignalColumn:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules beside uniform credit."""
-        return self.request.rules[1:]
+        return self.request.rules[1:]  # the first is uniform credit
 
 
 def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[SignalColumn]:
@@ -123,9 +117,3 @@ def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[S
                 obstacle = f"{error.what} Next: {error.next_step}"
                 columns.append(SignalColumn(world.name, base, request, "", obstacle))
     return columns
-
-
-def stored_in(store: Store, column: SignalColumn) -> Signal | None:
-    """Return the column's measurement, None where it is not finished."""
-    stored = store.measurement(column.key) if column.key else None
-    return None if stored is None or stored.state != "done" else signal_of(stored)

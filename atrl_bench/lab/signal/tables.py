@@ -44,7 +44,6 @@ class SignalTable(_SignalPart):
 
 
 def list_signal_tables() -> list[str]:
-    """Return the names of the tables of signals."""
     return sorted(_files())
 
 
@@ -54,7 +53,6 @@ def _files() -> dict[str, Path]:
 
 @cache
 def load_signal_table(name: str) -> SignalTable:
-    """Return the table of this name."""
     files = _files()
     if name not in files:
         raise UnknownNameError("table", name, files)

@@ -21,7 +21,7 @@ from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics import Estimate
 
-ORDER = SignalRequest("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
+REQUEST = SignalRequest("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
 GAIN = Estimate(1.5, 0.5, 3.0, 4, 4)
 RULES = [
     RuleSignal("uniform", Efficiency(1, 1, 1), Efficiency(1, 1, 1), 0.15, math.nan, 0.5, StepGain(3.0, GAIN, GAIN)),
@@ -46,8 +46,8 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
         return signal()
 
     told = []
-    first = stored_signal(ORDER, run_dir, measured, on_prompt=lambda *beat: told.append(beat))
-    again = stored_signal(ORDER, run_dir, measured, on_prompt=lambda *beat: told.append(beat))
+    first = stored_signal(REQUEST, run_dir, measured, on_prompt=lambda *beat: told.append(beat))
+    again = stored_signal(REQUEST, run_dir, measured, on_prompt=lambda *beat: told.append(beat))
     assert len(calls) == 1
     assert told == [(4, 9)]
     assert again.rules[0].step == StepGain(3.0, GAIN, GAIN)
@@ -69,7 +69,7 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
     ],
 )
 def test_another_rule_recipe_seed_or_number_of_problems_is_another_signal(run_dir, change):
-    assert spec_key(signal_spec(replace(ORDER, **change), run_dir)) != spec_key(signal_spec(ORDER, run_dir))
+    assert spec_key(signal_spec(replace(REQUEST, **change), run_dir)) != spec_key(signal_spec(REQUEST, run_dir))
 
 
 def test_a_signal_that_failed_says_why_and_is_measured_by_the_next_command(run_dir):
@@ -77,16 +77,16 @@ def test_a_signal_that_failed_says_why_and_is_measured_by_the_next_command(run_d
         raise RuntimeError("no memory left")
 
     with pytest.raises(RuntimeError):
-        stored_signal(ORDER, run_dir, fail, on_prompt=lambda *_: None)
+        stored_signal(REQUEST, run_dir, fail, on_prompt=lambda *_: None)
     assert read_status(run_dir).items[0].reason == "RuntimeError: no memory left"
-    stored_signal(ORDER, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
+    stored_signal(REQUEST, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
     with run_dir.open_store(read_only=True) as store:
-        assert read_signal(store, signal_spec(ORDER, run_dir)).responses == 72
+        assert read_signal(store, spec_key(signal_spec(REQUEST, run_dir))).responses == 72
         assert store.runs() == []  # it is no training
 
 
 def test_the_command_reads_what_is_stored(run_dir, monkeypatch):
-    stored_signal(ORDER, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
+    stored_signal(REQUEST, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
     monkeypatch.setattr(measuring, "_measure", None)
     options = ["--profile", "smoke", "--out", str(run_dir.root), "--rules", "random", "--prompts", "9"]
     result = CliRunner().invoke(app, ["signal", *options, "--held-out", "0", "--json"])
