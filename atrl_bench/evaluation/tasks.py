@@ -28,6 +28,8 @@ from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
+from atrl_bench.results.score_array import ScoreArray
+from atrl_bench.results.statistics import ScoredSamples
 from atrl_bench.yaml_text import read_yaml
 
 if TYPE_CHECKING:
@@ -189,6 +191,15 @@ def find_task(name: str) -> Task:
     if name not in tasks:
         raise UnknownNameError("task", name, tasks, next_step="atrl-bench list tasks")
     return tasks[name]
+
+
+def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
+    """Return the answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
+    name, _, num_repeats = metric.partition("@")
+    if name in ("acc", "mean"):
+        return ScoredSamples(answers, f"mean@{num_repeats}")
+    code = find_task(task).code
+    return ScoredSamples(answers, f"{code.headline if name == 'headline' else name}@{num_repeats}", code.statistics)
 
 
 def _task(path: Path, config: dict[str, Any]) -> Task:

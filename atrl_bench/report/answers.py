@@ -130,11 +130,9 @@ class Pages:
     parts: tuple[PagePart, ...]
 
     def count(self, kind: str) -> int:
-        """Return how many answers a filter keeps, "all" of them or those of a kind."""
         return sum(part.counts.get(kind, 0) for part in self.parts)
 
     def parts_with(self, kind: str) -> list[tuple[int, PagePart]]:
-        """Return the parts where a filter has something to show, each with its number."""
         return [(number, part) for number, part in enumerate(self.parts, start=1) if part.counts.get(kind, 0)]
 
 
@@ -243,7 +241,6 @@ class _Writer:
             yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
 
     def _asked(self, row: Row, column: Column) -> dict[TaskProblem, list[Cell]]:
-        """Return the problems on the page of a number, each with the cells that answer it."""
         asked: dict[TaskProblem, list[Cell]] = {}
         for cell in self._answered_cells(row, column):
             for name in self._shown(cell):
@@ -356,7 +353,6 @@ class _Writer:
     def contents(
         self, row: Row, column: Column, cell: TableCell, parts: Sequence[PagePart], links: Pages
     ) -> Iterator[tuple[str, str]]:
-        """Yield name and HTML of each part."""
         keys = self.answers.cell_keys.get((row.id, column.id), ())
         summaries = [judge_summary(self.answers.store, key) for key in keys]
         baseline = self._baseline(row)

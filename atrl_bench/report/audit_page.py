@@ -20,7 +20,6 @@ ORDER: tuple[AuditOutcome, ...] = ("fails", "open", "holds")
 
 
 def audit_record(sections: Sequence[Section]) -> dict[str, Any]:
-    """Return the audit as plain values."""
     return {"sections": [asdict(section) for section in sections]}
 
 

@@ -1,20 +1,77 @@
-"""From the store to the one internal model of a table: every difference, average, bold and arrow is computed here."""
+"""From the store to the one internal model of a table: every difference, average, bold and arrow is computed here.
+
+And its grids: what the training runs say of their credit and of themselves, and of every learning rate they tried.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
+from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
+from atrl_bench.experiments.rates import rate_text
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
-from atrl_bench.report.cells import CellAt, TableSource, read_cells
+from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
-from atrl_bench.report.labels import as_measured, group_label, row_label
-from atrl_bench.report.notes import Footnotes, table_notes
+from atrl_bench.report.notes import Footnotes, as_measured, group_label, row_label, table_notes
 from atrl_bench.report.paper import published_claims, published_rows
-from atrl_bench.report.table_model import Column, Row, Table, TableCell
-from atrl_bench.report.training_grids import training_grids
+from atrl_bench.report.table_model import Column, Grid, GridCell, Row, Table, TableCell
 from atrl_bench.results.store import Run, Store
+
+# What a training run's summary says about its credit and about itself, and how a report calls it.
+CREDIT_FIGURES = {
+    "credit/anchor_auc": "anchor AUC",
+    "credit/anchor_auc_connectivity": "anchor AUC, density alone",
+    "credit/edge_density": "edge density",
+    "credit/cut": "cut",
+    "credit/random_cut": "random cut",
+    "credit/entropy": "entropy",
+    "credit/top15_share": "share of top 15 %",
+    "credit/position_correlation": "corr. with position",
+}
+TRAINING_FIGURES = {
+    "first accuracy": "accuracy, first rollouts",
+    "last accuracy": "accuracy, last rollouts",
+    "accuracy": "accuracy, all rollouts",
+    "last completions/mean_length": "tokens, last",
+    "last entropy": "entropy, last",
+    "last kl": "KL, last",
+    "last clip_ratio/region_mean": "clipped, last",
+    "last frac_reward_zero_std": "groups without signal, last",
+}
+CREDIT_EXPLANATION = (
+    "Means over the training run, then over seeds. Anchor AUC: how well the credit ranks the tokens that transcribe "
+    "the image above the others; 0.5 is chance. A cut close to the random cut means that the clusters say nothing. "
+    "Entropy is a share of the largest possible."
+)
+TRAINING_EXPLANATION = (
+    "Means over the first, the last and all rollouts of the training runs, then over seeds. Accuracy is that of the "
+    "answers sampled for training; over all rollouts it says how fast a method learned."
+)
+# What a run records that says how well a rate suits, and how a page calls it.
+RATE_FIGURES = {
+    "accuracy": "accuracy over the run",
+    "late accuracy": "accuracy over its second half",
+    "last accuracy": "accuracy at the end",
+    "last greedy": "greedy at the end",
+    "worst greedy": "greedy, worst checkpoint",
+    "worst readable": "with an answer, worst checkpoint",
+    "last drift": "drift of unrewarded tokens",
+}
+TEST = "test, mean of the columns"
+RATE_EXPLANATION = (
+    "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over the training "
+    "seeds that pick a rate. "
+    "The rate marked with * has the highest accuracy over the second half of the run, which is that of the answers "
+    "sampled for training: no test problem decides. Greedy: the share of right answers to training problems that the "
+    "run does not train on, at the end and at the worst of a few checkpoints. With an answer: "
+    "the share of these responses in which one can be read. Drift: KL divergence from the base, a token, on tokens of "
+    "these answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
+    "it is there for the rates that rows are compared at, over all seeds."
+)
 
 
 def build_table(
@@ -123,3 +180,99 @@ def credit_name(row: RowDefinition) -> str:
         return "uniform"
     changed = ", ".join(f"{name} {value}" for name, value in sorted(row.credit.settings.items()))
     return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
+
+
+# What the training runs say -------------------------------------------------------------------------------------------
+
+
+def training_grids(rows: Sequence[RowDefinition], runs: Mapping[str, Sequence[Run]]) -> tuple[Grid, ...]:
+    """Return a grid on the credit and one on the training, each where any run has recorded something of it."""
+    trained = [row for row in rows if row.recipe]
+    credited = [row for row in trained if row.credit.rule != "uniform"]
+    tables = (
+        _grid("Where the credit went", CREDIT_FIGURES, CREDIT_EXPLANATION, credited, runs),
+        _grid("How the training went", TRAINING_FIGURES, TRAINING_EXPLANATION, trained, runs),
+    )
+    return tuple(table for table in tables if table is not None)
+
+
+def _grid(
+    title: str,
+    names: Mapping[str, str],
+    explanation: str,
+    rows: Iterable[RowDefinition],
+    runs: Mapping[str, Sequence[Run]],
+) -> Grid | None:
+    summaries = {row.label: [run.summary for run in runs.get(row.id, ()) if run.state == "done"] for row in rows}
+    means = {label: {name: _mean(of_row, name) for name in names} for label, of_row in summaries.items() if of_row}
+    recorded = [name for name in names if any(of_row[name] is not None for of_row in means.values())]
+    if not recorded:
+        return None
+    lines = [(label, [of_row[name] for name in recorded]) for label, of_row in means.items()]
+    return _made(title, explanation, [names[name] for name in recorded], lines)
+
+
+def _made(
+    title: str, explanation: str, names: Iterable[str], lines: Iterable[tuple[str, Sequence[float | None]]]
+) -> Grid:
+    return Grid(title, explanation, tuple(names), tuple((label, tuple(map(_cell, values))) for label, values in lines))
+
+
+def _cell(value: float | None) -> GridCell:
+    return GridCell("–") if value is None else GridCell(f"{value:.3f}".replace("-", "−"), value)
+
+
+def _mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [summary.get(name) for summary in summaries]
+    numbers = [float(value) for value in values if isinstance(value, (int, float))]
+    return mean(numbers) if numbers else None
+
+
+# Every learning rate --------------------------------------------------------------------------------------------------
+
+
+def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
+    """Return what a reader has to know of the learning rates behind the numbers."""
+    tried = ", ".join(f"{rate:g}" for rate in sorted(definition.rates))
+    note = (
+        f"Each trained row stands here at its best learning rate of {tried} times the profile's, picked by its "
+        "accuracy in the second half of training; the same comparisons at one rate for all stand below."
+    )
+    undecided = [row_label(definition, row) for row, rate in rates.items() if math.isnan(rate)]
+    if undecided:
+        note += f" Not yet trained at all of them, and left open: {', '.join(undecided)}."
+    return note
+
+
+def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Grid]:
+    """Return the grid of every row at every rate, nothing where no run has recorded anything."""
+    definition, runs = as_measured(plan.definition, plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
+    tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
+    lines: list[tuple[str, tuple[float | None, ...]]] = []
+    for row in definition.rows:
+        of_row = runs.get(row.id, {})
+        for rate in sorted(of_row) if len(of_row) > 1 else ():
+            values = (*(_mean_of_runs(of_row[rate], name) for name in RATE_FIGURES), tests[rate].get(row.id))
+            mark = "*" if chosen.get(row.id) == rate else ""
+            lines.append((f"{row_label(definition, row.id)}, {rate_text(rate)}{mark}", values))
+    if not any(value is not None for _, values in lines for value in values):
+        return []
+    return [_made("Every learning rate", RATE_EXPLANATION, (*RATE_FIGURES.values(), TEST), lines)]
+
+
+def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:
+    definition = plan.definition
+    at = plan.at({row.id: rate for row in definition.rows if row.recipe})
+    source = TableSource(definition, store, plan.profile, cell_keys(at, store), {}, plan.seeds, {})
+    cells = read_cells(source).cells
+    scores = {}
+    for row in definition.rows:
+        estimates = [cells[row.id, column].estimate for column in source.columns_of(row.id)]
+        if row.recipe and all(estimates):
+            scores[row.id] = mean(estimate.mean for estimate in estimates if estimate)
+    return scores
+
+
+def _mean_of_runs(runs: Sequence[Run], name: str) -> float | None:
+    values = [run.summary[name] for run in runs if run.state == "done" and name in run.summary]
+    return mean(values) if values else None

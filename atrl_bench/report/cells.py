@@ -11,13 +11,11 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from atrl_bench.analysis.task_scores import scored
-from atrl_bench.evaluation.tasks import list_suites
+from atrl_bench.evaluation.tasks import list_suites, scored
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.flatten import flat_text
 from atrl_bench.profiles import Profile
-from atrl_bench.report.labels import group_label
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
 from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.score_array import STATES, ScoreArray
@@ -53,7 +51,6 @@ class TableSource:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns that are measured."""
         return [column.id for column in self.definition.columns]
 
     @cached_property
@@ -69,7 +66,6 @@ class TableSource:
 
     @cached_property
     def baselines(self) -> dict[str, str]:
-        """The row that each row is set against."""
         return {row.id: self.definition.baseline_of(row) for row in self.definition.rows}
 
     @cached_property
@@ -103,9 +99,8 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     if row.not_measured:
         return TableCell("not measured", reason=row.not_measured)
     if column.id not in source.columns_of(row.id):
-        return TableCell(
-            "not measured", reason=f"{column.text} is not a benchmark of {group_label(source.definition, row)}."
-        )
+        group = next(group.label for group in source.definition.groups if group.id == row.group)
+        return TableCell("not measured", reason=f"{column.text} is not a benchmark of {group}.")
     keys = source.cell_keys.get((row.id, column.id), ())
     stored = [cell for key in keys if (cell := source.store.cell(key))]
     if not any(cell.num_responses for cell in stored):
@@ -191,7 +186,6 @@ def _shared_residuals(
 
 
 def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
-    """Return the counts of several cells together."""
     totals: Counter[str] = Counter()
     for count in counts:
         totals.update(vars(count))
@@ -267,13 +261,11 @@ class Scores:
         return group_residuals(self.parts, stderr, None if other is None else other.parts)
 
     def minus(self, other: Scores) -> Difference | None:
-        """Return the paired difference, None where no problem has a verdict on both sides."""
         difference = suite_difference(self.parts, other.parts)
         return difference if difference.estimate.num_problems else None
 
 
 def scores_of(answers: Answers, metric: str) -> Scores:
-    """Return what the answers amount to under a metric."""
     parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in answers.items())
     return Scores(parts, _by_seed(answers, metric))
 
@@ -285,7 +277,6 @@ def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:
 
 
 def spread_of(numbers: Iterable[float]) -> SeedSpread | None:
-    """Return the spread over seeds, None without a seed."""
     values = list(numbers)
     return seed_spread(values) if values else None
 

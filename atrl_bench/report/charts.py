@@ -32,7 +32,7 @@ from atrl_bench.report.drawing import (
     shortened,
     svg,
 )
-from atrl_bench.report.table_model import Comparison, Grid, Row, Table
+from atrl_bench.report.table_model import Comparison, Grid, Table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"gain": GREEN, "loss": RED, "up": GREEN, "down": RED}  # of what is clear; everything else is in ink
-MAX_CHARTS = 3  # of scores, where a table has no average; more are drawn nowhere
 # Of the figure of an answer, in points: the labels on the left, the numbers beside the panel, the paper's panel with
 # its numbers, all of it; above, below, and a line of text.
 NAMES, VALUES, CLAIMS, WIDTH = 208.0, 134.0, 122.0, 720.0
@@ -70,7 +69,7 @@ def draw(table: Table) -> dict[str, Drawing]:
             made["answer"] = answer_figure(table, items)
         if 0 < len(of_anchors) < len(items):
             made["anchors"] = answer_figure(table, of_anchors)
-        made |= {f"scores {index + 1}": score_figure(table, index) for index in charted(table)}
+        made |= {f"scores {index + 1}": score_figure(table, index) for index in table.charted}
         for number, grid in enumerate(table.grids, start=1):
             if grid.is_drawn and any(math.isfinite(cell.value) for _, cells in grid.rows for cell in cells):
                 made[f"grid {number}"] = grid_figure(table, grid)
@@ -86,7 +85,6 @@ def draw(table: Table) -> dict[str, Drawing]:
 
 
 def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
-    """Return the figure of comparisons with numbers."""
     from matplotlib.figure import Figure
 
     answer = answer_of(items)
@@ -197,31 +195,12 @@ class Mark:
     heading: bool = False
 
 
-def charted(table: Table) -> list[int]:
-    """Return the columns that are drawn: the averages, or each column where there are none and few columns."""
-    last = len(table.columns) - 1
-    columns = [last] if table.has_average else list(range(last + 1)) if last < MAX_CHARTS else []
-    return [index for index in columns if len(_scored(table, index)) > 1]
-
-
-def dashed_baselines(table: Table) -> list[str]:
-    """Return the rows whose scores are dashed lines beside others."""
-    scored = [{row.id: row.baseline for row, _ in _scored(table, index)} for index in charted(table)]
-    return list(dict.fromkeys(baseline for rows in scored for baseline in rows.values() if baseline in rows))
-
-
-def _scored(table: Table, index: int) -> list[tuple[Row, Estimate]]:
-    """Return the rows that have a score with an interval in a column."""
-    scores = [(row, row.cells[index].estimate) for row in table.rows]
-    return [(row, score) for row, score in scores if score is not None and not math.isnan(score.stderr)]
-
-
 def score_figure(table: Table, index: int) -> FigureContent:
     """Return one column of all rows; rows of one name stand under the headings of their groups.
 
     A dashed line goes through each baseline's score, as long as the neighbouring rows that are set against it.
     """
-    scored = _scored(table, index)
+    scored = table.scored(index)
     has_namesakes = len({row.label for row, _ in scored}) < len(scored)
     marks, places = list[Mark](), dict[str, tuple[int, float]]()
     for group, members in groupby(scored, key=lambda one: one[0].group):

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.evaluation.tasks import expand, find_task, list_suites
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, scored
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of

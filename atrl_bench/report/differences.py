@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 
@@ -20,8 +20,8 @@ from atrl_bench.report.cells import (
     shared_groups,
     spread_of,
 )
-from atrl_bench.report.labels import row_label
-from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell
+from atrl_bench.report.notes import row_label
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, TableCell, Tie
 from atrl_bench.results.statistics import Difference, Estimate, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
@@ -106,16 +106,6 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
 
 
 # The best of a column ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tie:
-    """The highest row of a column that cannot be told apart from `num_tied` of its `num_rivals`."""
-
-    column: str
-    row: str
-    num_tied: int
-    num_rivals: int
 
 
 def with_best(
@@ -208,7 +198,6 @@ def _means(source: TableSource, measured: MeasuredCells) -> dict[CellAt, TableCe
 
 
 def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple[float, float] | None:
-    """Return the mean of all columns over all repeats, of the one row and of the other."""
     estimates = [[measured.cells[row, column].all_repeats for column in source.columns_of(*rows)] for row in rows]
     ours, theirs = (
         mean(estimate.mean for estimate in of_row if estimate) if all(of_row) else math.nan for of_row in estimates
@@ -217,7 +206,6 @@ def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple
 
 
 def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str) -> list[float]:
-    """Return the difference between the averages, seed by seed."""
     columns = source.columns_of(row, other)
     if any((name, column) not in measured.all_repeats for name in (row, other) for column in columns):
         return []

@@ -100,7 +100,6 @@ def figure_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, Any]:
-    """Return an empty figure of this size in inches, and its panels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -177,7 +176,6 @@ def watermark(content: FigureContent, profile: str) -> None:
 
 
 def write(picture: FigureContent, name: str, out: Path) -> list[Path]:
-    """Write `<name>.svg` and `<name>.csv` and return their paths."""
     contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": csv_text(picture.rows)}
     for file, content in contents.items():
         write_atomically(out / file, content.encode("utf-8", "backslashreplace"))
@@ -211,7 +209,6 @@ def _dark_style() -> str:
 
 
 def rows_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return rows of values under these names."""
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 

@@ -46,7 +46,6 @@ class Explanation(Record):
     prompts: Mapping[str, int]  # each template with the number of problems it was drawn for
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
         return {
             "table": self.table.id,
             "row": self.row.id,
@@ -261,7 +260,6 @@ def _training_pairs(run: Run) -> Pairs:
 
 
 def _set_pairs(values: Mapping[str, Any]) -> Pairs:
-    """Yield the settings that are set, those of one part together."""
     for name, value in values.items():
         text = _joined(value) if isinstance(value, Mapping) else value
         if text not in (None, "", [], ()):

@@ -94,7 +94,6 @@ def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
 
 
 def _write_samples(run_dir: RunDir, store: Store, form: Literal["parquet", "jsonl"], target: Path) -> list[Path]:
-    """Return the files written: all answers, and beside them what each cell was asked with."""
     path, cells = target / f"samples.{form}", target / "cells.json"
     with writing(path):
         (_write_parquet if form == "parquet" else _write_jsonl)(path, _lines(run_dir, store))

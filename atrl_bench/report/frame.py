@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.tasks import scored
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.plan import best_rates, cell_keys, plan_definition

@@ -68,7 +68,6 @@ class FigureFile:
 
 
 def write_index(run_dir: RunDir) -> Path:
-    """Write `index.html` among the reports of the run folder and return its path."""
     path = run_dir.reports / "index.html"
     with writing(path):
         write_texts(run_dir.reports, {path.name: render_index(run_dir)})
@@ -76,7 +75,6 @@ def write_index(run_dir: RunDir) -> Path:
 
 
 def render_index(run_dir: RunDir) -> str:
-    """Return the front page of the folder."""
     tables = {name: table for name, table in rendered_tables(run_dir.reports).items() if table.rows}
     runs, cells, num_answers = _stored(run_dir)
     return render_page(
@@ -154,7 +152,6 @@ def _shows(definition: TableDefinition, table: Table) -> str:
 
 
 def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
-    """Yield the figures that were drawn into this folder, each once."""
     for folder, address in ((run_dir.reports / "figures", "figures/"), (run_dir.root / "figures", "../figures/")):
         for path in sorted(folder.rglob("*.svg")):
             below = path.relative_to(folder)

@@ -24,7 +24,6 @@ def write_gpu_check(check: GpuCheck, out: Path) -> list[Path]:
 
 
 def gpu_check_html(check: GpuCheck) -> str:
-    """Return the page: offline, without scripts, in the style of the tables."""
     rates = []
     for name, rate in RATES.items():
         value = f"{check.rates[name]:.4g} {rate.title}" if name in check.rates else ""

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from atrl_bench.report.answers import FILTERS, Pages
-from atrl_bench.report.charts import Drawing, charted, dashed_baselines, draw
+from atrl_bench.report.charts import Drawing, draw
 from atrl_bench.report.contrasts import answer_of, contrasts, counted
 from atrl_bench.report.page import INSIDE, render_page
 from atrl_bench.report.paper import against_paper
@@ -38,8 +38,7 @@ def render_html(
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         drawings=draw(table) if drawings is None else drawings,
-        charted=charted(table),
-        dashed=[names[row] for row in dashed_baselines(table)],
+        dashed=[names[row] for row in table.dashed],
     )
 
 

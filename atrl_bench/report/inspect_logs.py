@@ -14,9 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import find_task, scored
 from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
@@ -46,7 +45,6 @@ def write_inspect_logs(store: Store, target: Path) -> list[Path]:
 
 
 def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return Inspect's log of a cell."""
     spec, task = cell.spec, find_task(str(cell.spec["task"]))
     repeats = int(spec["decoding"]["repeats"])
     metric = task.headline(repeats)

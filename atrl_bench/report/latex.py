@@ -112,7 +112,6 @@ def _in_lines(text: str) -> list[str]:
 
 
 def _columns(table: Table) -> Tex:
-    """Return the column types: names to the left, numbers in the middle."""
     return Tex("l" + "c" * len(table.columns))
 
 

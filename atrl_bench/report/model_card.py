@@ -14,9 +14,8 @@ from typing import Any
 
 import yaml
 
-from atrl_bench.analysis.task_scores import scored
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import find_task, scored
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model
@@ -52,7 +51,6 @@ def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
 
 
 def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace] | None = None) -> str:
-    """Return the card of a finished training."""
     places = places_of_cells(run_dir, store) if places is None else places
     own = [place for place in places if place.cell.spec["model_digest"] == run.digest]
     finished = of_one_judge(store.cells(kind="evaluation", state="done"), run_dir.judge, run_dir.engine)

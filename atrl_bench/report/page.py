@@ -78,7 +78,6 @@ def render_page(template: str, *, images: str = "", script: str = "", **values: 
 
 @cache
 def html_environment() -> Environment:
-    """Return the one Jinja environment of all pages."""
     # `select_autoescape` would not cover a template that ends in .j2, hence True for everything.
     return environment(_finalize, autoescape=True)
 

@@ -16,8 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_spreads
-from atrl_bench.report.labels import group_label
-from atrl_bench.report.notes import Footnotes
+from atrl_bench.report.notes import Footnotes, group_label
 from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
@@ -28,7 +27,6 @@ Values = Sequence[Decimal | None]
 def published_rows(
     definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal], footnotes: Footnotes
 ) -> tuple[PublishedRow, ...]:
-    """Return the rows that the paper prints any score of."""
     spreads = load_paper_spreads(definition)
     values = _values(definition, scores)
     return tuple(_row(definition, row, values, spreads, footnotes) for row in definition.rows if row.id in values)

@@ -45,7 +45,6 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
 
 
 def table_from_json(text: str) -> Table:
-    """Return the table that `render_json` wrote."""
     # Numbers that were printed keep their digits.
     return _adapter().validate_python(json.loads(text, parse_float=Decimal))
 

@@ -130,6 +130,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """The highest row of a column that cannot be told apart from `num_tied` of its `num_rivals`."""
+
+    column: str
+    row: str
+    num_tied: int
+    num_rivals: int
+
+
+@dataclass(frozen=True)
 class PublishedScore:
     """A printed score, or an average of printed scores, and its difference from the baseline's.
 
@@ -207,7 +217,6 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """What can be said of it."""
         if self.overall_q is None:
             return "unfinished"
         over_seeds = self.seeds.half_width() if self.seeds else None
@@ -219,7 +228,6 @@ class Comparison:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it can be told from zero."""
         return self.outcome in ("gain", "loss")
 
     @property
@@ -302,6 +310,24 @@ class Table:
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
     says: str = ""  # the answer of a table that has no comparisons of credit
 
+    def scored(self, index: int) -> list[tuple[Row, Estimate]]:
+        """Return the rows that have a score with an interval in a column."""
+        scores = [(row, row.cells[index].estimate) for row in self.rows]
+        return [(row, score) for row, score in scores if score is not None and not math.isnan(score.stderr)]
+
+    @property
+    def charted(self) -> list[int]:
+        """The columns that are drawn: the averages, or each column where there are none and few columns."""
+        last = len(self.columns) - 1
+        columns = [last] if self.has_average else list(range(last + 1)) if last < MAX_CHARTS else []
+        return [index for index in columns if len(self.scored(index)) > 1]
+
+    @property
+    def dashed(self) -> list[str]:
+        """The baselines whose scores are drawn as dashed lines beside others."""
+        scored = [{row.id: row.baseline for row, _ in self.scored(index)} for index in self.charted]
+        return list(dict.fromkeys(baseline for rows in scored for baseline in rows.values() if baseline in rows))
+
     @property
     def warning(self) -> str:
         """The sentence that stands wherever measured and published numbers are on one page."""
@@ -316,6 +342,7 @@ class Table:
         )
 
 
+MAX_CHARTS = 3  # of scores, where a table has no average; more are drawn nowhere
 SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 

@@ -15,7 +15,7 @@ from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
-from atrl_bench.report.build import build_table
+from atrl_bench.report.build import build_table, rate_grids, rate_note
 from atrl_bench.report.charts import Drawing, draw
 from atrl_bench.report.contrasts import with_headroom
 from atrl_bench.report.front_page import write_index
@@ -24,7 +24,6 @@ from atrl_bench.report.latex import render_latex
 from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
-from atrl_bench.report.training_grids import rate_grids, rate_note
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Store
 
@@ -40,11 +39,9 @@ class TableRun(Record):
 
     @property
     def page(self) -> Path | None:
-        """The table's own page, the first of the files."""
         return next((path for path in self.files if path.suffix == ".html"), None)
 
     def blocks(self) -> Iterable[Block]:
-        """Yield what a person wants to know last: what failed, whether anything was new, where the page is."""
         for name, reason in self.failures.items():
             yield f"Failed: {name}: {reason}"
         if self.num_done_now == 0 and not self.failures:
@@ -162,7 +159,6 @@ def _built(plan: Plan, store: Store) -> Table:
 
 
 def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
-    """Return the table with these learning rates of its rows."""
     at = plan.at(rates)
     return build_table(
         plan.definition,

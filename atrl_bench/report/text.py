@@ -39,7 +39,6 @@ def render_markdown(table: Table) -> str:
 
 
 def markdown_environment() -> Environment:
-    """Return the environment of Markdown templates."""
     # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
     return environment(_markdown, autoescape=True)
 
@@ -184,7 +183,6 @@ def _append_scores(text: Text, table: Table) -> None:
 
 
 def _append_grid(text: Text, grid: Grid) -> None:
-    """Append the columns of a grid that have numbers, one below the other."""
     text.append(f"{one_line(grid.title)}\n", style="bold")
     width = max((len(one_line(name)) for name, _ in grid.rows), default=0)
     for number, column in enumerate(grid.columns):

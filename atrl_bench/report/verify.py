@@ -33,11 +33,9 @@ class Verification(Record):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.damages
 
     def blocks(self) -> Iterable[Block]:
-        """Yield what was looked at, then what is wrong with which commands."""
         yield f"{self.run_dir}: " + ", ".join(f"{count:,} {name}" for name, count in self.looked_at.items())
         if self.is_whole:
             yield "All of it is whole."

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from table_fixtures import poisoned
 
-from atrl_bench.report.charts import answer_figure, charted, draw, grid_figure, score_figure
+from atrl_bench.report.charts import answer_figure, draw, grid_figure, score_figure
 from atrl_bench.report.contrasts import contrasts
 from atrl_bench.report.drawing import DARK, GREEN, GREY, INK, figure_style
 from atrl_bench.report.html import render_html
@@ -126,7 +126,7 @@ def test_each_groups_baseline_is_a_dashed_line_beside_its_own_rows_only(table):
 def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
     rows = tuple(replace(row, cells=(cell(0.5),)) for row in table.rows[1:3])
     small = replace(table, rows=rows, columns=table.columns[:1], has_average=False)
-    assert charted(small) == [0]
+    assert small.charted == [0]
     assert "Dashed" not in render_html(small)
 
 

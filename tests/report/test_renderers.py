@@ -21,7 +21,7 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.charts import draw
 from atrl_bench.report.html import render_html
-from atrl_bench.report.labels import as_measured
+from atrl_bench.report.notes import as_measured
 from atrl_bench.report.table_model import TableCell
 from atrl_bench.report.table_run import write_report
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text

@@ -49,7 +49,6 @@ def make(source: Source) -> FigureContent:
 
 
 def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
-    """Return the figure of these scores."""
     num_settings = len({score.setting for score in scores if score.part == CREDIT})
     figure, (last, single, credit) = new_figure(
         11.4, max(4.6, 1.6 + 0.27 * num_settings), ncols=3, width_ratios=[1, 1, 1.35]
@@ -80,7 +79,6 @@ def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
 
 
 def csv_row(score: AnchorScore) -> dict[str, Any]:
-    """Return a score as the CSV beside the figure has it."""
     return {name: int(v) if isinstance(v := getattr(score, of), bool) else v for name, of in CSV_FIELDS.items()}
 
 

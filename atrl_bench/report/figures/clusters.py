@@ -26,7 +26,6 @@ class ClusterView:
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of the answer that `case` picks."""
     read = answers(source)
     problem_id, repeat = case(read)
     label = f"{read.label}, problem {problem_id}, repeat {repeat}"
@@ -61,7 +60,6 @@ def views(credit: TokenCredit) -> list[ClusterView]:
 
 
 def picture(views: list[ClusterView], label: str) -> FigureContent:
-    """Return the figure of these clusters, in their order."""
     more = f"; {len(views) - MAX_CLUSTERS} clusters more in the CSV" if len(views) > MAX_CLUSTERS else ""
     largest = views[:MAX_CLUSTERS]
     figure, (bars, tokens) = new_figure(10.2, 2.1 + 0.5 * len(largest), ncols=2, width_ratios=[1, 1.5], sharey=True)

@@ -35,7 +35,6 @@ CSV_FIELDS = (
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of the tokens of one model's answers."""
     read = answers(source)
     tokens = [value for credit in read.credit.values() for value in credit.connectivity_T]
     num_problems = len({problem_id for problem_id, _ in read.credit})

@@ -27,7 +27,6 @@ class Drawn:
 
     @property
     def svg(self) -> Path:
-        """The drawing."""
         return self.paths[0]
 
 
@@ -58,7 +57,6 @@ class DrawnFigures(Record):
     missing: Mapping[str, MissingDataError]
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
         figures = [
             {"name": d.name, "title": d.title, "description": d.description, "files": [str(path) for path in d.paths]}
             for d in self.drawn
@@ -76,7 +74,6 @@ class DrawnFigures(Record):
 
 
 def draw_all(run_dir: RunDir, **options: Any) -> DrawnFigures:
-    """Write every figure that the run folder has the data of."""
     drawn: list[Drawn] = []
     missing: dict[str, MissingDataError] = {}
     for name in FIGURES:

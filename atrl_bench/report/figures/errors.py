@@ -47,18 +47,15 @@ class Breakdown:
     num_of_type: Mapping[str, int]
 
     def count(self, kind: str) -> int:
-        """Return how many of the answers are of this kind, `CORRECT` or one of errors."""
         return self.num_correct if kind == CORRECT else self.num_of_type.get(kind, 0)
 
     def row(self, kind: str) -> dict[str, Any]:
-        """Return this kind as a row of the CSV."""
         count = self.count(kind)
         named = {"source": "measured", "method": self.method, "kind": kind}
         return named | {"num_answers": count, "percent": 100 * count / self.num_answers}
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of every method that answered the benchmark."""
     with source.open_store() as store:
         cells = done_cells(source, store)
         labels = cell_labels(store, cells)
@@ -72,7 +69,6 @@ def make(source: Source) -> FigureContent:
 
 
 def breakdown(method: str, samples: Sequence[Sample], types: Mapping[int, str]) -> Breakdown:
-    """Return how a method's answers divide, given the kind of each error by its identity."""
     judged = [sample for sample in samples if sample.score is not None]
     counts = Counter(types[id(sample)] for sample in judged if is_error(sample))
     return Breakdown(method, len(judged), len(judged) - sum(counts.values()), dict(counts))

@@ -42,7 +42,6 @@ class Point:
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of everything that was evaluated on the two benchmarks."""
     points = []
     with source.open_store() as store:
         for task in TASKS:
@@ -66,7 +65,6 @@ def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
 
 
 def picture(measured: Sequence[Point], printed: Sequence[Point], profile: str) -> FigureContent:
-    """Return the figure of measured points and of printed ones, in panels that share no axis."""
     figure, panels = new_figure(10.2, 7.2, nrows=2, ncols=2)
     positions = {method: index for index, method in enumerate(sorted({p.method for p in measured}))}
     paper_positions = {method: index + 3 for index, method in enumerate(dict.fromkeys(p.method for p in printed))}

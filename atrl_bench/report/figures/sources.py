@@ -44,7 +44,6 @@ class Source:
         return MissingDataError(what, why=why, next_step=f"atrl-bench run-table main_7b {self.run_dir.options}")
 
     def open_store(self) -> Store:
-        """Return the run folder's store, to be read."""
         return self.run_dir.open_store(read_only=True)
 
 
@@ -211,7 +210,6 @@ def published(name: str) -> list[dict[str, str]]:
 
 
 def published_score(table: str, row: str, column: str) -> float | None:
-    """Return a printed score of one of the paper's tables, in percent."""
     [score] = [line[column] for line in _rows_of_paper(table) if line["row"] == row]
     return None if score == "--" else float(score)
 

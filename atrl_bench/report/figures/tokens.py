@@ -35,7 +35,6 @@ class Word:
 
 
 def answers(source: Source) -> ReadAnswers:
-    """Return the answers that this source is about."""
     with source.open_store() as store:
         cell, label = chosen_cell(source, store)
         credit = credit_of_cell(store, cell.key, source.run_dir, num_problems=source.num_problems)

@@ -44,7 +44,6 @@ class PlacedWord:
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of the tokens of one model's answers."""
     read = answers(source)
     credits = list(read.credit.values())
     num_tokens = sum(len(credit.texts) for credit in credits)
@@ -52,7 +51,6 @@ def make(source: Source) -> FigureContent:
 
 
 def picture(ranked: Sequence[Word], label: str) -> FigureContent:
-    """Return the figure of these words, the most credited first."""
     half = min(NUM_WORDS, len(ranked) // 2) or 1
     sides = {"highest": ranked[:half], "lowest": ranked[::-1][:half]}
     figure, panels = new_figure(10.2, 6.3, nrows=2, ncols=2, height_ratios=[1.05, 1])

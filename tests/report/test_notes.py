@@ -4,7 +4,7 @@ import pytest
 
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.labels import as_measured, row_label
+from atrl_bench.report.notes import as_measured, row_label
 
 TABLE = as_measured(
     load_table("headroom").select(rows=["perception_uniform", "perception_atrl", "reasoning_2_uniform"]),
