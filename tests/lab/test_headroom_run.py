@@ -35,13 +35,13 @@ def test_the_page_says_the_headroom_of_its_world_and_of_no_other(table: Any) -> 
 
 
 def test_every_rate_is_trained_and_has_its_accuracy_and_what_it_costs(table: Any) -> None:
-    (figures,) = [item for item in table["figures"] if item["title"] == "Every learning rate"]
-    assert len(figures["rows"]) == 4
-    names = figures["names"]
+    (rates,) = [item for item in table["grids"] if item["title"] == "Every learning rate"]
+    assert len(rates["rows"]) == 4
+    names = rates["columns"]
     assert {"accuracy over the run", "greedy, worst checkpoint", "with an answer, worst checkpoint"} <= set(names)
-    for _, values in figures["rows"]:
-        of_rate = dict(zip(names, values, strict=True))
-        assert all(of_rate[name] is not None for name in names if not name.startswith("test"))
+    for _, cells in rates["rows"]:
+        of_rate = dict(zip(names, cells, strict=True))
+        assert all(of_rate[name]["value"] is not None for name in names if not name.startswith("test"))
 
 
 def test_the_base_is_the_one_that_the_row_names(run_folder: Path) -> None:
