@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ def canonical_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as JSON has it; what JSON has no word for, NaN and infinities, is None."""
+    """The value as JSON has it: of a record its fields, of a path or an error its text; NaN and infinities are None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, (Path, Exception)):
+        return str(value)
     if hasattr(value, "item"):  # a NumPy or torch scalar
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
-from atrl_bench.yaml_text import read_yaml
+from atrl_bench.settings import Settings, read_settings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TrainingSizes(_Settings):
+class TrainingSizes(Settings):
     """How much one training run does."""
 
     num_rollouts: int | None = Field(gt=0, description="rollouts of a run; null: as many as `num_epochs` asks for")
@@ -60,7 +55,7 @@ def known_sizes(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-class EvaluationSizes(_Settings):
+class EvaluationSizes(Settings):
     """How much one evaluation does."""
 
     max_new_tokens: int = Field(gt=0, description="a response is cut here, and counted as truncated")
@@ -76,7 +71,7 @@ class EvaluationSizes(_Settings):
     dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
 
 
-class Rollouts(_Settings):
+class Rollouts(Settings):
     """What samples the responses that a training learns from."""
 
     engine: Literal["local", "vllm", "verl"] = Field(
@@ -105,7 +100,7 @@ class Rollouts(_Settings):
         return cls(engine=option)
 
 
-class Profile(_Settings):
+class Profile(Settings):
     """A named set of sizes."""
 
     name: str = Field(description="mini, smoke or paper")
@@ -152,54 +147,6 @@ class Profile(_Settings):
     @classmethod
     def _known_sizes(cls, value: dict[str, Any]) -> dict[str, Any]:
         return known_sizes(value)
-
-
-SettingsT = TypeVar("SettingsT", bound=BaseModel)
-
-
-def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
-    """Return the YAML file at `path` as a `kind`, or an `InvalidFileError` naming file, line and field."""
-    content = read_mapping(path)
-    try:
-        return kind.model_validate({**content, **extra})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(str(part) for part in problem["loc"])
-        line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
-        raise InvalidFileError(
-            f"{path}:{line}: field {field!r}: {problem['msg']}.", next_step=f"edit {path} at line {line}"
-        ) from None
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Return what a YAML file says, or raise an `InvalidFileError` that names it."""
-    try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        why = f"It is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
-        raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None
-    except OSError as error:
-        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidFileError(f"{path} is not YAML.", why=str(error), next_step=f"edit {path}") from None
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise InvalidFileError(f"{path} is not a YAML mapping.", next_step=f"edit {path}")
-    return content
-
-
-def line_of(text: str, location: tuple[int | str, ...]) -> int:
-    """Return the line of the deepest part of `location` that the YAML `text` holds, counted from one."""
-    node, line = yaml.compose(text, Loader=yaml.SafeLoader), 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            entry = next(((key, value) for key, value in node.value if key.value == part), None)
-            if entry is None:
-                break
-            line, node = entry[0].start_mark.line + 1, entry[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-    return line
 
 
 def list_profiles() -> list[str]:

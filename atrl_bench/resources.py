@@ -1,10 +1,8 @@
-"""Where the folders live that a user reads and edits: `tasks/`, `recipes/` and `reports/`.
-
-In a checkout they stand beside the package; an installed wheel carries them as data.
-"""
+"""What there is around the package: the folders that a user reads and edits, and the cores of the machine."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +10,11 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: Literal["tasks", "recipes", "reports"]) -> Path:
-    """Return the folder `name` of the checkout this package runs from, or the copy inside the wheel."""
+    """The folder `name`: in a checkout it stands beside the package, an installed wheel carries it as data."""
     shipped = PACKAGE / "_shipped" / name
     return shipped if shipped.is_dir() else PACKAGE.parent / name
+
+
+def usable_cores() -> int:
+    """How many cores this process may use, which a container or a scheduler may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,14 +15,12 @@ PACKAGE = Path(atrl_bench.__file__).parent
 LEAVES = {
     "errors",
     "resources",
+    "settings",
     "profiles",
     "digests",
     "escape",
-    "flatten",
     "printable",
     "plugins",
-    "yaml_text",
-    "cores",
 }
 # Each room with the rooms it may use, the deepest first. The objective never sees how credit is computed: a recipe
 # names a rule, and the trainer multiplies its result.
@@ -61,13 +59,13 @@ HEAVY = {
     *("httpx", "numpy", "pyarrow", "rapidfuzz"),
 }
 LEAF_IMPORTS = {
-    "profiles": {"errors", "resources", "yaml_text"},
+    "profiles": {"errors", "resources", "settings"},
+    "settings": {"errors"},
+    "printable": {"digests"},
     "plugins": {"errors", "digests"},
     "digests": set(),
     "errors": set(),
     "resources": set(),
-    "yaml_text": set(),
-    "cores": set(),
 }
 
 

@@ -7,8 +7,9 @@ import yaml
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import Profile, list_profiles, load_profile, read_settings
+from atrl_bench.profiles import Profile, list_profiles, load_profile
 from atrl_bench.resources import folder
+from atrl_bench.settings import read_settings
 
 MINI = folder("recipes") / "profiles" / "mini.yaml"
 

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
-
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import OnHub
+from atrl_bench.settings import Settings
 
 
-class _Description(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RepositoryPart(_Description):
+class RepositoryPart(Settings):
     """Files of one repository, by patterns of their paths."""
 
     hub_id: str
@@ -36,7 +31,7 @@ class RepositoryPart(_Description):
         return list(dict.fromkeys(name for pattern in patterns for name in source.match(pattern)))
 
 
-class Ingredient(_Description):
+class Ingredient(Settings):
     """A file that a dataset is made from: at an address, or in a repository, perhaps in an archive there."""
 
     url: str | None = None
@@ -57,7 +52,7 @@ class Ingredient(_Description):
         )
 
 
-class Made(_Description):
+class Made(Settings):
     """A dataset that has no home of its own: which function of its task's file writes it, and from what."""
 
     function: str  # takes the ingredients in this order, and then where to write
@@ -65,7 +60,7 @@ class Made(_Description):
     writes: str
 
 
-class Publication(_Description):
+class Publication(Settings):
     """Where tables, images and videos are, as far as the dataset's hub id does not say it."""
 
     tables: tuple[str, ...] = ()  # patterns of the files with the rows, where their names do not follow from the split

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from atrl_bench.cores import usable_cores
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.errors import AtrlBenchError, reason_of
+from atrl_bench.resources import usable_cores
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 NUM_ATTEMPTS = 3  # of a piece of work whose process dies

@@ -30,7 +30,7 @@ from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import ScoredSamples
-from atrl_bench.yaml_text import read_yaml
+from atrl_bench.settings import read_yaml
 
 if TYPE_CHECKING:
     import datasets

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.shape import ModelShape, model_shape
 from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
+from atrl_bench.settings import Settings
 from atrl_bench.training.arguments import SAMPLER_GB, most_pairs, num_rollouts, recomputes
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import uses_vllm
@@ -55,10 +56,8 @@ def _rate(value: float, unit: str, basis: str) -> Any:
     return Field(value, gt=0, allow_inf_nan=False, title=unit, description=basis)
 
 
-class MachineRates(BaseModel):
+class MachineRates(Settings):
     """The constants of an estimate: those of a file of `doctor --gpu` are measured, the others assumed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     hardware: str
     device_gb: float = _rate(80.0, "GB", "memory of one A100 or H100")

@@ -15,12 +15,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
-from atrl_bench.profiles import Profile, read_settings
+from atrl_bench.profiles import Profile
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 
 Schedule = Literal["strict", "minibatch4"]
@@ -30,11 +31,7 @@ NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations
 
 
-class _Definition(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ColumnDefinition(_Definition):
+class ColumnDefinition(Settings):
     """One benchmark under one metric; a video benchmark also at a number of frames."""
 
     id: str = Field(description="how the command line calls it")
@@ -55,7 +52,7 @@ class ColumnDefinition(_Definition):
         return f"{self.label}_{self.subscript}" if self.subscript else self.label
 
 
-class GroupDefinition(_Definition):
+class GroupDefinition(Settings):
     """A heading over neighbouring rows, which may have a baseline of their own."""
 
     id: str
@@ -67,7 +64,7 @@ class GroupDefinition(_Definition):
     )
 
 
-class RowDefinition(_Definition):
+class RowDefinition(Settings):
     """One model of the table: the base model itself, the base model after one recipe, or a model behind an endpoint."""
 
     id: str = Field(description="how the command line calls it")
@@ -102,7 +99,7 @@ class RowDefinition(_Definition):
         return self
 
 
-class TableSizes(_Definition):
+class TableSizes(Settings):
     """How much of a table one profile trains, where that differs from what the table says."""
 
     seeds: tuple[int, ...] | None = Field(None, min_length=1, description="training seeds when the command names none")
@@ -110,7 +107,7 @@ class TableSizes(_Definition):
     rate_seeds: int | None = Field(None, gt=0, description="how many of the seeds pick a row's rate")
 
 
-class TableDefinition(_Definition):
+class TableDefinition(Settings):
     """One table, complete."""
 
     id: str
@@ -143,7 +140,7 @@ class TableDefinition(_Definition):
     groups: tuple[GroupDefinition, ...] = ()
     rows: tuple[RowDefinition, ...] = Field(min_length=1)
     pairs: tuple[tuple[str, str], ...] = Field((), description="further rows to compare that differ in credit alone")
-    footnotes: dict[str, str] = {}
+    footnotes: dict[str, str] = Field({})
 
     @field_validator("rates")
     @classmethod

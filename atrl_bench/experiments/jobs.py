@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
@@ -33,6 +33,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
+from atrl_bench.settings import Settings
 from atrl_bench.training import run
 from atrl_bench.training.arguments import most_devices
 from atrl_bench.training.recipe import PreferenceRecipe, RolloutRecipe, SupervisedRecipe, first_stage
@@ -41,9 +42,7 @@ from atrl_bench.training.rollout_engine import uses_verl
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
 
-class _Job(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Job(Settings):
     run_dir: RunDir
     name: str  # of the logs of other processes
 

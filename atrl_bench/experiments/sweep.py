@@ -11,20 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import Recipe, load_recipe
 
 Value = float | int | str | bool | None
 
 
-class Sweep(BaseModel):
+class Sweep(Settings):
     """What a sweep file says."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="how the command line calls it, and how the names of its points begin")
     title: str = Field(description="how a report prints it")

@@ -15,13 +15,13 @@ from functools import cache
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
-from atrl_bench.cores import usable_cores
 from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.pool import Call, Failure, WorkerPool
 from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
+from atrl_bench.resources import usable_cores
 from atrl_bench.results.records import Gold, State, Verdict
 
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 
 
-class _WorldPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Chains(_WorldPart):
+class Chains(Settings):
     """How the bases of a world talk."""
 
     fillers_before: tuple[int, int] = Field(description="fewest and most filler words before a digit is read")
     fillers_between: tuple[int, int] = Field(description="fewest and most between a digit and its code")
 
 
-class WorldBase(_WorldPart):
+class WorldBase(Settings):
     """How one base of a world is trained, and what it gets wrong."""
 
     eyes_seed: int = Field(description="of the weights of new words, and of the stages without mistakes")
@@ -31,7 +27,7 @@ class WorldBase(_WorldPart):
     wrong_fraction: float = Field(ge=0, le=1, description="in this share of the places where one of them is shown")
 
 
-class StageSteps(_WorldPart):
+class StageSteps(Settings):
     """How long a stage of the bases' training is."""
 
     num_steps: int = Field(gt=0, description="optimiser steps")
@@ -41,7 +37,7 @@ class StageSteps(_WorldPart):
     format_weight: float = Field(gt=0, le=1, description="weight of every other token that is no digit")
 
 
-class BaseTraining(_WorldPart):
+class BaseTraining(Settings):
     """Supervised training of the bases, from the weights of the mini base."""
 
     shared: tuple[StageSteps, ...] = Field(description="the stages without mistakes: to read, to reason, to talk")
@@ -51,7 +47,7 @@ class BaseTraining(_WorldPart):
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
 
 
-class World(_WorldPart):
+class World(Settings):
     """A world whose truth is known: problems, and bases whose mistakes are of one sort."""
 
     name: str = Field(description="the world's name, that of its file")

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from atrl_bench.mini.corpus import Posed, draw_posed
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.model import build_model, build_processor
 from atrl_bench.models.templates import TEMPLATES, render
-from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +32,8 @@ IGNORED = -100  # label of a token that is not imitated
 STEPS_SORTED_TOGETHER = 8
 
 
-class BaseRecipe(BaseModel):
+class BaseRecipe(Settings):
     """How the base is trained."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="the recipe's name")
     seed: int = Field(description="seed of the weights and of the order of problems")

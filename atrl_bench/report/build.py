@@ -12,7 +12,7 @@ from typing import Any
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
 from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
 from atrl_bench.experiments.rates import rate_text
-from atrl_bench.flatten import flat_text
+from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences

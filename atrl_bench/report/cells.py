@@ -14,7 +14,7 @@ import numpy as np
 from atrl_bench.evaluation.tasks import list_suites, scored
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import table_options
-from atrl_bench.flatten import flat_text
+from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
 from atrl_bench.results.records import Problem, Sample

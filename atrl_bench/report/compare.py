@@ -17,8 +17,8 @@ from atrl_bench.experiments.definition import TableDefinition, list_tables, load
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.flatten import flat
 from atrl_bench.models.local import model_ref
+from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import Table
 from atrl_bench.results import numbers

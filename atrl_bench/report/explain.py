@@ -16,9 +16,8 @@ from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.experiments.progress import duration
-from atrl_bench.flatten import flat
 from atrl_bench.models.templates import TEMPLATES, choose_template
-from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Command, Record, Rows, flat
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table

@@ -10,7 +10,7 @@ from atrl_bench.analysis.overhead import PUBLISHED
 from atrl_bench.analysis.step_time import PHASES
 from atrl_bench.experiments.cost import RATES
 from atrl_bench.experiments.run_dir import GPU_CHECK
-from atrl_bench.flatten import flat_text
+from atrl_bench.printable import flat_text
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_texts, writing
 

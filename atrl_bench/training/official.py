@@ -6,22 +6,20 @@ import math
 from functools import cache
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from atrl_bench.flatten import flat
+from atrl_bench.printable import flat
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_yaml
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
-from atrl_bench.yaml_text import read_yaml
 
 Value = float | int | str | None
 
 
-class OfficialSettings(BaseModel):
+class OfficialSettings(Settings):
     """What a method's authors run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(description="where it is said")
     values: dict[str, Value] = Field(description="settings by the names they have here")

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, PAIRS_SUFFIX
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
-from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, line_of, list_profiles, read_mapping
+from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, line_of, read_mapping
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 
 MAX_BASES = 8  # a chain longer than this is a circle
@@ -26,11 +27,7 @@ MAX_BASES = 8  # a chain longer than this is a circle
 Size = float | int | str | list[int] | None
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CreditChoice(_Fields):
+class CreditChoice(Settings):
     """Which rule turns a response into token weights, and its hyperparameters."""
 
     rule: str = Field(description="a rule of `atrl-bench list rules`; `uniform` is the plain method")
@@ -43,14 +40,14 @@ class CreditChoice(_Fields):
         return {"rule": value} if isinstance(value, str) else value
 
 
-class DynamicSampling(_Fields):
+class DynamicSampling(Settings):
     """DAPO's dynamic sampling: problems every response solves, or none, are replaced before the update."""
 
     max_extra_generations: int = Field(ge=1, description="further generations per rollout, at most")
     oversampling: float = Field(ge=1, description="new problems drawn per missing one; the surplus is discarded")
 
 
-class CriticSettings(_Fields):
+class CriticSettings(Settings):
     """An actor-critic method: a value head on the policy's last hidden states gives the advantages, by GAE."""
 
     discount: float = Field(1.0, gt=0, le=1, description="gamma, what a reward one token later is worth")
@@ -63,7 +60,7 @@ class CriticSettings(_Fields):
     kl_in_reward: bool = Field(False, description="kl_coef costs reward at every token instead of entering the loss")
 
 
-class VPPO(_Fields):
+class VPPO(Settings):
     """VPPO (arXiv 2510.09285): only the tokens that depend most on the image learn, responses that do so learn more."""
 
     black_probability: float = Field(gt=0, lt=1, description="each patch of an image is blackened with this chance")
@@ -72,14 +69,14 @@ class VPPO(_Fields):
     entropy_penalty: float = Field(ge=0, description="weight of the mean of -log pi, added to the loss")
 
 
-class StepRewards(_Fields):
+class StepRewards(Settings):
     """StepGRPO (arXiv 2503.12937): rewards for key steps and for the form of a chain, beside the one for the answer."""
 
     key_steps: float = Field(ge=0, description="reward of a chain that takes every key step, where a right answer is 1")
     validity: float = Field(ge=0, description="reward of a chain with all sections in order, where a right answer is 1")
 
 
-class Temporal(_Fields):
+class Temporal(Settings):
     """T-GRPO (arXiv 2503.21776): right answers earn more where the frames in order help; image questions do not."""
 
     bonus: float = Field(ge=0, description="alpha, added to each right response in order if order helps")
@@ -95,7 +92,7 @@ class Temporal(_Fields):
         return max(1, round(self.shuffled_fraction * group_size))
 
 
-class Recipe(_Fields):
+class Recipe(Settings):
     """What every training method says."""
 
     name: str = Field(description="how tables and the command line call it")
@@ -233,7 +230,7 @@ class RolloutRecipe(Recipe):
         return 1 if self.schedule == "strict" else sizes.updates_per_rollout
 
 
-class PairSampling(_Fields):
+class PairSampling(Settings):
     """Pairs made from the base model's own graded answers to each problem: a right one and a wrong one."""
 
     max_pairs_per_problem: int = Field(gt=0, description="of a problem's pairs of a right and a wrong answer, at most")

@@ -32,8 +32,9 @@ from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.models.served import png
 from atrl_bench.models.shape import model_shape
 from atrl_bench.models.templates import choose_template
-from atrl_bench.profiles import Profile, TrainingSizes, read_mapping
+from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder as shipped
+from atrl_bench.settings import read_mapping
 from atrl_bench.training.arguments import num_rollouts, recomputes
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.order import problem_order

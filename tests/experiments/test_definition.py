@@ -17,9 +17,9 @@ from atrl_bench.experiments.definition import (
     load_table,
     read_paper_scores,
 )
-from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics import parse_metric
+from atrl_bench.settings import read_settings
 from atrl_bench.training.recipe import load_recipe
 
 SMALL = """\

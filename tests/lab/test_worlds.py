@@ -18,8 +18,9 @@ from atrl_bench.lab.worlds import World, list_worlds, load_world, world_of_base
 from atrl_bench.models import bases
 from atrl_bench.models.bases import BASES, WEIGHTS, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.local import model_ref
-from atrl_bench.profiles import load_profile, read_settings
+from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
+from atrl_bench.settings import read_settings
 
 
 @pytest.mark.parametrize("name", ["strategy", "perception", "reasoning"])

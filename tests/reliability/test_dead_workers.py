@@ -12,11 +12,11 @@ import pytest
 from pebble.pool.process import WORKERS_NAME
 from worker_functions import decode_at_last, die_until
 
-from atrl_bench.cores import usable_cores
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.pool import Failure, WorkerPool
 from atrl_bench.mini.videos import encode
 from atrl_bench.models import video
+from atrl_bench.resources import usable_cores
 from atrl_bench.results.records import Gold
 
 ANSWER = (r"\boxed{x+1}", Gold("1+x"))

@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.definition import (
@@ -26,8 +26,9 @@ from atrl_bench.experiments.definition import (
     load_paper_spreads,
     load_table,
 )
-from atrl_bench.profiles import load_profile, read_settings
+from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 
 AVERAGE = "average"
 Address = tuple[str, str, str]  # table, row, column
@@ -83,11 +84,7 @@ class Derived:
     printed: Decimal
 
 
-class _ClaimSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Claim(_ClaimSettings):
+class Claim(Settings):
     """A number in the running text, or a figure, and how it follows from the tables."""
 
     says: str = Field(description="what the paper says, in its words or nearly")
@@ -97,7 +94,7 @@ class Claim(_ClaimSettings):
     note: str = Field("", description="what else there is to know")
 
 
-class SameExperiment(_ClaimSettings):
+class SameExperiment(Settings):
     """Cells that are one experiment by the paper's own words, so that they should hold one number."""
 
     what: str
@@ -106,7 +103,7 @@ class SameExperiment(_ClaimSettings):
     sure: str = "likely"
 
 
-class Order(_ClaimSettings):
+class Order(Settings):
     """A claim that one row is above another."""
 
     says: str
@@ -117,14 +114,14 @@ class Order(_ClaimSettings):
     only: tuple[str, ...] = Field((), description="of these benchmarks; none: of all that both have")
 
 
-class Below(_ClaimSettings):
+class Below(Settings):
     """A trained row that is said to improve on, or be a baseline beside, the row it started from."""
 
     says: str
     rows: tuple[str, ...] = Field(description="the method's row ids, counted in every table that has them")
 
 
-class Statement(_ClaimSettings):
+class Statement(Settings):
     """Two passages that cannot both be right, without a number to recompute."""
 
     first: str
@@ -133,14 +130,14 @@ class Statement(_ClaimSettings):
     sure: str = "likely"
 
 
-class Size(_ClaimSettings):
+class Size(Settings):
     """A number of problems that a benchmark's scores might be counted over."""
 
     problems: int = Field(gt=0)
     what: str
 
 
-class Claims(_ClaimSettings):
+class Claims(Settings):
     """Everything in `claims.yaml`."""
 
     claims: tuple[Claim, ...] = ()
@@ -148,7 +145,7 @@ class Claims(_ClaimSettings):
     orders: tuple[Order, ...] = ()
     below: tuple[Below, ...] = ()
     statements: tuple[Statement, ...] = ()
-    sizes: dict[str, tuple[Size, ...]] = {}
+    sizes: dict[str, tuple[Size, ...]] = Field({})
 
 
 def load_scores() -> list[Score]:

@@ -9,25 +9,21 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.profiles import read_settings
 from atrl_bench.resources import folder
+from atrl_bench.settings import Settings, read_settings
 
 
-class _SignalPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SignalSizes(_SignalPart):
+class SignalSizes(Settings):
     """How much one measurement takes."""
 
     prompts: int = Field(ge=9, description="problems whose gradients are measured")
     held_out: int = Field(ge=0, description="problems that one step is tried on")
 
 
-class SignalTable(_SignalPart):
+class SignalTable(Settings):
     """One table of signals, complete."""
 
     id: str

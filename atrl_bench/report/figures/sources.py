@@ -17,7 +17,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.flatten import flat
+from atrl_bench.printable import flat
 from atrl_bench.resources import folder
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.recipe import list_recipes, load_recipe

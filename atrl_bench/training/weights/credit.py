@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from atrl_bench.cores import usable_cores
 from atrl_bench.credit import CreditConfig
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.resources import usable_cores
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
 

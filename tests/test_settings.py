@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from atrl_bench.resources import folder
-from atrl_bench.yaml_text import read_yaml
+from atrl_bench.settings import read_yaml
 
 SHIPPED = sorted(path for name in ("recipes", "reports") for path in folder(name).rglob("*.yaml"))
 
