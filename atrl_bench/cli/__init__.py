@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from atrl_bench.cli import data, evaluation, machine, reports, serving, tables, training
+from atrl_bench.cli import evaluation, machine, reports, tables, training
 from atrl_bench.errors import AtrlBenchError, StoreError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -30,7 +30,7 @@ VERBS = {
     "run-table": tables.run_table,
     "ablate": tables.ablate,
     "plan": tables.plan,
-    "fetch": data.fetch,
+    "fetch": machine.fetch,
     "report": tables.report,
     "explain": tables.explain,
     "figure": reports.figure,
@@ -41,7 +41,7 @@ VERBS = {
     "key-steps": training.key_steps,
     "signal": training.signal,
     "evaluate": evaluation.evaluate,
-    "serve": serving.serve,
+    "serve": machine.serve,
     "grade": evaluation.grade,
     "compare": evaluation.compare,
     "overlap": evaluation.overlap,

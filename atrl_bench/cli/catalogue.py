@@ -60,20 +60,14 @@ class Catalogue(Record):
 
     kinds: dict[str, dict[str, Entry]]
 
-    def document(self) -> dict[str, object]:
-        """Return what `--json` prints."""
-        return dict(super().document()["kinds"])
-
     def blocks(self) -> Iterable[Block]:
-        """Yield the kinds one below the other, a line a name."""
+        """The kinds one below the other, a line a name."""
         for number, (kind, entries) in enumerate(self.kinds.items()):
             yield from ("", kind) if number else (kind,)
+            head = ("", "split", "rows", "runs", "scored by; needs") if kind == "tasks" else ()
+            yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
             if kind == "tasks":
-                head = ("", "split", "rows", "runs", "scored by; needs")
-                yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
                 yield RUNS
-            else:
-                yield Rows([_row(name, entry) for name, entry in entries.items()], cut=True)
 
 
 def _row(name: str, entry: Entry) -> tuple[str, ...]:
@@ -86,9 +80,10 @@ def _row(name: str, entry: Entry) -> tuple[str, ...]:
 
 
 def _tables(kind: str) -> dict[str, Entry]:
-    tables = [load_table(name) for name in list_tables()]
     signals = map(load_signal_table, list_signal_tables() if kind == "table" else ())
-    entries: dict[str, Entry] = {table.id: table.title for table in tables if table.kind == kind}
+    entries: dict[str, Entry] = {
+        table.id: table.title for table in map(load_table, list_tables()) if table.kind == kind
+    }
     return entries | {table.id: table.title for table in signals}
 
 
@@ -113,7 +108,7 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
 
 
 def read_rows(table: str) -> Catalogue:
-    """Return the rows of a table, each with how its model is made."""
+    """The rows of a table, each with how its model is made."""
     return Catalogue({f"rows of {table}": {row.id: _row_line(row) for row in load_table(table).rows}})
 
 
@@ -142,7 +137,7 @@ def _first_line(rule: str) -> str:
 
 
 def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
-    """Return the names of `kind`, or of every kind, each with what is to be said of it.
+    """The names of `kind`, or of every kind, each with what is to be said of it.
 
     A task's rows are looked for in `data_dir`, and among the hub's downloads where that does not have the dataset.
     """

@@ -1,19 +1,16 @@
 """What a shell offers after Tab: tables, rows, tasks, recipes and profiles.
 
-Nothing heavy is imported: Tab has to answer at once.
+Of several names with commas between, the last is completed. Nothing heavy is imported: Tab has to answer at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import typer
 
-Complete = Callable[[str], list[str]]
-
 
 def tables(incomplete: str) -> list[str]:
-    """Return the tables that begin so."""
     from atrl_bench.experiments.definition import list_tables
     from atrl_bench.lab.signal.tables import list_signal_tables
 
@@ -21,7 +18,6 @@ def tables(incomplete: str) -> list[str]:
 
 
 def rows(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the rows of the table that the line names; of several, separated by commas, the last is completed."""
     from atrl_bench.experiments.definition import list_tables, load_table
 
     # An option that waits for its value leaves the line unparsed: its words are then all among the arguments.
@@ -30,28 +26,25 @@ def rows(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Return the tasks and suites that begin so; of several, separated by commas, the last is completed."""
     from atrl_bench.evaluation.tasks import list_suites, list_tasks
 
     return _matching(incomplete, [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())])
 
 
 def recipes(incomplete: str) -> list[str]:
-    """Return the recipes that begin so."""
     from atrl_bench.training.recipe import list_recipes
 
     return _matching(incomplete, list_recipes())
 
 
 def profiles(incomplete: str) -> list[str]:
-    """Return the profiles that begin so."""
     from atrl_bench.profiles import list_profiles
 
     return _matching(incomplete, list_profiles())
 
 
 def row_models(incomplete: str) -> list[str]:
-    """Return the tables, and behind a table's name and a colon its rows, that begin so."""
+    """Tables, and behind a table's name and a colon its rows."""
     from atrl_bench.experiments.definition import list_tables, load_table
 
     table, colon, _ = incomplete.partition(":")

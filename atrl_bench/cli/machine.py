@@ -1,14 +1,20 @@
-"""The verbs that look at this machine, at a run folder and at what there is to run."""
+"""The verbs that look at this machine, bring to it what it lacks, and have it serve a model."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, BadParameter, Exit, Option, echo
 
 from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, with_options
 from atrl_bench.cli.printing import show
+
+if TYPE_CHECKING:
+    from atrl_bench.experiments.fetch import StockItem
 
 
 @with_options("profile", "out", "as_json")
@@ -88,6 +94,77 @@ def overhead(
 
     record = measured(options.load_profile(), recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
     show(record, options.as_json)
+
+
+@with_options("profile", "out", "data_dir", "dry_run", "as_json")
+def fetch(
+    options: Options,
+    name: Annotated[str, Argument(help="a table, task, training set or model of the hub, or all")],
+    update: Annotated[bool, Option("--update", help="take the latest commits of its repositories from now on")] = False,
+) -> None:
+    """Download what a table, a task or a training set needs.
+
+    Pinned commits, checked files, archives unpacked; the same command again goes on, and does nothing once all is here.
+    """
+    from atrl_bench.experiments import fetch as stock
+
+    def announce(item: StockItem) -> None:
+        if not options.as_json:
+            echo(f"Fetching {item.kind} {item.name} ...")
+
+    run_dir = options.run_dir()
+    listed = stock.take_stock(name, run_dir, update=update)
+    if not options.dry_run and listed.is_fetchable:
+        if not options.as_json:
+            show(replace(listed, next=""), as_json=False)
+            echo("")
+        listed = stock.fetch(listed, run_dir, announce)
+    show(listed, options.as_json)
+    if not options.dry_run and not listed.is_complete:
+        raise Exit(1)
+
+
+@with_options("profile", "out", "gpus", "dry_run", "as_json")
+def serve(
+    options: Options,
+    model: Annotated[str, Argument(help="mini, a hub id, or a folder such as a trained row's checkpoint")],
+    port: Annotated[int | None, Option(min=1, max=65535, help="default: one that is free")] = None,
+    seconds: Annotated[float, Option(min=1, help="how long it may take to start")] = 1800,
+) -> None:
+    """Serve a model by vLLM, with the flags that decide its number.
+
+    Says where it listens once it answers, and stops it on Ctrl-C. Precision, image sizes and lengths are the profile's.
+    With --dry-run it prints vLLM's own command, and stops.
+    """
+    from atrl_bench.engines.model_server import find_vllm, serve_command
+    from atrl_bench.experiments.cost import gpus_to_serve
+    from atrl_bench.experiments.serving import flags_for, serving
+    from atrl_bench.models.local import find_model
+
+    run_dir = options.run_dir(model=model, quiet=True)
+    devices = options.machine.devices_for(gpus_to_serve(run_dir.profile))
+    if options.dry_run:
+        ref = find_model(model)
+        command = serve_command("vllm", ref.folder, ref.name, flags_for(ref, run_dir, devices), port or 8000)
+        show({"command": command}, options.as_json, text=shlex.join(command))
+        return
+    if not options.as_json:
+        echo(f"Starting vLLM {find_vllm().version} for {model}.")
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        with serving(model, run_dir, devices, f"serve {model}", port=port, seconds=seconds) as server:
+            ready = {"model": server.name, "base_url": server.base_url, "log": server.log}
+            show(ready, options.as_json, text=f"Serving {server.name} at {server.base_url}\nLog: {server.log}")
+            if not options.as_json:
+                echo("Ctrl-C stops it.")
+            server.process.wait()
+            raise server.died()
+    except KeyboardInterrupt:
+        echo(f"Stopped serving {model}.", err=options.as_json)
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 @with_options("data_dir", "as_json")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, next_lines, one_line
-from atrl_bench.printable import Command, Record, Rows
+from atrl_bench.printable import Command, Record, Rows, blocks_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,40 +18,38 @@ if TYPE_CHECKING:
 GAP = "  "  # between two columns
 
 
-def show(record: Record, as_json: bool) -> None:
-    """Print a record for a program or for a person."""
+def show(content: Any, as_json: bool, *, text: str | None = None) -> None:
+    """Print a record or plain values: for a program, or for a person, who may get another `text`."""
     if as_json:
-        show_text(record.document(), "", as_json)
+        document = content.document() if isinstance(content, Record) else plain(content)
+        typer.echo(json.dumps(document, indent=2, sort_keys=True, default=str))
+    elif text is not None:
+        typer.echo(text)
     else:
         from rich.console import Console
         from rich.text import Text
 
         # A line that is longer is left to the terminal: what is copied from it has no break in it.
-        Console(highlight=False).print(Text("\n").join(_lines(record)), soft_wrap=True)
-
-
-def show_text(content: Any, text: str, as_json: bool) -> None:
-    """Print the content as JSON, or its text."""
-    typer.echo(json.dumps(content, indent=2, sort_keys=True, default=str) if as_json else text)
+        Console(highlight=False).print(Text("\n").join(_lines(content)), soft_wrap=True)
 
 
 def yaml_text(content: Any) -> str:
-    """Return nested settings as YAML, in the order they have."""
+    """Nested settings as YAML, in the order they have."""
     import yaml
 
     # YAML's writer ends a line at the first space behind its width, so a word is let over it.
     return yaml.safe_dump(content, sort_keys=False, width=WIDTH - 20, allow_unicode=True).rstrip()
 
 
-def text_of(record: Record) -> str:
-    """Return what a person reads of a record, without colours."""
-    return "\n".join(line.plain for line in _lines(record))
+def text_of(content: Any) -> str:
+    """What a person reads of a record or of plain values, without colours."""
+    return "\n".join(line.plain for line in _lines(content))
 
 
-def _lines(record: Record) -> Iterator[Text]:
+def _lines(content: Any) -> Iterator[Text]:
     from rich.text import Text
 
-    for block in record.blocks():
+    for block in content.blocks() if isinstance(content, Record) else blocks_of(plain(content)):
         if isinstance(block, Rows):
             yield from _row_lines(block)
         else:

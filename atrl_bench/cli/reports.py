@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Exit, Option
 
 from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
-from atrl_bench.cli.printing import show, show_text
+from atrl_bench.cli.printing import show
 
 
 @with_options("profile", "out", "data_dir", "as_json")
@@ -57,7 +57,7 @@ def audit(
     sections = auditing.audit(names_of(tables))
     pages = audit_page.write_audit(sections, options.run_dir(quiet=True).reports)
     text = audit_page.audit_text(sections, everything=everything)
-    show_text(audit_page.audit_record(sections), f"{text}\n\nPage: {pages[0]}", options.as_json)
+    show({"sections": sections}, options.as_json, text=f"{text}\n\nPage: {pages[0]}")
 
 
 @with_options("profile", "out", "data_dir", "as_json")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from atrl_bench.cli.printing import show, show_text
+from atrl_bench.cli.printing import show
 from atrl_bench.errors import NotConfirmedError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def is_left_to_slurm(options: Options) -> bool:
     if number is not None:
         output = script.with_name(f"{number}.out")
         text = f"Submitted {script}, job {number}. It prints to {output}; how far it is: atrl-bench status"
-    show_text({"script": str(script), "job": number}, text, options.as_json)
+    show({"script": script, "job": number}, options.as_json, text=text)
     return True
 
 

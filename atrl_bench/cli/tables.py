@@ -8,7 +8,7 @@ from typer import Argument, BadParameter, Exit, Option, echo
 
 from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, allow_code, seeds_of, with_options
-from atrl_bench.cli.printing import show, show_text
+from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def report(
     `all` renders every table that something is stored of, every figure that can be drawn, the audit and the front page.
     """
     if table == "all":
-        from atrl_bench.cli.all_tables import report_all
+        from atrl_bench.cli.table_runs import report_all
 
         _refuse_selection(options.rows, options.columns, options.seeds, options.compared_at)
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
-        show_text([str(page) for page in pages], "\n".join(f"Wrote {page}" for page in pages), options.as_json)
+        show(pages, options.as_json)
     elif _is_of_signals(table):
         from atrl_bench.lab.signal.page import render_signals
 
@@ -151,9 +151,9 @@ def _run(planned: Plan, options: Options) -> None:
 
     if not starts_here(price_of(planned), options, require_fit=lambda: require_plan_fits(planned, options.where)):
         return
-    from atrl_bench.cli import table_run
+    from atrl_bench.cli.table_runs import run_table as run
 
-    result = table_run.run_table(planned, options.where, jobs=options.jobs, quiet=options.as_json)
+    result = run(planned, options.where, jobs=options.jobs, quiet=options.as_json)
     _show_table(result, options)
     if result.failures:
         raise Exit(1)
@@ -193,7 +193,7 @@ def _run_all(options: Options) -> None:
     price = _price_of_all(options)
     if not starts_here(price, options):
         return
-    from atrl_bench.cli.all_tables import run_all
+    from atrl_bench.cli.table_runs import run_all
 
     def announce(number: int, total: int, name: str) -> None:
         if not options.as_json:

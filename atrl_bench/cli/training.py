@@ -9,7 +9,7 @@ from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, names_of, with_options
-from atrl_bench.cli.printing import show, show_text, yaml_text
+from atrl_bench.cli.printing import show, yaml_text
 from atrl_bench.cli.start import require_consent, starts_here
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def train(
 
     if bases.is_base(recipe):
         folder = bases.rebuild(recipe, options.out, quiet=options.as_json)
-        show_text({"checkpoint": folder}, f"Checkpoint: {folder}", options.as_json)
+        show({"checkpoint": folder}, options.as_json)
         return
     run_dir = options.run_dir(model=model, price_in=price_in)
     loaded = load_recipe(recipe, **overrides)
@@ -69,7 +69,7 @@ def train(
             needs = training_needs(loaded, run_dir.profile, run_dir.rates)
             preview = resolved_arguments(loaded, run_dir.profile, num_devices=max(1, needs.gpus))
             preview |= {"needs": needs.document(), "left": price_in(run_dir).left()}
-        show_text(preview, yaml_text(preview), options.as_json)
+        show(preview, options.as_json, text=yaml_text(preview))
         return
     quiet, machine, seed = options.as_json, options.machine, options.seed
     require_trainings_fit([loaded], run_dir, machine, seed)
@@ -135,14 +135,12 @@ def key_steps(
 
     StepGRPO rewards them. The same command again asks only for what is missing.
     """
-    from dataclasses import asdict
-
     from atrl_bench.experiments import train_command
     from atrl_bench.models.chat_client import EndpointConfig
 
     endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
-    result = asdict(train_command.key_steps(data, endpoint, options.run_dir(), limit=limit, quiet=options.as_json))
-    show_text(result, "\n".join(f"{name}: {value}" for name, value in result.items()), options.as_json)
+    result = train_command.key_steps(data, endpoint, options.run_dir(), limit=limit, quiet=options.as_json)
+    show(result, options.as_json)
 
 
 @with_options("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")

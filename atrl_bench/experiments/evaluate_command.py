@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environment, memory_gb
 from atrl_bench.engines.processes import launched
@@ -51,7 +50,7 @@ class ScoreInterval:
 
 
 @dataclass(frozen=True)
-class TaskScores(Record):
+class TaskScores:
     """Everything a cell says: its scores under every metric of its task, and what became of every row."""
 
     task: str
@@ -85,7 +84,7 @@ class TaskScores(Record):
 
 
 @dataclass(frozen=True)
-class SuiteScores(Record):
+class SuiteScores:
     """The score of a suite: the mean of its tasks' own numbers."""
 
     task: str
@@ -106,10 +105,6 @@ class ModelScores(Record):
     """The scores of one model: of each task, then of each suite."""
 
     scores: tuple[TaskScores | SuiteScores, ...]
-
-    def document(self) -> list[dict[str, Any]]:
-        """Return what `--json` prints."""
-        return [asdict(scores) for scores in self.scores]
 
     def blocks(self) -> Iterable[Block]:
         """Yield the scores, their intervals, and where every row went."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -18,11 +18,11 @@ from atrl_bench.experiments.cluster_jobs import run_on_cluster
 from atrl_bench.experiments.cost import ASSUMED, gpus_of
 from atrl_bench.experiments.jobs import TrainingJob, train
 from atrl_bench.experiments.plan import training_spec
-from atrl_bench.experiments.progress import Watch, duration
+from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.models.chat_client import EndpointConfig
-from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.store import Store
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
@@ -35,36 +35,26 @@ from atrl_bench.training.verl import PYTHON, require_verl_form, verl_command, ve
 class TrainedRecipe(Record):
     """A finished training: its checkpoint's folder, what names the weights, the time it took, its last figures."""
 
+    name: str
     checkpoint: str
     digest: str
     seconds: float | None
     summary: dict[str, Any]
     next: str
 
-    def blocks(self) -> Iterable[Block]:
-        """Yield where the checkpoint is, its figures, and the command that evaluates it."""
-        yield f"Checkpoint: {self.checkpoint}"
-        yield f"Trained in {duration(self.seconds or 0)}, digest {self.digest}"
-        yield Rows([(f"{name}: {value:.4g}",) for name, value in sorted(self.summary.items())])
-        yield Command(self.next)
-
 
 @dataclass(frozen=True)
 class TrainedSweep(Record):
-    """The trainings of a sweep by the names of its points."""
+    """The trainings of a sweep."""
 
-    points: dict[str, TrainedRecipe]
-
-    def document(self) -> list[dict[str, Any]]:
-        """Return what `--json` prints."""
-        return [{"name": name, **asdict(point)} for name, point in self.points.items()]
+    points: tuple[TrainedRecipe, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield a row for each point: how accurate its rollouts were at both ends, and where the checkpoint is."""
+        """A row for each point: how accurate its rollouts were at both ends, and where the checkpoint is."""
         rows = []
-        for name, point in self.points.items():
+        for point in self.points:
             ends = (point.summary.get(f"{end} accuracy") for end in ("first", "last"))
-            rows.append((name, *("-" if end is None else f"{100 * end:.1f} %" for end in ends), point.checkpoint))
+            rows.append((point.name, *("-" if end is None else f"{100 * end:.1f} %" for end in ends), point.checkpoint))
         yield Rows(rows, ("", "first", "last", "accuracy of the first and last rollouts"), right=(1, 2), indent=0)
 
 
@@ -119,7 +109,9 @@ def train_sweep(
 ) -> TrainedSweep:
     """Return the checkpoint of each point of a sweep; those that are there are kept."""
     jobs = [_job(recipe, run_dir, seed) for recipe in expand(load_sweep(sweep), **overrides)]
-    points, errors, here = {}, [], where if isinstance(where, Machine) else ONE_PROCESS
+    points: list[TrainedRecipe] = []
+    errors: list[BaseException] = []
+    here = where if isinstance(where, Machine) else ONE_PROCESS
     with run_dir.open_store() as store, Watch(store, len(jobs), noun="trainings", quiet=quiet) as watch:
         run_dir.keep_checkpoint_store(store)
         if isinstance(where, RayCluster):
@@ -129,10 +121,10 @@ def train_sweep(
         if errors:
             raise errors[0]
         for job in jobs:  # what a cluster has trained is found
-            points[job.name] = _trained(job, here, store)
+            points.append(_trained(job, here, store))
             if here is where:
                 watch.row_done()
-    return TrainedSweep(points)
+    return TrainedSweep(tuple(points))
 
 
 def _job(recipe: Recipe, run_dir: RunDir, seed: int, spec: dict[str, Any] | None = None) -> TrainingJob:
@@ -159,7 +151,7 @@ def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
     run = store.run(store.add_run(job.spec))
     assert run is not None
     command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {job.run_dir.options}"
-    return TrainedRecipe(str(checkpoint), run.digest, run.seconds, run.summary, command)
+    return TrainedRecipe(job.name, str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 
 def key_steps(

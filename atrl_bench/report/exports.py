@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.escape import spreadsheet
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.printable import Block, Record
 from atrl_bench.report.frame import frame, places_of_cells
 from atrl_bench.report.inspect_logs import write_inspect_logs
 from atrl_bench.report.model_card import write_cards
@@ -40,21 +39,7 @@ ROWS_AT_ONCE = 5_000  # of Parquet: one group of rows in the file
 AS_JSON = ("choices", "meta", "details")  # in Parquet, which has one type a column
 
 
-@dataclass(frozen=True)
-class ExportedFiles(Record):
-    """What was written."""
-
-    paths: tuple[Path, ...]
-
-    def document(self) -> list[str]:
-        return [str(path) for path in self.paths]
-
-    def blocks(self) -> Iterable[Block]:
-        for path in self.paths:
-            yield f"Wrote {path} ({path.stat().st_size:,} bytes)"
-
-
-def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> ExportedFiles:
+def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Path]:
     """Return the files written from the run folder: into `out`, by default `exports` inside it.
 
     `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `inspect`: a folder of
@@ -68,15 +53,13 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> Exporte
         )
     target = out or run_dir.root / "exports"
     if form == "scores":
-        return ExportedFiles(tuple(_write_scores(run_dir, target)))
+        return _write_scores(run_dir, target)
     with run_dir.open_store(read_only=True) as store:
         if form == "inspect":
-            paths = write_inspect_logs(store, target)
-        elif form == "card":
-            paths = write_cards(run_dir, store, target)
-        else:
-            paths = _write_samples(run_dir, store, form, target)
-    return ExportedFiles(tuple(paths))
+            return write_inspect_logs(store, target)
+        if form == "card":
+            return write_cards(run_dir, store, target)
+        return _write_samples(run_dir, store, form, target)
 
 
 def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:

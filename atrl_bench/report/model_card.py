@@ -22,7 +22,7 @@ from atrl_bench.experiments.row_models import names_a_row, row_model
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
 from atrl_bench.models.upload import upload_model
-from atrl_bench.printable import Block, Record, counted
+from atrl_bench.printable import Record
 from atrl_bench.report.frame import CellPlace, places_of_cells
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
@@ -120,9 +120,6 @@ class PushedModel(Record):
     url: str
     files: tuple[str, ...]
     private: bool
-
-    def blocks(self) -> Iterable[Block]:
-        yield f"Sent {counted(len(self.files), 'file')} to {self.url} ({'private' if self.private else 'public'})."
 
 
 def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> PushedModel:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from atrl_bench.cli.printing import show, text_of
 from atrl_bench.printable import Block, Command, Record, Rows
@@ -70,4 +74,50 @@ def test_a_record_is_text_without_colours_or_one_json_document(capsys):
     show(record, as_json=False)
     assert capsys.readouterr().out == "[bold]not markup[/bold]\n  head  n\n  x     1\n"
     show(record, as_json=True)
-    assert json.loads(capsys.readouterr().out)["contents"][0] == "[bold]not markup[/bold]"
+    assert (
+        json.loads(capsys.readouterr().out)[0] == "[bold]not markup[/bold]"
+    )  # of a record of one field, what it holds
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Whole(Record):
+    folder: Path
+    is_done: bool
+    mean: float
+    empty: str
+    seconds: np.float32
+    states: dict[str, int]
+    parts: tuple[Part, ...]
+    files: list[Path]
+    next: str
+
+
+def test_a_record_without_a_layout_of_its_own_is_printed_by_its_fields(capsys):
+    parts = Part("one", 0.25), Part("two", math.inf)
+    states, files = {"correct": 3}, [Path("a.csv"), Path("b.csv")]
+    record = Whole(Path("runs"), True, math.nan, "", np.float32(1.5), states, parts, files, "atrl-bench list")
+    show(record, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        *("folder   runs", "is done  yes", "seconds  1.5"),
+        *("states", "  correct  3"),
+        *("parts", "  name  share", "  one   0.25", "  two   -"),
+        *("files", "  a.csv", "  b.csv"),
+        "Next: atrl-bench list",
+    ]
+    show(record, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["folder"], document["is_done"], document["mean"], document["seconds"]) == ("runs", True, None, 1.5)
+    assert document["parts"] == [{"name": "one", "share": 0.25}, {"name": "two", "share": None}]
+
+
+def test_plain_values_are_printed_as_records_are(capsys):
+    show([Path("a.csv"), Path("b.csv")], as_json=False)
+    assert capsys.readouterr().out == "a.csv\nb.csv\n"
+    show({"job": 3}, as_json=False, text="Submitted 3.")
+    assert capsys.readouterr().out == "Submitted 3.\n"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from atrl_bench.cli.printing import text_of
-from atrl_bench.cli.table_run import run_table
+from atrl_bench.cli.table_runs import run_table
 from atrl_bench.engines.devices import Machine
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.experiments import judge_choice

@@ -15,7 +15,7 @@ import pytest
 import vllm_stand_in
 
 from atrl_bench import resources
-from atrl_bench.cli.table_run import run_table
+from atrl_bench.cli.table_runs import run_table
 from atrl_bench.engines.devices import ONE_PROCESS, Devices
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate

@@ -95,7 +95,7 @@ def test_an_unfinished_evaluation_has_no_line(run_dir):
 
 def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path):
     scores = atrl_bench.frame(run_dir)
-    csv, parquet, records = export(run_dir, "scores", out=tmp_path).paths
+    csv, parquet, records = export(run_dir, "scores", out=tmp_path)
     assert [path.name for path in (csv, parquet, records)] == ["scores.csv", "scores.parquet", "scores.json"]
     pd.testing.assert_frame_equal(pd.read_parquet(parquet), scores)
     assert list(pd.read_csv(csv).value) == list(scores.value)
@@ -146,9 +146,9 @@ def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
 
 
 def test_answers_are_exported_by_table_row_recipe_credit_and_seed(run_dir, tmp_path):
-    answers = pd.read_parquet(export(run_dir, "parquet", out=tmp_path).paths[0])
+    answers = pd.read_parquet(export(run_dir, "parquet", out=tmp_path)[0])
     assert list(answers.columns[:7]) == ["table", "row", "label", "recipe", "credit", "seed", "task"]
     right = answers.assign(right=answers.state == "correct").groupby(["row", "seed"], dropna=False)["right"].sum()
     assert right.tolist() == [2, 3, 1]  # grpo with seeds 0 and 1, then the model that was not trained
-    lines = [json.loads(line) for line in export(run_dir, "jsonl", out=tmp_path).paths[0].read_text().splitlines()]
+    lines = [json.loads(line) for line in export(run_dir, "jsonl", out=tmp_path)[0].read_text().splitlines()]
     assert [line["row"] for line in lines] == answers.row.tolist()

@@ -48,7 +48,7 @@ def run_dir(tmp_path):
 
 def test_a_card_has_the_numbers_their_intervals_and_how_to_redo_them(run_dir):
     run_dir, key = run_dir
-    (path,) = export(run_dir, "card").paths
+    (path,) = export(run_dir, "card")
     assert path == run_dir.root / "exports" / "cards" / key / "README.md"
     _, front, text = path.read_text().split("---\n", 2)
     assert yaml.safe_load(front)["pipeline_tag"] == "image-text-to-text"
@@ -81,7 +81,7 @@ def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
     assert files["model.safetensors"] == b"weights"
     assert b"grpo+atrl, seed 3" in files["README.md"]
     assert repository.is_private
-    assert f"Sent 3 files to {local_hub.url}/me/reader (private)." in " ".join(done.stdout.split())
+    assert f"url {local_hub.url}/me/reader private yes files config.json" in " ".join(done.stdout.split())
 
 
 def test_what_cannot_be_sent_is_said_with_the_next_step(run_dir, local_hub, tmp_path):

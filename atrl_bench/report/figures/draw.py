@@ -23,11 +23,11 @@ class Drawn:
     name: str
     title: str
     description: str
-    paths: tuple[Path, ...]
+    files: tuple[Path, ...]
 
     @property
     def svg(self) -> Path:
-        return self.paths[0]
+        return self.files[0]
 
 
 def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: Any) -> Drawn:
@@ -53,20 +53,12 @@ def figure(name: str, run_dir: RunDir, *, out: Path | None = None, **options: An
 class DrawnFigures(Record):
     """The figures that were written, and of the others why not."""
 
-    drawn: tuple[Drawn, ...]
+    figures: tuple[Drawn, ...]
     missing: Mapping[str, MissingDataError]
 
-    def document(self) -> dict[str, Any]:
-        figures = [
-            {"name": d.name, "title": d.title, "description": d.description, "files": [str(path) for path in d.paths]}
-            for d in self.drawn
-        ]
-        return {"figures": figures, "missing": {name: str(error) for name, error in self.missing.items()}}
-
     def blocks(self) -> Iterable[Block]:
-        """Yield a line a figure, and of those that lack their data what would bring it."""
-        for drawn in self.drawn:
-            yield f"{drawn.title}: {drawn.svg}"
+        """A line a figure, and of those that lack their data what would bring it."""
+        yield from (f"{drawn.title}: {drawn.svg}" for drawn in self.figures)
         for name, error in self.missing.items():
             yield f"{name} is not drawn. {error.what} {error.why}"
             if error.next_step:

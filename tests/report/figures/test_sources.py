@@ -43,13 +43,13 @@ def run_dir(tmp_path_factory):
 
 def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tmp_path):
     figures = draw_all(run_dir, out=tmp_path, num_problems=6)
-    drawn, missing = figures.drawn, figures.missing
+    drawn, missing = figures.figures, figures.missing
     assert {one.name for one in drawn} | missing.keys() == FIGURES.keys()
     assert missing.keys() == {"scale"}
     for error in missing.values():
         assert f"atrl-bench run-table main_7b --profile smoke --out {run_dir.root}" in str(error)
     for one in drawn:
-        assert [path.name for path in one.paths] == [f"{one.name}.svg", f"{one.name}.csv"]
+        assert [path.name for path in one.files] == [f"{one.name}.svg", f"{one.name}.csv"]
         assert one.svg.read_text(encoding="utf-8").startswith("<svg")
     assert not (tmp_path / "scale.svg").exists()
     assert set(json.loads(json.dumps(figures.document()))["missing"]) == missing.keys()
@@ -58,8 +58,8 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
 
 def test_a_figure_of_the_same_store_is_the_same_twice(run_dir, tmp_path):
     for name in ("words", "errors"):
-        first = figure(name, run_dir, out=tmp_path / "a").paths
-        second = figure(name, run_dir, out=tmp_path / "b").paths
+        first = figure(name, run_dir, out=tmp_path / "a").files
+        second = figure(name, run_dir, out=tmp_path / "b").files
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -178,7 +178,7 @@ def trained(tmp_path):
 
 
 def test_untrained_over_scale_is_what_no_training_made_under_the_folders_one_judge(trained, tmp_path):
-    with figure("scale", trained, out=tmp_path).paths[1].open(encoding="utf-8", newline="") as file:
+    with figure("scale", trained, out=tmp_path).files[1].open(encoding="utf-8", newline="") as file:
         measured = [row for row in csv.DictReader(file) if row["source"] == "measured"]
     # One of four by the rules, whatever a judge said before; two of four after AT-RL, whatever its ablations got.
     expected = {(name, task): score for name, score in (("Untrained", "25"), ("GRPO + AT-RL", "50")) for task in TASKS}
@@ -239,7 +239,7 @@ def test_a_judge_can_classify_a_benchmark_that_nobody_generated(judge, run_dir, 
     real = RunDir(run_dir.root, run_dir.profile, given_data=run_dir.root)
     drawn = figure("errors", real, judge=judge, out=tmp_path)
     assert "classified by qwen" in drawn.description
-    assert "perception" in drawn.paths[1].read_text(encoding="utf-8")
+    assert "perception" in drawn.files[1].read_text(encoding="utf-8")
 
 
 def test_no_response_can_end_its_own_quotation():

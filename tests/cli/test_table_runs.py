@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from atrl_bench.cli import all_tables
-from atrl_bench.cli.all_tables import report_all, run_all
+from atrl_bench.cli import table_runs
 from atrl_bench.cli.printing import text_of
+from atrl_bench.cli.table_runs import report_all, run_all
 from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.definition import list_tables
@@ -33,8 +33,8 @@ def faked(monkeypatch, table, tmp_path):
             renamed = dataclasses.replace(table, id=plan)
             return TableRun(renamed, (tmp_path / f"{plan}.html", tmp_path / f"{plan}.tex"), 1, failures)
 
-        monkeypatch.setattr(all_tables, "plan_table", lambda name, run_dir, **_: name)
-        monkeypatch.setattr(all_tables, "run_table", run_table)
+        monkeypatch.setattr(table_runs, "plan_table", lambda name, run_dir, **_: name)
+        monkeypatch.setattr(table_runs, "run_table", run_table)
         return asked
 
     return fake
@@ -47,15 +47,15 @@ def test_every_table_is_run_the_main_one_first(faked):
     assert asked == ["main_7b", *(name for name in list_tables() if name != "main_7b")]
     assert seen[0] == (1, len(list_tables()), "main_7b")
     assert not result.has_failures
-    assert [table.name for table in result.tables] == asked
+    assert [table.table for table in result.tables] == asked
 
 
 def test_a_table_that_fails_does_not_stop_the_others_and_is_named(faked):
     faked({"main_7b": MissingDataError("No GeoQA here.", next_step="fetch it"), "video": ValueError("odd")}, {})
     result = run_all(SMOKE, ONE_PROCESS)
-    assert {table.name for table in result.tables} == set(list_tables())
-    errors = {table.name: table.error for table in result.tables if table.rendered is None}
-    assert errors == {"main_7b": "No GeoQA here.", "video": "ValueError: odd"}
+    assert {table.table for table in result.tables} == set(list_tables())
+    errors = [table.failures for table in result.tables if table.report is None]
+    assert errors == [{"main_7b": "No GeoQA here."}, {"video": "ValueError: odd"}]
     text = text_of(result)
     assert "Failed: main_7b: No GeoQA here." in text
     assert "The same command again does what is missing." in text
@@ -84,11 +84,11 @@ def test_a_report_of_everything_keeps_the_seeds_of_each_table(make_report, tmp_p
         asked[name] = seeds
         raise MissingDataError("Enough is known.")
 
-    monkeypatch.setattr(all_tables, "list_tables", lambda: ["main_7b"])
-    monkeypatch.setattr(all_tables, "plan_table", plan_table)
+    monkeypatch.setattr(table_runs, "list_tables", lambda: ["main_7b"])
+    monkeypatch.setattr(table_runs, "plan_table", plan_table)
     with pytest.raises(MissingDataError, match="Enough"):
         report_all(run_dir)
-    monkeypatch.setattr(all_tables, "list_tables", lambda: ["video"])
+    monkeypatch.setattr(table_runs, "list_tables", lambda: ["video"])
     with pytest.raises(MissingDataError, match="Enough"):
         report_all(run_dir)
     assert asked == {"main_7b": (0, 1), "video": None}
