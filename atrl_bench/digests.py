@@ -15,12 +15,12 @@ from typing import Any
 
 
 def spec_key(spec: Mapping[str, Any]) -> str:
-    """Return the first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
+    """The first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
     return hashlib.sha256(canonical_json(spec).encode()).hexdigest()[:16]
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys; NaN and infinities, which JSON has no word for, become null."""
+    """JSON with sorted keys; NaN and infinities, which JSON has no word for, become null."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -40,13 +40,13 @@ def plain(value: Any) -> Any:
 
 
 def file_digest(paths: Sequence[Path]) -> str:
-    """Return 16 hex digits that name these files and their content."""
+    """16 hex digits that name these files and their content."""
     names = (path.name for path in paths)
     return digest_of_hashes(zip(names, sha256_of(paths), strict=True))
 
 
 def digest_of_hashes(hashes: Iterable[tuple[str, str]]) -> str:
-    """Return what `file_digest` gives for files with these names and SHA-256 sums."""
+    """What `file_digest` gives for files with these names and SHA-256 sums."""
     lines = "".join(f"{name}:{sha256}\n" for name, sha256 in hashes)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -57,7 +57,7 @@ def _sha256(path: Path) -> str:
 
 
 def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = _sha256, memory: str = "digests.json") -> list[str]:
-    """Return the SHA-256 sums of these files, or `of` what is in them, remembered until a file's size or time changes.
+    """The SHA-256 sums of these files, or `of` what is in them, remembered until a file's size or time changes.
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
@@ -82,12 +82,12 @@ def _file_key(path: Path) -> str:
 
 
 def memory_file(name: str) -> Path:
-    """Return where a memory of this name is: in the user's cache folder, for all run folders."""
+    """A memory of this name lies in the user's cache folder, for all run folders."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / name
 
 
 def recall(path: Path) -> dict[str, Any]:
-    """Return what `remember` wrote to this file; nothing where it is missing or damaged."""
+    """What `remember` wrote to this file; nothing where it is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -33,7 +33,7 @@ class AtrlBenchError(Exception):
         super().__init__("\n".join(part for part in (what, why, next_step and f"Next: {next_step}") if part))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what another process makes the error of: not by its arguments, which differ from class to class."""
+        """For another process: not by its arguments, which differ from class to class."""
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -44,7 +44,7 @@ def _rebuilt(kind: type[AtrlBenchError], arguments: tuple[Any, ...], fields: dic
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one line why something failed, the same in every run: no addresses of objects, no folders."""
+    """In one line why something failed, the same in every run: no addresses of objects, no folders."""
     if isinstance(error, AtrlBenchError):
         return error.what
     text = str(error)

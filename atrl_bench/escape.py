@@ -88,7 +88,7 @@ class Tex(str):
 
 
 def visible(text: str) -> str:
-    """Return the text with its control, invisible and reordering characters spelt out: ESC becomes <U+001B>."""
+    """Control, invisible and reordering characters are spelt out: ESC becomes <U+001B>."""
     if text.isascii() and text.isprintable():
         return text
     spelt = _INVISIBLE.sub(lambda match: f"<U+{ord(match.group()):04X}>", text)
@@ -96,12 +96,11 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the visible text without line breaks and tabs."""
     return " ".join(visible(text).split())
 
 
 def folded(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
-    """Return the text in lines of a terminal, indented by `first` and `rest`; no path, name or list is broken."""
+    """Lines of a terminal, indented by `first` and `rest`; no path, name or list is broken."""
     lines = textwrap.wrap(
         one_line(text),
         width,
@@ -114,7 +113,7 @@ def folded(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) ->
 
 
 def command_lines(command: str, indent: str = "  ") -> list[str]:
-    """Return a command over as many lines as it takes, broken before its options, to be pasted as it is."""
+    """A command over as many lines as it takes, broken before its options, to be pasted as it is."""
     lines = [""]
     for part in one_line(command).replace(" --", "\n--").split("\n"):
         if lines[-1] and len(indent) + len(lines[-1]) + len(part) > WIDTH - 5:
@@ -125,13 +124,13 @@ def command_lines(command: str, indent: str = "  ") -> list[str]:
 
 
 def next_lines(command: str) -> list[str]:
-    """Return what to type next: after its word where one line has room for both, else below it."""
+    """What to type next: after its word where one line has room for both, else below it."""
     line = f"Next: {one_line(command)}"
     return [line] if len(line) <= WIDTH else ["Next:", *command_lines(command)]
 
 
 def latex(text: str) -> Tex:
-    """Return the text as LaTeX that prints it and runs nothing, in any font encoding; what is lacking by its number."""
+    """LaTeX that prints the text and runs nothing, in any font encoding; a character that is lacking by its number."""
     quoted = re.sub(r'"(?=\w)', "“", visible(text))
     parted = re.sub(r"([-',])(?=\1)", "\\1\0", quoted)  # --, '' and ,, would be printed as one other sign
     source = "".join("{}" if character == "\0" else _latex_character(character) for character in parted)
@@ -139,7 +138,7 @@ def latex(text: str) -> Tex:
 
 
 def running_latex(text: str) -> Tex:
-    """Return the text as LaTeX of a paragraph, whose lines may end inside a list of tasks or a path."""
+    """LaTeX of a paragraph, whose lines may end inside a list of tasks or a path."""
     return Tex(re.sub(r"(\\_|[,/])(?=\S)", r"\1\\allowbreak{}", latex(text)))
 
 
@@ -157,12 +156,12 @@ def _latex_character(character: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return the text as one line of Markdown without markup: no cell, link, image, HTML or code can start in it."""
+    """One line of Markdown without markup: no cell, link, image, HTML or code can start in it."""
     escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]()#|!~])", r"\\\1", escaped)
 
 
 def spreadsheet(text: str) -> str:
-    """Return the text so that no spreadsheet takes it for a formula: a leading = + - @ gets an apostrophe before it."""
+    """No spreadsheet takes it for a formula: a leading = + - @ gets an apostrophe before it."""
     clean = visible(text).replace("\r", " ")
     return f"'{clean}" if clean.lstrip().startswith(("=", "+", "-", "@", "|", "%", "＝", "＋", "－", "＠")) else clean

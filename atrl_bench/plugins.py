@@ -30,7 +30,7 @@ def _all_entry_points() -> Any:  # Python 3.11 has its own class for this
 
 @cache
 def plugins(group: Group) -> dict[str, EntryPoint]:
-    """Return the entry points that other packages have in a group, by name."""
+    """By their names; two packages that have one name are an error."""
     entries: dict[str, EntryPoint] = {}
     of_group: Iterable[EntryPoint] = _all_entry_points().select(group=f"atrl_bench.{group}")
     for entry in sorted(of_group, key=lambda entry: (entry.name, package_of(entry))):
@@ -44,12 +44,10 @@ def plugins(group: Group) -> dict[str, EntryPoint]:
 
 
 def package_of(entry: EntryPoint) -> str:
-    """Return the name of the installed package that an entry point comes from."""
     return entry.dist.name if entry.dist is not None else entry.module
 
 
 def load_plugin(group: Group, name: str) -> Any:
-    """Return the object that another package has under this name."""
     entry = plugins(group)[name]
     try:
         return entry.load()
@@ -58,7 +56,7 @@ def load_plugin(group: Group, name: str) -> Any:
 
 
 def code_of(group: Group, name: str) -> str | None:
-    """Return the hash of the code behind a name, None if no other package has it; nothing of it is run.
+    """The hash of the code behind a name, None if no other package has it; nothing of it is run.
 
     It is that of all Python files of the package that the object's module is in, or of the one file that it is.
     """
@@ -71,7 +69,7 @@ def code_of(group: Group, name: str) -> str | None:
 
 
 def files_of(group: Group, own: Path, pattern: str = "*.yaml") -> dict[str, Path]:
-    """Return the files in our folder and in those of other packages, by name; a name that both have is an error."""
+    """The files in our folder and in those of other packages, by name; a name that both have is an error."""
     files = {path.stem: path for path in sorted(own.glob(pattern))}
     for entry in plugins(group).values():
         for path in sorted(_folder(entry).glob(pattern)):
@@ -91,7 +89,7 @@ def _folder(entry: EntryPoint) -> Path:
 
 
 def _file(entry: EntryPoint) -> Path:
-    """Return the file of a plug-in's module; of a folder without code, a file that it could have."""
+    """The file of a plug-in's module; of a folder without code, a file that it could have."""
     try:
         spec = importlib.util.find_spec(entry.module)
     except Exception as error:  # a parent package is imported on the way

@@ -48,7 +48,7 @@ class TrainingSizes(Settings):
 
 
 def known_sizes(values: dict[str, Any]) -> dict[str, Any]:
-    """Return sizes that replace some of `TrainingSizes`; raises `ValueError` for a name that is none of them."""
+    """The sizes, which replace some of `TrainingSizes`; raises `ValueError` for a name that is none of them."""
     unknown = sorted(set(values) - set(TrainingSizes.model_fields))
     if unknown:
         raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
@@ -87,7 +87,7 @@ class Rollouts(Settings):
 
     @classmethod
     def by(cls, option: str) -> Rollouts:
-        """Return what `--rollouts` names: local, vllm, verl, or the URL of a vLLM server."""
+        """What `--rollouts` names: local, vllm, verl, or the URL of a vLLM server."""
         if option.startswith(("http://", "https://")):
             return cls(engine="vllm", server=option)
         if option not in ("local", "vllm", "verl"):
@@ -132,14 +132,14 @@ class Profile(Settings):
         return self._sampled_by is not None or self.rollouts != Rollouts()
 
     def sampled_by(self, option: str) -> Profile:
-        """Return this profile with the rollouts that an option names; the file's other settings of them stay."""
+        """This profile with the rollouts that an option names; the file's other settings of them stay."""
         changes = Rollouts.by(option).model_dump(include={"engine", "server"})
         profile = self.model_copy(update={"rollouts": self.rollouts.model_copy(update=changes)})
         profile._sampled_by = option
         return profile
 
     def settings(self) -> dict[str, Any]:
-        """Return what a report shows of it: without rollouts where they are made as usual."""
+        """What a report shows of it: without rollouts where they are made as usual."""
         unusual = self.rollouts != Rollouts()
         return self.model_dump(exclude={"name", "title"} | (set() if unusual else {"rollouts"}))
 
@@ -150,12 +150,11 @@ class Profile(Settings):
 
 
 def list_profiles() -> list[str]:
-    """Return the names of the known profiles."""
     return sorted(path.stem for path in (folder("recipes") / "profiles").glob("*.yaml"))
 
 
 def load_profile(name: str) -> Profile:
-    """Return the profile called `name`, or that of a YAML file of the user's own, which has another name."""
+    """The profile called `name`, or that of a YAML file of the user's own, which has another name."""
     path = folder("recipes") / "profiles" / f"{name}.yaml"
     if path.is_file():
         return read_settings(path, Profile)

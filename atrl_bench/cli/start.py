@@ -34,7 +34,7 @@ def starts_here(price: Price, options: Options, *, require_fit: Callable[[], Non
 
 
 def require_consent(price: Price, options: Options, *, is_generated: bool) -> None:
-    """Return where a command may start and its downloads have room. Of the processes of one launch the first asks."""
+    """Stop where a command may not start or its downloads have no room; the first process of a launch alone asks."""
     if not price.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
         return
     from atrl_bench.experiments.memory_check import require_space

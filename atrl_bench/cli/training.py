@@ -80,7 +80,7 @@ def train(
 
 
 def by_engine(options: Options, engine: str | None) -> Options:
-    """Return the options with the engine that trains: verl samples for itself, so that it is a choice of rollouts."""
+    """The options with the engine that trains: verl samples for itself, so that it is a choice of rollouts."""
     if engine in (None, "trl"):
         return options
     if engine != "verl" or options.rollouts not in (None, "verl"):
