@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from atrl_bench.analysis.contamination import likeness
-from atrl_bench.analysis.contamination.likeness import read_picture, read_text
+from atrl_bench.analysis.contamination import similarity
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
+from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import ALL_SETS, find_set
 from atrl_bench.errors import UnknownNameError
@@ -44,15 +44,15 @@ class TaskContamination:
     train: str
     task: str
     data: str
-    version: int = likeness.VERSION
+    version: int = similarity.VERSION
     num_train: int
     num_unreadable_pictures: int
     num_problems: int
     num_overlapping: int
     counts: Mapping[str, int]
     num_distinctive: int
-    min_containment: float = likeness.MIN_CONTAINMENT
-    max_distance: float = likeness.MAX_DISTANCE
+    min_containment: float = similarity.MIN_CONTAINMENT
+    max_distance: float = similarity.MAX_DISTANCE
     pairs: tuple[Overlap, ...]
 
     @property
@@ -61,11 +61,9 @@ class TaskContamination:
         return self.num_overlapping / self.num_problems if self.num_problems else 0.0
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints of it."""
         return vars(self) | {"share": self.share, "pairs": [pair.document() for pair in self.pairs]}
 
     def rows(self) -> Iterator[Sequence[str]]:
-        """Yield the counts with their kinds, as a person reads them."""
         yield f"{self.num_overlapping:,}", f"found, {100 * self.share:.2f} %"
         for kind in FOUND:
             yield f"{self.counts[kind]:,}", f"· {kind}"
@@ -83,11 +81,9 @@ class Contamination(Record):
     tasks: tuple[TaskContamination, ...]
 
     def document(self) -> list[dict[str, Any]]:
-        """Return what `--json` prints."""
         return [task.document() for task in self.tasks]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the counts and the first pairs of each task, then what counts as the same."""
         for task in self.tasks:
             yield f"{task.task} ({task.num_problems:,} problems) in {task.train} ({task.num_train:,})"
             yield Rows(list(task.rows()), right=(0,))
@@ -98,8 +94,9 @@ class Contamination(Record):
             yield ""
         yield (
             "Same text: equal without case, spacing, markup and options, or "
-            f"{100 * likeness.MIN_CONTAINMENT:.0f} % of the four-word runs and all numbers. Same picture: equal "
-            f"pixels, or at most {100 * likeness.MAX_DISTANCE:.0f} % of the edges different. --json lists every pair."
+            f"{100 * similarity.MIN_CONTAINMENT:.0f} % of the four-word runs and all numbers. Same picture: equal "
+            f"pixels, or at most {100 * similarity.MAX_DISTANCE:.0f} % of a hash of its look different. "
+            "--json lists every pair."
         )
 
 
@@ -207,7 +204,7 @@ def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[st
     train_digest, remembered = _train_digest(train, run_dir), recalled(run_dir.root / FILE)
     counts = {task: remembered.get(f"{train_digest}/{_task_digest(find_task(task), run_dir)}") for task in tasks}
     return {
-        task: of_task if isinstance(of_task, dict) and of_task.get("version") == likeness.VERSION else None
+        task: of_task if isinstance(of_task, dict) and of_task.get("version") == similarity.VERSION else None
         for task, of_task in counts.items()
     }
 

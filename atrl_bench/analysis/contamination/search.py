@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atrl_bench.analysis.contamination.likeness import Gallery, PictureHash, Text
+from atrl_bench.analysis.contamination.similarity import Gallery, Picture, Text
 
 SAME_QUESTION = "same question"
 SAME_PICTURE = "same picture, other text"
@@ -32,7 +32,7 @@ class Item:
     item_id: str
     group: str
     text: Text
-    pictures: tuple[PictureHash, ...]
+    pictures: tuple[Picture, ...]
     is_shown: bool
 
 
@@ -43,19 +43,17 @@ class Overlap:
     test_id: str
     train_id: str
     kind: str
-    likeness: float
+    similarity: float
     distance: float | None
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints of it."""
         distance = None if self.distance is None else round(self.distance, 3)
         names = {"test": self.test_id, "train": self.train_id, "kind": self.kind}
-        return names | {"text": round(self.likeness, 3), "picture": distance}
+        return names | {"text": round(self.similarity, 3), "picture": distance}
 
     def row(self) -> Sequence[str]:
-        """Return it as a person reads it."""
-        likeness, distance = self.document()["text"], self.document()["picture"]
-        text = "same" if likeness == 1 else f"{100 * likeness:.0f} %" if likeness else "other"
+        similarity, distance = self.document()["text"], self.document()["picture"]
+        text = "same" if similarity == 1 else f"{100 * similarity:.0f} %" if similarity else "other"
         picture = "other" if distance is None else "same" if not distance else f"{100 * distance:.0f} % off"
         return self.test_id[:20], f"= {self.train_id[:20]}", f"text {text}", f"picture {picture}"
 
@@ -84,12 +82,12 @@ class ProblemIndex:
             for index, distance in self._gallery.find(picture).items():
                 owner = self._owners[index]
                 distances[owner] = min(distance, distances.get(owner, distance))
-        likenesses = self._alike(train.text)
+        similarities = self._alike(train.text)
         overlaps = []
-        for index in sorted(distances.keys() | likenesses.keys()):
-            test, likeness = self.items[index], likenesses.get(index, 0.0)
-            kind = _kind(test, train, likeness, index in distances)
-            overlaps.append(Overlap(test.item_id, train.item_id, kind, likeness, distances.get(index)))
+        for index in sorted(distances.keys() | similarities.keys()):
+            test, similarity = self.items[index], similarities.get(index, 0.0)
+            kind = _kind(test, train, similarity, index in distances)
+            overlaps.append(Overlap(test.item_id, train.item_id, kind, similarity, distances.get(index)))
         return overlaps
 
     def num_groups(self, item: Item) -> int:
@@ -100,14 +98,14 @@ class ProblemIndex:
         indices = set(self._by_words.get(text.words, ()))
         for shingle in text.shingles:
             indices.update(self._postings.get(shingle, ()))
-        likenesses = ((index, self.items[index].text.likeness(text)) for index in indices)
-        return {index: likeness for index, likeness in likenesses if likeness > 0}
+        similarities = ((index, self.items[index].text.similarity(text)) for index in indices)
+        return {index: similarity for index, similarity in similarities if similarity > 0}
 
 
-def _kind(test: Item, train: Item, likeness: float, is_same_picture: bool) -> str:
+def _kind(test: Item, train: Item, similarity: float, is_same_picture: bool) -> str:
     if is_same_picture:
         # Some benchmarks draw the whole question into the picture and leave the text empty.
-        return SAME_QUESTION if likeness or not test.text.words else SAME_PICTURE
+        return SAME_QUESTION if similarity or not test.text.words else SAME_PICTURE
     return OTHER_PICTURE if test.is_shown and train.is_shown else TEXT_ALONE
 
 
@@ -120,7 +118,6 @@ class Tally:
     num_pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, train: Item) -> None:
-        """Look for the benchmark's problems in this training row."""
         for pair in self.index.pairs(train):
             key = (pair.test_id, pair.kind)
             self.num_pairs[key] += 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from atrl_bench.analysis.contamination.likeness import MAX_DISTANCE, MIN_CONTAINMENT, Gallery, read_picture, read_text
+from atrl_bench.analysis.contamination.similarity import MAX_DISTANCE, MIN_CONTAINMENT, Gallery, read_picture, read_text
 
 QUESTION = "As shown in the figure, in triangle ABC, angle A = 80.0, DE parallel BC, then the size of angle CED is ()"
 
@@ -40,7 +40,7 @@ def test_writing_a_question_another_way_leaves_it_the_same(variant):
 
 def test_another_number_makes_another_question():
     other = read_text(QUESTION.replace("80", "70"))
-    assert other.likeness(read_text(QUESTION)) == 0.0
+    assert other.similarity(read_text(QUESTION)) == 0.0
     assert read_text("x is 1,000").words == read_text("x is 1000").words != read_text("x is 100").words
 
 
@@ -52,18 +52,18 @@ def test_signs_of_a_formula_count_and_hyphens_of_words_do_not():
 
 
 def test_a_long_question_with_one_word_more_is_nearly_the_same():
-    likeness = read_text(QUESTION.replace("the size", "the exact size")).likeness(read_text(QUESTION))
-    assert MIN_CONTAINMENT <= likeness < 1
+    similarity = read_text(QUESTION.replace("the size", "the exact size")).similarity(read_text(QUESTION))
+    assert MIN_CONTAINMENT <= similarity < 1
 
 
 def test_short_questions_are_the_same_or_not_but_never_nearly():
-    assert read_text("Find x.").likeness(read_text("find X")) == 1.0
-    assert read_text("Find x now.").likeness(read_text("Find x")) == 0.0
+    assert read_text("Find x.").similarity(read_text("find X")) == 1.0
+    assert read_text("Find x now.").similarity(read_text("Find x")) == 0.0
 
 
 def test_a_question_without_words_is_like_nothing():
     assert read_text("<image> ()").words == ()
-    assert read_text("").likeness(read_text("")) == 0.0
+    assert read_text("").similarity(read_text("")) == 0.0
 
 
 def test_a_question_that_is_all_options_keeps_them():
@@ -78,7 +78,7 @@ def test_points_called_a_and_b_are_no_options():
 def test_any_text_can_be_read_and_is_like_itself(text):
     read = read_text(text)
     assert read == read_text(text)
-    assert read.likeness(read) == (1.0 if read.words else 0.0)
+    assert read.similarity(read) == (1.0 if read.words else 0.0)
 
 
 @pytest.mark.parametrize("part", ["A.B.(", " ", "\\frac{", "<image", "^{ ", "choices :", "1,000", "a-"])
