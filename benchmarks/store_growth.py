@@ -17,6 +17,7 @@ longest wait for one call.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import random
@@ -37,6 +38,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.shared_store import SharedStore
 from atrl_bench.results.store import Store
 
 REPEATS, CHARACTERS, SEED = 8, 1200, 0
@@ -178,7 +180,7 @@ def grow(folder: Path, sizes: list[int], commands: list[str]) -> None:
 def write_answers(path: Path, writer: int, batch: int, seconds: float) -> tuple[int, float]:
     """Return how many answers a process stored in that time, and its longest wait for one call."""
     soup, num_done, longest = "word " * (CHARACTERS // 5), 0, 0.0
-    with Store.open(path) as store:
+    with SharedStore(path) as store:
         key = store.add_cell({"kind": "evaluation", "task": "geoqa_test", "writer": writer})
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -220,9 +222,9 @@ def write_together(folder: Path, seconds: float, rounds: int) -> None:
         for number in range(rounds):
             for writers in (1, 4):
                 path = folder / f"writers-{batch}-{writers}-{number}.sqlite"
-                Store.open(path).close()
                 every = range(writers)
-                with ProcessPoolExecutor(writers, mp_context=get_context("spawn")) as pool:
+                pool = ProcessPoolExecutor(writers, mp_context=get_context("spawn"))
+                with pool, SharedStore(path) if writers > 1 else contextlib.nullcontext():
                     list(pool.map(time.sleep, [0.2] * writers))  # every process has imported what it needs
                     writing = [pool.submit(write_answers, path, n, batch, seconds) for n in every]
                     ended = [future.result() for future in writing]

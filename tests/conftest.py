@@ -28,7 +28,7 @@ from atrl_bench import resources
 from atrl_bench.data.repository import LISTINGS
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.prompt import judge_messages
-from atrl_bench.results.store import Store
+from atrl_bench.results.shared_store import SharedStore
 
 pytest_plugins = ["needs", "table_fixtures"]
 # The first example may import what is slow to import, and a busy machine is slow with any.
@@ -79,7 +79,7 @@ def mini_world(tmp_path_factory):
 @pytest.fixture
 def store(tmp_path):
     """An empty store."""
-    with Store.open(tmp_path / "store.sqlite") as opened:
+    with SharedStore(tmp_path / "store.sqlite") as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ from atrl_bench.engines.ray_cluster import CPUS_PER_GPU, ClusterJob, RayCluster,
 from atrl_bench.experiments.cost import RUNTIME_GB, training_needs
 from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, remaining, run_job
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.results.remote import TOKEN, WRITER, written_here
+from atrl_bench.results.shared_store import WRITER, served
 from atrl_bench.results.store import Store
 
 AnyJob = TrainingJob | EvaluationJob
@@ -40,8 +40,8 @@ def run_on_cluster(
 @contextmanager
 def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[Mapping[str, str]]:
     """Yield the variables with which other machines reach what they need: this store, and the judge."""
-    with written_here(store, cluster.host) as writer:
-        variables = {WRITER: writer.url, TOKEN: writer.token}
+    with served(store, cluster.host) as address:
+        variables = {WRITER: address.text}
         if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
             variables[run_dir.judge.api_key_variable] = key
         yield variables

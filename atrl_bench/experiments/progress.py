@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Record, Rows, counted
+from atrl_bench.results import write_lock
 from atrl_bench.results.store import Progress, Store
-from atrl_bench.results.working import is_worked_on
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -71,7 +71,7 @@ def read_status(run_dir: RunDir) -> FolderStatus:
     """Return every training run and every cell of the folder with its state, how far it is and the time left."""
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
-        alive = is_worked_on(store.path)
+        alive = write_lock.is_held(store.path)
         trained = {run.key: trained_label(run.spec) for run in store.runs()}
         items = [
             _item(kind, one.key, label(kind, one.spec, trained), one.state, one.reason, beats, alive)

@@ -25,8 +25,9 @@ from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
-from atrl_bench.results.remote import WRITER, RemoteStore
+from atrl_bench.results.shared_store import WRITER, RemoteStore, SharedStore
 from atrl_bench.results.store import Run, Store
+from atrl_bench.results.write_lock import Address
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 
@@ -87,14 +88,14 @@ class RunDir:
     def open_store(self, *, read_only: bool = False) -> Store:
         """Return the opened result store, a new one where there is none; one that is only read has to be there."""
         if (writer := os.environ.get(WRITER)) is not None:
-            return RemoteStore(self.store_path, writer)
+            return RemoteStore(self.store_path, Address.parse(writer))
         if read_only and not self.store_path.is_file():
             raise MissingDataError(
                 f"There is no result store in {self.root}.",
                 next_step=f"atrl-bench run-table main_7b {self.training_options}",
             )
         self._require_whole_store()
-        return Store.open(self.store_path, read_only=read_only)
+        return Store.open(self.store_path, read_only=True) if read_only else SharedStore(self.store_path)
 
     def _require_whole_store(self) -> None:
         """Raise where the store was emptied: what is beside it was made from what it held."""

@@ -15,7 +15,7 @@ from atrl_bench.errors import StoreError
 from atrl_bench.results import schema
 
 BUSY_SECONDS = 60.0
-NORMAL = 1  # SQLite's number for flushing the log before it is folded into the file, and not after each commit
+BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 # WAL shares memory between processes through a mapped file, which these do not offer across hosts.
 NETWORK_FILESYSTEMS = frozenset(
@@ -43,7 +43,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Hold the write lock from the first statement on: a reader that becomes a writer half-way could find it taken."""
-    _begin(connection)
+    _patiently(connection, "BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
@@ -69,21 +69,19 @@ def explained(path: Path, verb: str) -> Iterator[None]:
         ) from error
 
 
-def _begin(connection: sqlite3.Connection) -> None:
+def _patiently(connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+    """Execute what needs a lock that SQLite does not always wait for by itself.
+
+    It returns some kinds of BUSY (recovery after a killed writer, a change of the journal's mode) at once.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            return
+            return connection.execute(statement)
         except sqlite3.OperationalError as error:
-            # SQLite returns some kinds of BUSY (recovery after a killed writer) at once, without its own waiting.
-            if not _is_busy(error) or time.monotonic() > deadline:
+            if not error.sqlite_errorname.startswith(BUSY) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
@@ -169,7 +167,8 @@ def _header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
-    mode = _set_journal(connection, "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL")
+    wanted = "DELETE" if filesystem_of(path) in NETWORK_FILESYSTEMS else "WAL"
+    mode = _patiently(connection, f"PRAGMA journal_mode = {wanted}").fetchone()[0]  # WAL may be refused
     # A committed answer survives a power cut too. The log is flushed by `flush`, after the next writer was let in.
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
     if _is_made(connection):
@@ -188,32 +187,17 @@ def _is_made(connection: sqlite3.Connection) -> bool:
     return version == schema.VERSION
 
 
-def flush(connection: sqlite3.Connection, path: Path) -> None:
-    """Have what was committed to the store at `path` survive a power cut; several processes' flushes are one.
+def flush(path: Path) -> None:
+    """Have what was committed to the store at `path` survive a power cut; several threads' flushes are one.
 
     What a checkpoint has moved out of the log meanwhile was flushed by it. Without a log SQLite flushes by itself.
     """
-    if connection.execute("PRAGMA synchronous").fetchone()[0] != NORMAL:
-        return
     with contextlib.suppress(FileNotFoundError):
         log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(log)
         finally:
             os.close(log)
-
-
-def _set_journal(connection: sqlite3.Connection, mode: str) -> str:
-    """Ask for `mode` and return SQLite's answer: where WAL is refused it keeps the rollback journal."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
-        except sqlite3.OperationalError as error:
-            # Changing the mode needs the file for itself for a moment and does not wait for it by itself.
-            if not _is_busy(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
@@ -235,7 +219,7 @@ def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 def _explain(error: sqlite3.Error, path: Path, verb: str) -> StoreError:
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     what = f"Cannot {verb} the result store {path}."
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if name.startswith(BUSY):
         why = f"Another process has held its lock for {BUSY_SECONDS:.0f} seconds."
         return StoreError(
             what, why=why, next_step="see what runs with `atrl-bench status`, then the same command again"

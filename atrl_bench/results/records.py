@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
@@ -70,7 +69,7 @@ class Verdict(NamedTuple):
     grader: str
     why: str
     score: float | None = None
-    details: Mapping[str, Any] = MappingProxyType({})
+    details: Mapping[str, Any] = {}  # never changed, though one dict stands for all that have none
 
     @property
     def points(self) -> float:

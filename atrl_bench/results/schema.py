@@ -98,3 +98,30 @@ STATEMENTS = (
     # What a page was last made from, and its files: a page of what has not changed is left alone.
     "CREATE TABLE pages (name TEXT PRIMARY KEY, key TEXT NOT NULL, files TEXT NOT NULL) WITHOUT ROWID",
 )
+
+# What writes, by the names under which processes hand it over to the one that carries it out. None leaves a column of a
+# cell or a run as it was.
+WRITES = {
+    "add_cell": "INSERT OR IGNORE INTO cells (key, spec, created, updated) VALUES (?, ?, ?, ?)",
+    "update_cell": "UPDATE cells SET state = ?, reason = ?, expected = ifnull(?, expected), updated = ? WHERE key = ?",
+    "add_problem": "INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "add_skipped": "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)",
+    "add_response": "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "drop_response": "DELETE FROM responses WHERE cell = ? AND problem_id = ? AND repeat = ?",
+    "add_verdict": """INSERT INTO grades (cell, problem_id, repeat, state, extracted, grader, why, score, details)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        state = excluded.state, extracted = excluded.extracted, grader = excluded.grader, why = excluded.why,
+        score = excluded.score, details = excluded.details""",
+    "drop_verdict": "DELETE FROM grades WHERE cell = ? AND problem_id = ? AND repeat = ?",
+    "recount": f"INSERT OR REPLACE INTO counts SELECT key, {SCANNED}, random() FROM cells WHERE key = ?",
+    "add_judgement": "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?, ?)",
+    "add_run": "INSERT OR IGNORE INTO runs (key, spec, created, updated) VALUES (?, ?, ?, ?)",
+    "update_run": """UPDATE runs SET state = ?, reason = ?, checkpoint = ifnull(?, checkpoint),
+        digest = ifnull(?, digest), seconds = ifnull(?, seconds), summary = ifnull(?, summary), updated = ?
+        WHERE key = ?""",
+    "keep_page": "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)",
+    "heartbeat": """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5, ?6) ON CONFLICT DO UPDATE SET
+        started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
+        start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
+        done = ?3, total = ?4, updated = ?5, place = ?6""",
+}

@@ -57,7 +57,6 @@ class ScoreArray:
         return self.rows(np.flatnonzero(~np.isnan(self.scores_PR).all(axis=1)))
 
     def rows(self, rows: Sequence[int] | np.ndarray) -> ScoreArray:
-        """Return the answers to the problems at these positions."""
         return ScoreArray(tuple(self.problems[p] for p in rows), self.scores_PR[rows], self.states_PR[rows])
 
     def repeats(self, num_repeats: int) -> ScoreArray:
@@ -80,12 +79,10 @@ class ScoreArray:
 
     @property
     def num_answers(self) -> int:
-        """How many answers there are."""
         return int((self.states_PR != NO_ANSWER).sum())
 
     @property
     def states(self) -> Counter[str]:
-        """How many answers are in each state that any is in."""
         counts = np.bincount(self.states_PR.ravel() - NO_ANSWER, minlength=len(STATES) + 1)[1:]
         return Counter({state: int(count) for state, count in zip(STATES, counts, strict=True) if count})
 

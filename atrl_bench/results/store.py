@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from weakref import finalize
 
 from atrl_bench.digests import canonical_json, spec_key
 from atrl_bench.errors import StoreError
-from atrl_bench.results.connection import BUSY_SECONDS, checksum_of, connect, explained, flush, transaction
+from atrl_bench.results.connection import checksum_of, connect, explained, flush, transaction
 from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.schema import SCANNED
-from atrl_bench.results.turns import turn
-from atrl_bench.results.working import hold
+from atrl_bench.results.schema import SCANNED, WRITES
 
 if TYPE_CHECKING:
     from atrl_bench.results.score_array import ScoreArray
@@ -109,10 +104,8 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
-        self.place = ""  # the machine that work runs on, where it is not the writer's
         self._connection = connection
         self._lock = threading.RLock()
-        self._working: finalize[[int], Store] | None = None
         self._parsed_problems = lru_cache(maxsize=NUM_BENCHMARKS)(self._problems)
 
     @classmethod
@@ -124,8 +117,6 @@ class Store:
         """Close the file; the last one out folds the write-ahead log back into it."""
         with self._lock:
             self._connection.close()
-            if self._working is not None:
-                self._working()
 
     def __enter__(self) -> Self:
         return self
@@ -136,11 +127,9 @@ class Store:
     # Cells
 
     def add_cell(self, spec: Mapping[str, Any]) -> str:
-        """Return the key of the cell with this spec, added if it is new."""
-        return self._add("cells", spec)
+        return self._add("add_cell", spec)
 
     def cell(self, key: str) -> Cell | None:
-        """Return one cell, or None if the store has none with this key."""
         matches = list(self._cells("WHERE key = ?", (key,)))
         return matches[0] if matches else None
 
@@ -154,18 +143,18 @@ class Store:
 
     def finish_cell(self, key: str, *, expected: int) -> None:
         """Mark the cell as done, with the number of samples (problems times repeats) it should hold."""
-        self._update("cells", key, state="done", reason="", expected=expected)
+        self._update_cell(key, "done", expected=expected)
 
     def fail_cell(self, key: str, reason: str) -> None:
         """Mark the cell as failed; its stored answers stay, and the next run may finish it."""
-        self._update("cells", key, state="failed", reason=reason)
+        self._update_cell(key, "failed", reason)
 
     def add_problems(self, key: str, problems: Sequence[Problem]) -> None:
         """Add the cell's problems in this order; those it has already stay as they are."""
         cell = self.cell(key)
         offset = cell.num_problems if cell else 0
         rows = [(key, p.problem_id, offset + i, p.group, p.question, *_gold_columns(p)) for i, p in enumerate(problems)]
-        self._write("INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._write("add_problem", rows)
 
     def problems(self, key: str) -> list[Problem]:
         """Return the cell's problems in the order they were added; cells of one benchmark share them in memory."""
@@ -174,10 +163,9 @@ class Store:
 
     def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
         """Record a row of the dataset that could not be asked: it is counted and named, never scored."""
-        self._write("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", [(key, problem_id, reason)])
+        self._write("add_skipped", [(key, problem_id, reason)])
 
     def skipped(self, key: str) -> dict[str, str]:
-        """Return the cell's skipped problems and why."""
         return dict(self._read("SELECT problem_id, reason FROM skipped WHERE cell = ? ORDER BY problem_id", key))
 
     def add_responses(self, key: str, responses: Sequence[Response]) -> int:
@@ -192,7 +180,7 @@ class Store:
             for r in responses
         ]
         rows = [(key, *answer, checksum_of(*answer)) for answer in answers]
-        return self._write("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        return self._write("add_response", rows)
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
         """Return the cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
@@ -225,15 +213,14 @@ class Store:
         return [str(row[0]) for row in rows]
 
     def recount(self, key: str) -> None:
-        """Count again what a cell holds."""
-        self._write(f"INSERT OR REPLACE INTO counts SELECT key, {SCANNED}, random() FROM cells WHERE key = ?", [(key,)])
+        self._write("recount", [(key,)])
 
     def drop_responses(self, key: str, answers: Sequence[tuple[str, int]]) -> None:
         """Remove these answers of a cell and their verdicts; the cell is then pending again."""
         rows = [(key, *answer) for answer in answers]
-        for table in ("grades", "responses"):
-            self._write(f"DELETE FROM {table} WHERE cell = ? AND problem_id = ? AND repeat = ?", rows)
-        self._update("cells", key, state="pending", reason="")
+        self._write("drop_verdict", rows)
+        self._write("drop_response", rows)
+        self._update_cell(key, "pending")
 
     def _read_responses(self, key: str, problem_ids: Sequence[str] | None = None) -> list[_StoredResponse]:
         columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
@@ -253,12 +240,7 @@ class Store:
     def add_verdicts(self, key: str, verdicts: Mapping[tuple[str, int], Verdict]) -> None:
         """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
         rows = [(key, *answer, *v[:5], canonical_json(v.details)) for answer, v in verdicts.items()]
-        columns = f"cell, problem_id, repeat, {_VERDICT}"
-        changes = ", ".join(f"{name} = excluded.{name}" for name in _VERDICT.split(", "))
-        self._write(
-            f"INSERT INTO grades ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET {changes}",
-            rows,
-        )
+        self._write("add_verdict", rows)
 
     def samples(self, key: str) -> list[Sample]:
         """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
@@ -271,7 +253,6 @@ class Store:
             yield from self.samples_of(key, problems[start : start + PROBLEMS_AT_ONCE])
 
     def answered(self, key: str) -> set[str]:
-        """Return the cell's problems that have answers."""
         return {row[0] for row in self._read("SELECT DISTINCT problem_id FROM responses WHERE cell = ?", key)}
 
     def samples_of(self, key: str, problems: Sequence[Problem]) -> list[Sample]:
@@ -332,7 +313,7 @@ class Store:
     def add_judgements(self, judge: str, judgements: Sequence[Judgement]) -> None:
         """Store what the judge with this key said; the first verdict on a question stays, whoever stored it."""
         rows = [(judge, j.question, j.state, j.why, j.created) for j in judgements]
-        self._write("INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?, ?)", rows)
+        self._write("add_judgement", rows)
 
     def judgements(self, judge: str, questions: Iterable[str]) -> dict[str, Judgement]:
         """Return by question what the judge with this key is known to have said to these questions."""
@@ -347,16 +328,13 @@ class Store:
     # Training runs
 
     def add_run(self, spec: Mapping[str, Any]) -> str:
-        """Return the key of the training run with this spec, added if it is new."""
-        return self._add("runs", spec)
+        return self._add("add_run", spec)
 
     def run(self, key: str) -> Run | None:
-        """Return one run, or None if the store has none with this key."""
         matches = list(self._runs("WHERE key = ?", key))
         return matches[0] if matches else None
 
     def runs(self) -> list[Run]:
-        """Return all training runs, oldest first."""
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) == TRAINING]
 
     # What is neither trained nor answered: a record under a key of contents
@@ -364,32 +342,27 @@ class Store:
     def add_measurement(self, spec: Mapping[str, Any]) -> str:
         """Return the key of the measurement with this spec, added if it is new; its spec names a kind of its own."""
         assert spec["kind"] != TRAINING
-        return self._add("runs", spec)
+        return self._add("add_run", spec)
 
     def measurement(self, key: str) -> Run | None:
         """Return one measurement, its record as `summary`, or None if the store has none with this key."""
         return self.run(key)
 
     def measurements(self) -> list[Run]:
-        """Return all measurements, oldest first."""
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) != TRAINING]
 
     def finish_measurement(self, key: str, record: Mapping[str, Any], *, seconds: float) -> None:
-        """Mark the measurement as done, with what was measured."""
-        self._update("runs", key, state="done", reason="", seconds=seconds, summary=canonical_json(record))
+        self._update_run(key, "done", seconds=seconds, summary=canonical_json(record))
 
     def fail_measurement(self, key: str, reason: str) -> None:
-        """Mark the measurement as failed; the next command may finish it."""
         self.fail_run(key, reason)
 
     def finish_run(self, key: str, *, checkpoint: str, digest: str, seconds: float, summary: Mapping[str, Any]) -> None:
         """Mark the run as done with its checkpoint (relative to the run folder) and the figures of its last steps."""
-        values = {"checkpoint": checkpoint, "digest": digest, "seconds": seconds, "summary": canonical_json(summary)}
-        self._update("runs", key, state="done", reason="", **values)
+        self._update_run(key, "done", "", checkpoint, digest, seconds, canonical_json(summary))
 
     def fail_run(self, key: str, reason: str) -> None:
-        """Mark the run as failed; the next run may finish it."""
-        self._update("runs", key, state="failed", reason=reason)
+        self._update_run(key, "failed", reason)
 
     # Pages
 
@@ -400,31 +373,17 @@ class Store:
 
     def keep_page(self, name: str, key: str, files: str) -> None:
         """Remember what a page was made from, and what is known of its files."""
-        self._write("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", [(name, key, files)])
+        self._write("keep_page", [(name, key, files)])
 
     # Progress
 
-    def heartbeat(self, kind: str, key: str, done: int, total: int) -> None:
+    def heartbeat(self, kind: str, key: str, done: int, total: int, place: str = "") -> None:
         """Record how far the cell, run or measurement ("cell", "run", "measurement") is, for `status` and its ETA.
 
-        From the first one on this process is known to work on the store, until it closes it or ends in any way.
         Going backwards, or a silence of more than ten minutes, starts a new measurement of the speed: another process
         took over, and the time in between was not spent working.
         """
-        self._say_working()
-        self._write(
-            """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5, ?6) ON CONFLICT DO UPDATE SET
-            started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
-            start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
-            done = ?3, total = ?4, updated = ?5, place = ?6""",
-            [(kind, key, done, total, time.time(), self.place)],
-            is_flushed=False,
-        )
-
-    def _say_working(self) -> None:
-        if self._working is None:
-            with suppress(OSError):  # a disk without locks: work goes on, and `status` knows less
-                self._working = finalize(self, os.close, hold(self.path))
+        self._write("heartbeat", [(kind, key, done, total, time.time(), place)], is_flushed=False)
 
     def progress(self) -> list[Progress]:
         """Return the latest heartbeat of every cell and run, the most recent first."""
@@ -432,22 +391,21 @@ class Store:
 
     # One place each for reading and for writing
 
-    def refuse_other_files(self) -> None:
-        """Let no query reach another file than this store's, whoever sends it."""
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-
     def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock, explained(self.path, "read"):
             return self._connection.execute(query, values).fetchall()
 
-    def _write(self, statement: str, rows: Iterable[Sequence[Any]], *, is_flushed: bool = True) -> int:
-        clean = [tuple(_storable(value) for value in row) for row in rows]
-        with self._lock, explained(self.path, "write to"):
+    def _write(self, name: str, rows: Iterable[Sequence[Any]], *, is_flushed: bool = True) -> int:
+        """Have a statement of `schema.WRITES` carried out for each of the rows; return how many it has changed."""
+        return self._commit(name, [tuple(map(_storable, row)) for row in rows], is_flushed)
+
+    def _commit(self, name: str, rows: list[tuple[Any, ...]], is_flushed: bool) -> int:
+        with explained(self.path, "write to"):
             try:
-                with turn(self.path, BUSY_SECONDS), transaction(self._connection):
-                    num_changed = max(0, self._connection.executemany(statement, clean).rowcount)
-                if is_flushed:
-                    flush(self._connection, self.path)
+                with self._lock, transaction(self._connection):
+                    num_changed = max(0, self._connection.executemany(WRITES[name], rows).rowcount)
+                if is_flushed:  # while the next one writes already: several flushes are one
+                    flush(self.path)
                 return num_changed
             except sqlite3.IntegrityError as error:
                 raise StoreError(
@@ -455,19 +413,28 @@ class Store:
                     why=f"Cells come before problems, problems before responses, responses before grades: {error}.",
                 ) from error
 
-    def _add(self, table: str, spec: Mapping[str, Any]) -> str:
+    def _add(self, name: str, spec: Mapping[str, Any]) -> str:
         key, now = spec_key(spec), time.time()
-        self._write(
-            f"INSERT OR IGNORE INTO {table} (key, spec, created, updated) VALUES (?, ?, ?, ?)",
-            [(key, canonical_json(spec), now, now)],
-        )
+        self._write(name, [(key, canonical_json(spec), now, now)])
         return key
 
-    def _update(self, table: str, key: str, **values: Any) -> None:
-        values["updated"] = time.time()
-        assignments = ", ".join(f"{name} = ?" for name in values)
-        if not self._write(f"UPDATE {table} SET {assignments} WHERE key = ?", [(*values.values(), key)]):
-            raise StoreError(f"The result store {self.path} has no {table.rstrip('s')} {key}.")
+    def _update_cell(self, key: str, state: str, reason: str = "", expected: int | None = None) -> None:
+        if not self._write("update_cell", [(state, reason, expected, time.time(), key)]):
+            raise StoreError(f"The result store {self.path} has no cell {key}.")
+
+    def _update_run(
+        self,
+        key: str,
+        state: str,
+        reason: str = "",
+        checkpoint: str | None = None,
+        digest: str | None = None,
+        seconds: float | None = None,
+        summary: str | None = None,
+    ) -> None:
+        row = (state, reason, checkpoint, digest, seconds, summary, time.time(), key)
+        if not self._write("update_run", [row]):
+            raise StoreError(f"The result store {self.path} has no run {key}.")
 
     def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
         counted, source = "problems, responses, truncated, graded, version", "cells JOIN counts ON cell = key"
@@ -519,7 +486,7 @@ _PROBLEM = 'problem_id, "group", question, gold, choices, meta'
 
 def _gold_columns(problem: Problem) -> tuple[str, str, str]:
     """Return what three columns hold: the gold answer, its options, and the rest of it among the problem's details."""
-    details = asdict(problem.gold)
+    details = dict(vars(problem.gold))
     answer, choices = details.pop("answer"), details.pop("choices")
     return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})
 

@@ -14,7 +14,7 @@ from atrl_bench.experiments import progress
 from atrl_bench.experiments.progress import Watch, duration, read_status, short_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
+from atrl_bench.results.shared_store import SharedStore
 
 RECIPE = {
     "objective": "dapo",
@@ -60,7 +60,7 @@ def test_status_tells_the_points_of_an_ablation_and_their_evaluations_apart(stor
 
 
 def test_status_knows_that_no_process_is_left(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
+    with SharedStore(tmp_path / "store.sqlite") as store:
         store.heartbeat("run", store.add_run(RUN), 3, 16)
         assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["running"]
     status = read_status(run_dir(tmp_path))
@@ -70,8 +70,8 @@ def test_status_knows_that_no_process_is_left(tmp_path):
 
 def test_status_knows_a_killed_process_from_a_living_one(tmp_path):
     program = (
-        "import sys, time; from atrl_bench.results.store import Store\n"
-        f"store = Store.open({str(tmp_path / 'store.sqlite')!r})\n"
+        "import time; from pathlib import Path; from atrl_bench.results.shared_store import SharedStore\n"
+        f"store = SharedStore(Path({str(tmp_path / 'store.sqlite')!r}))\n"
         f"store.heartbeat('run', store.add_run({RUN!r}), 3, 16); print('beats', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:

@@ -22,6 +22,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results import connection, schema
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.shared_store import SharedStore
 from atrl_bench.results.store import Judgement, Store
 
 SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
@@ -385,10 +386,11 @@ def test_the_file_system_of_a_path_is_that_of_its_deepest_mount(tmp_path):
 
 WRITER = """
 import sys
-from atrl_bench.results.store import Store
+from pathlib import Path
+from atrl_bench.results.shared_store import SharedStore
 from atrl_bench.results.records import Gold, Problem, Response
 path, worker, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with Store.open(path) as store:
+with SharedStore(Path(path)) as store:
     key = store.add_cell({"kind": "evaluation", "task": "geoqa_test", "run_seed": 0})
     store.add_problems(key, [Problem(f"p{i}", "g", "q", Gold("1")) for i in range(500)])
     print("open", flush=True)
@@ -447,7 +449,7 @@ def test_forty_kills_of_a_writer_lose_nothing_that_was_committed(path):
     for kill in range(40):
         writer = os.fork()
         if writer == 0:  # a bare fork starts in a millisecond where a new interpreter takes a tenth of a second
-            with Store.open(path) as child:
+            with SharedStore(path) as child:
                 key = child.add_cell(SPEC)
                 child.add_problems(key, [Problem(f"p{kill}", "g", "q", Gold("1"))])
                 for i in range(100_000):

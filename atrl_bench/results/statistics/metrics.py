@@ -50,7 +50,6 @@ class ScoredSamples:
 
     @classmethod
     def of(cls, samples: Iterable[Sample], metric: str, statistics: Mapping[str, Maker] | None = None) -> Self:
-        """Return these samples under a metric."""
         return cls(ScoreArray.of(samples), metric, statistics or {})
 
     @property
@@ -75,16 +74,13 @@ class ScoredSamples:
 
     @property
     def groups(self) -> dict[str, str]:
-        """The group of each problem."""
         return {problem.problem_id: problem.group for problem in self.problems}
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """The mean over repeats of each problem's scores."""
         return self._counted.means()
 
     def only(self, problems: Sequence[Problem]) -> ScoredSamples:
-        """Return the answers to these problems."""
         kept = {problem.problem_id for problem in problems}
         rows = [p for p, problem in enumerate(self.answers.problems) if problem.problem_id in kept]
         return ScoredSamples(self.answers.rows(np.array(rows, dtype=np.intp)), self.metric, self.statistics)
