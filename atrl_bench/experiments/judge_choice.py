@@ -1,13 +1,12 @@
 """The judge of a run folder: chosen once, then asked by every table and every evaluation in that folder (D8).
 
-Who judges is part of a cell's key, so a folder's tables need one answer to that question. It lies in `judge.json`
+Who judges is part of a cell's key, so a folder's tables need one answer to that question. It lies in `run.json`
 beside the store, without any key. Another judge, or none, makes other cells from the same answers; those of the judge
 before stay in the store and are found again when it comes back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.evaluation.cell_spec import GRADING_FIELDS, Engine
-from atrl_bench.experiments.run_dir import JUDGE_FILE, RunDir
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_settings import keep_settings
 from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.printable import Block, Record
-from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Cell
 
 NOBODY = "none: the rule grader alone decides"
@@ -65,14 +64,13 @@ def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> FolderJudge:
     """
     with run_dir.open_store() as store:
         calibration = check_calibration(Judge(judge, store), anew=True)
-    content = json.dumps(asdict(judge), indent=2, sort_keys=True) + "\n"
-    write_atomically(run_dir.root / JUDGE_FILE, content.encode())
+    keep_settings(run_dir.root, judge=judge)
     return FolderJudge(run_dir.root, judge, calibration)
 
 
 def drop_judge(run_dir: RunDir) -> FolderJudge:
     """Leave the verdicts of this folder to the rule grader alone from now on."""
-    (run_dir.root / JUDGE_FILE).unlink(missing_ok=True)
+    keep_settings(run_dir.root, judge=None)
     return FolderJudge(run_dir.root)
 
 

@@ -38,8 +38,7 @@ def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, q
     for job in plan.due:
         if job.missing is not None:
             raise job.missing
-    plan.run_dir.keep_engine()
-    plan.run_dir.keep_rollouts()
+    plan.run_dir.keep_choices()
     save_points(plan.definition, plan.run_dir)
     with plan.run_dir.open_store() as store:
         plan.run_dir.keep_checkpoint_store(store)

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import json
 import os
-import platform
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter
+from typing import Any
 
 from atrl_bench.data.layout import holding
-from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
+from atrl_bench.errors import MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
+from atrl_bench.experiments.run_settings import environment_here, keep_settings, read_settings
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini import CODE_WORDS, write_world
 from atrl_bench.models.bases import list_bases
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
-from atrl_bench.results.files import write_atomically
 from atrl_bench.results.shared_store import WRITER, RemoteStore, SharedStore
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.write_lock import Address
 from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 
-JUDGE_FILE = "judge.json"
-ENGINE_FILE = "engine.json"
-ROLLOUTS_FILE = "rollouts.json"
-CHECKPOINTS_FILE = "checkpoints.json"
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
-PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
-NamedT = TypeVar("NamedT")
 
 
 @dataclass(frozen=True)
@@ -62,8 +51,11 @@ class RunDir:
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
-        profile, judge, kept_in = _sampled_as_before(root, profile), read_judge(root), read_checkpoint_store(root)
-        return cls(root, profile, data_dir, judge, engine=read_engine(root), checkpoint_store=kept_in)
+        settings = read_settings(root)
+        if settings.rollouts is not None and not profile.names_sampler:
+            profile = profile.sampled_by(settings.rollouts)
+        judge, engine, checkpoints = settings.judge, settings.engine, settings.checkpoint_store
+        return cls(root, profile, data_dir, judge, engine=engine, checkpoint_store=checkpoints)
 
     @property
     def options(self) -> str:
@@ -82,7 +74,6 @@ class RunDir:
 
     @property
     def store_path(self) -> Path:
-        """The result store."""
         return self.root / "store.sqlite"
 
     def open_store(self, *, read_only: bool = False) -> Store:
@@ -143,7 +134,6 @@ class RunDir:
 
     @property
     def reports(self) -> Path:
-        """Where tables are rendered to."""
         return self.root / "reports"
 
     @property
@@ -185,7 +175,7 @@ class RunDir:
     @cached_property
     def vllm(self) -> str | None:
         """The version of vLLM that sampled for the trainings here, None where none did."""
-        return recalled(self.root / ROLLOUTS_FILE).get("version")
+        return read_settings(self.root).vllm
 
     @cached_property
     def rates(self) -> MachineRates:
@@ -201,104 +191,33 @@ class RunDir:
         with self.open_store(read_only=True) as store:
             return store.mean_tokens()
 
-    def keep_engine(self) -> None:
-        """Write down what answers in this folder, so that its tables are planned and rendered with those answers."""
-        path = self.root / ENGINE_FILE
-        if self.engine is not None:
-            write_atomically(path, (json.dumps(asdict(self.engine), indent=2) + "\n").encode())
-        else:
-            path.unlink(missing_ok=True)
+    def keep_choices(self) -> None:
+        """Write down what answers and what samples in this folder, so that its tables are read with what that made."""
+        rollouts = version = None
+        if self.profile.rollouts.engine != "local":
+            rollouts = self.profile.rollouts.server or self.profile.rollouts.engine
+            version = installed_vllm() or self.vllm  # a machine without vLLM leaves what is known
+        keep_settings(self.root, engine=self.engine, rollouts=rollouts, vllm=version)
 
     def keep_checkpoint_store(self, store: Store) -> None:
         """Write down where checkpoints are kept beside this folder, once those that it has are there, too."""
-        path = self.root / CHECKPOINTS_FILE
-        if self.checkpoint_store is None:
-            path.unlink(missing_ok=True)
-            return
-        self.checkpoint_store.require_open()
-        if read_checkpoint_store(self.root) != self.checkpoint_store:
-            for run in store.runs():
-                if run.state == "done" and (self.root / run.checkpoint / DONE).is_file():
-                    self.checkpoint_store.put(self.root / run.checkpoint, run.digest)
-            write_atomically(path, (json.dumps(asdict(self.checkpoint_store), indent=2) + "\n").encode())
-
-    def keep_rollouts(self) -> None:
-        """Write down what `--rollouts` named, so that this folder's tables are read with the trainings it made."""
-        path = self.root / ROLLOUTS_FILE
-        if self.profile.rollouts.engine != "local":
-            version = installed_vllm() or self.vllm  # a machine without vLLM leaves what is known
-            content = {"rollouts": self.profile.rollouts.server or self.profile.rollouts.engine, "version": version}
-            write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
-        else:
-            path.unlink(missing_ok=True)
+        if self.checkpoint_store is not None:
+            self.checkpoint_store.require_open()
+            if read_settings(self.root).checkpoint_store != self.checkpoint_store:
+                for run in store.runs():
+                    if run.state == "done" and (self.root / run.checkpoint / DONE).is_file():
+                        self.checkpoint_store.put(self.root / run.checkpoint, run.digest)
+        keep_settings(self.root, checkpoint_store=self.checkpoint_store)
 
     def record_environment(self) -> None:
         """Write down what the numbers are being made with; the report of this folder shows it."""
-        content = environment_here("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else []))
+        environment = environment_here("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else []))
         if self.engine is not None:
-            content[self.engine.name] = self.engine.version
-        write_atomically(self.root / "environment.json", (json.dumps(content, indent=2) + "\n").encode())
+            environment[self.engine.name] = self.engine.version
+        keep_settings(self.root, environment=environment)
 
     def environment(self) -> dict[str, str]:
-        """Return what the numbers of this folder were last made with."""
-        return {name: str(value) for name, value in recalled(self.root / "environment.json").items()}
-
-
-def read_judge(root: Path) -> JudgeConfig | None:
-    """Return the judge that was chosen for the run folder at `root`, None where the rules alone decide."""
-    path = root / JUDGE_FILE
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        judge = TypeAdapter(JudgeConfig).validate_python(content)
-        if unknown := content.keys() - asdict(judge).keys():
-            raise ValueError(f"A judge has no field {', '.join(sorted(unknown))}.")
-    except ValueError as error:  # pydantic's are of this kind, too
-        reason = str(error).splitlines()
-        raise InvalidFileError(
-            f"{path} does not describe a judge.",
-            why=" ".join(reason[:3]),
-            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}",
-        ) from None
-    return judge
-
-
-def read_engine(root: Path) -> Engine | None:
-    """Return what answers in the run folder at `root` in place of this process, None for nothing."""
-    return _named_in(root / ENGINE_FILE, Engine, "what answers here", "--serve or --no-serve")
-
-
-def read_checkpoint_store(root: Path) -> CheckpointStore | None:
-    """Return what keeps the checkpoints of the run folder at `root` beside it, None for nothing."""
-    return _named_in(root / CHECKPOINTS_FILE, CheckpointStore, "what keeps the checkpoints", "--checkpoints")
-
-
-def _named_in(path: Path, kind: type[NamedT], what: str, option: str) -> NamedT | None:
-    """Return what an option has named for a run folder, from the file that remembers it; None without such a file."""
-    if not path.is_file():
-        return None
-    try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
-    except ValueError:
-        raise InvalidFileError(
-            f"{path} does not name {what}.",
-            next_step=f"delete {path}, then give the command again with {option}",
-        ) from None
-
-
-def _sampled_as_before(root: Path, profile: Profile) -> Profile:
-    """Return the profile with what samples in the run folder at `root`, unless it or an option says so itself."""
-    path = root / ROLLOUTS_FILE
-    if profile.names_sampler or not path.is_file():
-        return profile
-    try:
-        return profile.sampled_by(str(json.loads(path.read_text(encoding="utf-8"))["rollouts"]))
-    except (ValueError, KeyError, TypeError):
-        raise InvalidFileError(
-            f"{path} does not name what samples the rollouts here.",
-            next_step=f"delete {path}, then give the command again with --rollouts",
-        ) from None
+        return read_settings(self.root).environment
 
 
 def recalled(path: Path) -> dict[str, Any]:
@@ -307,21 +226,3 @@ def recalled(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError):
         return {}
-
-
-def environment_here(*if_installed: str) -> dict[str, str]:
-    """Return what numbers are made with on this machine: no name, address or path of it."""
-    content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    content["cpu"] = f"{os.cpu_count()} x {_processor()}"
-    content |= {package: importlib.metadata.version(package) for package in PACKAGES}
-    for package in if_installed:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            content[package] = importlib.metadata.version(package)
-    return content
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown processor"

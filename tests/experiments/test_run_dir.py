@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import train_command
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -42,14 +43,16 @@ def test_a_store_that_is_only_read_has_to_be_there(tmp_path):
         assert store.cells() == []
 
 
-@pytest.mark.parametrize("content", ["", '{"torch": ', "[1, 2]", "7", "\udcff"])
-def test_a_damaged_note_of_what_made_the_numbers_is_as_good_as_none(tmp_path, content):
-    run_dir, path = RunDir.at(tmp_path, load_profile("smoke")), tmp_path / "environment.json"
+def test_what_is_chosen_for_a_folder_leaves_what_was_chosen_before(tmp_path):
+    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
     assert run_dir.environment() == {}
-    path.write_text(json.dumps({"torch": "2.9"}))
-    assert run_dir.environment() == {"torch": "2.9"}
-    path.write_text(content, errors="surrogateescape")
-    assert run_dir.environment() == {}
+    run_dir.record_environment()
+    replace(run_dir, engine=Engine("vllm", "0.29.0")).keep_choices()
+    before = run_dir.environment()
+    assert RunDir.at(tmp_path, load_profile("smoke")).engine == Engine("vllm", "0.29.0")
+    run_dir.keep_choices()
+    assert RunDir.at(tmp_path, load_profile("smoke")) == run_dir
+    assert run_dir.environment() == before != {}
 
 
 def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(tmp_path):

@@ -22,7 +22,8 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions, cell_spec
 from atrl_bench.experiments.evaluate_command import evaluate_model
 from atrl_bench.experiments.plan import plan_table
-from atrl_bench.experiments.run_dir import ENGINE_FILE, RunDir, read_engine
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_settings import read_settings
 from atrl_bench.experiments.serving import installed_engine, require_engine, serving
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Prompt, Sampling
@@ -73,7 +74,7 @@ def test_a_table_s_trained_row_is_answered_by_a_server_of_its_own_as_this_proces
     run("run-table", "main_7b", *selection, "--out", out, "--serve")
     [checkpoint] = (out / "checkpoints").iterdir()
     assert diary.read_text().splitlines() == [f"start {checkpoint.name}", f"stop {checkpoint.name}"]
-    assert read_engine(out) == Engine("vllm", vllm_stand_in.VERSION)
+    assert read_settings(out).engine == Engine("vllm", vllm_stand_in.VERSION)
 
     run_dir = RunDir.at(out, load_profile(str(profile_file)))
     with run_dir.open_store() as store:
@@ -93,8 +94,8 @@ def test_a_table_s_trained_row_is_answered_by_a_server_of_its_own_as_this_proces
     assert again.num_done_now == 0
     assert f"Answered by vllm {vllm_stand_in.VERSION}" in "".join(again.table.notes)
     assert len(diary.read_text().splitlines()) == 2
-    replace(run_dir, engine=None).keep_engine()  # as `--no-serve` does
-    assert read_engine(out) is None
+    replace(run_dir, engine=None).keep_choices()  # as `--no-serve` does
+    assert read_settings(out).engine is None
 
 
 def test_the_keys_of_this_process_and_of_endpoints_have_no_engine_and_a_video_is_never_served(tmp_path):
@@ -150,9 +151,6 @@ def test_answers_of_two_versions_are_not_mixed(tmp_path, diary):
     run_dir = RunDir(tmp_path, load_profile("smoke"), engine=Engine("vllm", "0.22.0"))
     with pytest.raises(InvalidFileError, match=r"vllm 0.22.0, and vLLM 0.30.9 is installed(.|\n)*vllm==0.22.0"):
         require_engine(run_dir)
-    (tmp_path / ENGINE_FILE).write_text(json.dumps({"name": "vllm"}))
-    with pytest.raises(InvalidFileError, match="--serve or --no-serve"):
-        RunDir.at(tmp_path, load_profile("smoke"))
 
 
 def test_serve_says_where_it_listens_and_stops_at_ctrl_c(tmp_path, diary):

@@ -17,7 +17,8 @@ from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.plan import EVALUATION_SEED, EvaluationOptions, evaluations_of
-from atrl_bench.experiments.run_dir import RunDir, read_engine
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_settings import read_settings
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder as folder_of
 from atrl_bench.results.store import Store
@@ -48,7 +49,7 @@ def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(t
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert processes(f"serve\0{out}") == []
     assert {path.name for path in (out / "logs").glob("*.vllm.log")} == {f"{row}-seed-0.vllm.log" for row in rows}
-    engine = read_engine(out)
+    engine = read_settings(out).engine
     assert engine == Engine("vllm", version("vllm"))
 
     run_dir, num_compared = RunDir.at(out, load_profile(str(profile))), 0

@@ -11,7 +11,8 @@ import pytest
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
 from atrl_bench.experiments.jobs import LAUNCH_SPEC, TrainingJob
-from atrl_bench.experiments.run_dir import CHECKPOINTS_FILE, RunDir
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_settings import read_settings
 from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE
@@ -62,7 +63,7 @@ def test_a_later_command_fetches_what_the_folder_lost_and_remembers_where_from(f
 def test_a_store_that_is_named_later_gets_what_is_trained_already(folder, verl_stand_in, tmp_path):
     verl_stand_in()
     trained = train(folder("one", checkpoint_store=None))
-    assert not (tmp_path / "one" / CHECKPOINTS_FILE).exists()
+    assert read_settings(tmp_path / "one").checkpoint_store is None
     verl_stand_in(fails=True)
     assert train(folder("one")) == trained
     assert folder("one").checkpoint_store.digest_of(Path(trained.checkpoint).name) == trained.digest
@@ -85,7 +86,7 @@ def test_nothing_is_trained_for_a_store_that_cannot_be_used(folder, verl_stand_i
     with pytest.raises(EndpointError, match="Checkpoints cannot be kept in s4://bucket"):
         train(run_dir)
     assert not run_dir.checkpoints.exists()
-    assert not (tmp_path / "one" / CHECKPOINTS_FILE).exists()
+    assert read_settings(tmp_path / "one").checkpoint_store is None
 
 
 def test_the_processes_of_a_launch_are_told_of_the_store(folder):

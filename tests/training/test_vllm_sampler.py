@@ -360,15 +360,12 @@ def test_the_versions_that_trl_supports_may_sample(monkeypatch, version):
 
 def test_a_run_folder_remembers_who_samples_for_its_tables(tmp_path):
     mini, own = load_profile("mini"), load_profile("mini").model_copy(update={"rollouts": Rollouts(engine="vllm")})
-    RunDir.at(tmp_path, mini.sampled_by("http://gpu:8000")).keep_rollouts()
+    RunDir.at(tmp_path, mini.sampled_by("http://gpu:8000")).keep_choices()
     assert RunDir.at(tmp_path, mini).profile.rollouts == Rollouts(engine="vllm", server="http://gpu:8000")
     assert RunDir.at(tmp_path, own).profile.rollouts == Rollouts(engine="vllm")  # a file of one's own decides
     assert RunDir.at(tmp_path, mini.sampled_by("vllm")).profile.rollouts == Rollouts(engine="vllm")
-    RunDir.at(tmp_path, mini.sampled_by("local")).keep_rollouts()
+    RunDir.at(tmp_path, mini.sampled_by("local")).keep_choices()
     assert RunDir.at(tmp_path, mini).profile == mini
-    (tmp_path / "rollouts.json").write_text("{}")
-    with pytest.raises(InvalidFileError, match="does not name what samples"):
-        RunDir.at(tmp_path, mini)
 
 
 def test_a_plan_says_that_vllm_samples(tmp_path):
@@ -448,9 +445,9 @@ def test_a_folder_keeps_the_version_that_sampled_where_another_answers_or_none_i
         )
 
     monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: "0.31.0")
-    folder().keep_rollouts()
+    folder().keep_choices()
     monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: None)
     folder().record_environment()
-    folder().keep_rollouts()
+    folder().keep_choices()
     assert folder().vllm == "0.31.0"
     assert folder().environment()["vllm"] == "0.29.0"
