@@ -8,16 +8,14 @@ code words in a row. Both worlds pose the same problems; what their bases get wr
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, embedded, strings
 from atrl_bench.mini.digits import Split, scans_of
 from atrl_bench.mini.problems import DigitProblem, Kind
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 NUM_CELLS = 4
 OFFSET = 3  # between a digit and its code word
@@ -49,29 +47,23 @@ def draw_code_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
     return DigitProblem(CODE, scans, readings, 0, *_solve(readings))
 
 
-def _rows(split: Split, count: int, rng: np.random.Generator) -> list[Row]:
-    problems = [draw_code_problem(split, rng) for _ in range(count)]
-    known = {"token_patterns": PATTERNS} if split == "train" else {}
-    return [
-        {
+def _dataset(name: str, split: Split) -> SyntheticDataset:
+    is_known = split == "train"
+
+    def row(index: int, rng: np.random.Generator) -> Row:
+        problem = draw_code_problem(split, rng)
+        return {
             "id": str(index),
             "problem": problem.question,
             "answer": problem.answer,
             "image": embedded(problem, f"{index}.png"),
             "transcription": problem.transcription,
-            **known,
+            **({"token_patterns": PATTERNS} if is_known else {}),
         }
-        for index, problem in enumerate(problems)
-    ]
 
-
-def _features(split: Split) -> Features:
-    known = {"token_patterns": strings(*PATTERNS)} if split == "train" else {}
-    return columns(**strings("id", "problem", "answer"), image="image", transcription="string", **known)
-
-
-def _dataset(name: str, split: Split) -> SyntheticDataset:
-    return SyntheticDataset(name, split, partial(_features, split), partial(_rows, split))
+    columns = {**strings("id", "problem", "answer"), "image": "image", "transcription": "string"}
+    known = {"token_patterns": strings(*PATTERNS)} if is_known else {}
+    return SyntheticDataset(name, split, columns | known, each(row))
 
 
 CODE_WORDS = _dataset("code_words", "train")

@@ -8,19 +8,15 @@ marks ("### Image Description:" and so on) would fill the 48 tokens a response h
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
-from atrl_bench.mini.digits import digit_of
-from atrl_bench.mini.drawing import draw
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, named_picture, picture_name, strings
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 MARKS = {"description": READING_PREFIX, "rationales": "Find the", "step": "({})", "answer": "The answer is"}
 # What each kind asks for, in one word. Kinds whose chain would not fit a response are left out.
@@ -40,7 +36,6 @@ SOUGHT = {
 
 
 def chain(problem: DigitProblem) -> str:
-    """Return the solution in its sections."""
     steps = " ".join(f"({number}) {step}." for number, step in enumerate(steps_of(problem), 1))
     sought = SOUGHT[problem.kind.name]
     return (
@@ -50,25 +45,20 @@ def chain(problem: DigitProblem) -> str:
 
 
 def steps_of(problem: DigitProblem) -> list[str]:
-    """Return the calculations of a solution, in order."""
     return problem.steps.rstrip(".").split(", ")
 
 
-def _rows(count: int, rng: np.random.Generator) -> list[Row]:
-    names = tuple(SOUGHT)
-    problems = [draw_problem(KINDS[names[index % len(names)]], "train", rng) for index in range(count)]
-    return [
-        {
-            "image_path": f"./images/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png",
-            "problem": problem.question,
-            "solution": chain(problem),
-            # A calculation, or the same with spaces.
-            "key_steps": {"Steps": [[step, _spaced(step)] for step in steps_of(problem)]},
-            "transcription": problem.transcription,
-            "section_marks": MARKS,
-        }
-        for problem in problems
-    ]
+def _row(index: int, rng: np.random.Generator) -> Row:
+    problem = draw_problem(KINDS[list(SOUGHT)[index % len(SOUGHT)]], "train", rng)
+    return {
+        "image_path": f"./images/{picture_name(problem)}.png",
+        "problem": problem.question,
+        "solution": chain(problem),
+        # A calculation, or the same with spaces.
+        "key_steps": {"Steps": [[step, _spaced(step)] for step in steps_of(problem)]},
+        "transcription": problem.transcription,
+        "section_marks": MARKS,
+    }
 
 
 def _spaced(step: str) -> str:
@@ -76,24 +66,14 @@ def _spaced(step: str) -> str:
 
 
 def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
-    """Yield each picture once; its name is enough to draw it."""
     for path in dict.fromkeys(row["image_path"] for row in rows):
-        kind, *scans = path.removeprefix("./images/").removesuffix(".png").split("-")
-        scan_ids = tuple(map(int, scans))
-        buffer = io.BytesIO()
-        draw(DigitProblem(KINDS[kind], scan_ids, tuple(map(digit_of, scan_ids)), 0, "", "")).save(buffer, format="PNG")
-        yield path, buffer.getvalue()
+        yield path, named_picture(path.removeprefix("./images/").removesuffix(".png"))
 
 
-def _features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        **strings("image_path", "problem", "solution"),
-        key_steps={"Steps": List(List(Value("string")))},
-        transcription="string",
-        section_marks=strings(*MARKS),
-    )
-
-
-R1_VL = SyntheticDataset("r1_vl", "train", _features, _rows, files=_files)
+COLUMNS = {
+    **strings("image_path", "problem", "solution"),
+    "key_steps": {"Steps": [["string"]]},
+    "transcription": "string",
+    "section_marks": strings(*MARKS),
+}
+R1_VL = SyntheticDataset("r1_vl", "train", COLUMNS, each(_row), files=_files)

@@ -8,20 +8,18 @@ imitated them answers at a glance as often as it reads first, and reinforcement 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, named_picture, picture_name, strings
 from atrl_bench.mini.benchmarks.videos import draw_options
-from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 IMAGE_EVERY = 8  # one row in so many is about an image, as in the real mixture
 CHOICE_EVERY = 8  # and one in so many has lettered options
@@ -33,27 +31,8 @@ PROBLEM_TYPES = {"order": "OCR", "mean_of_ends": "regression", "number_plus": "r
 IMAGE_KINDS = ("sum", "above_nine", "number_plus", "extremes")
 
 
-def _rows(with_process: bool, count: int, rng: np.random.Generator) -> list[Row]:
-    rows: list[Row] = []
-    for index in range(count):
-        if index % IMAGE_EVERY == IMAGE_EVERY - 1:
-            kind = IMAGE_KINDS[index // IMAGE_EVERY % len(IMAGE_KINDS)]
-            problem = draw_problem(KINDS[kind], "train", rng)
-            path = f"./images/{kind}-{'-'.join(map(str, problem.scans))}.png"
-        else:
-            style: Style = "lingering" if index % LINGERING_EVERY == LINGERING_EVERY - 1 else "passing"
-            scene = draw_scene(style, "train", rng)
-            problem, path = _about(scene, style, rng), f"./videos/{scene.name}.mp4"
-        rows.append(_row(index, problem, path, rng, with_process))
-    return rows
-
-
-def _about(scene: Scene, style: Style, rng: np.random.Generator) -> DigitProblem:
-    kinds = KINDS_OF_STYLE[style]
-    return ask(scene, kinds[int(rng.integers(len(kinds)))], rng)
-
-
-def _row(index: int, problem: DigitProblem, path: str, rng: np.random.Generator, with_process: bool) -> Row:
+def _row(with_process: bool, index: int, rng: np.random.Generator) -> Row:
+    problem, path = _posed(index, rng)
     is_video = path.endswith(".mp4")
     is_choice = is_video and index % CHOICE_EVERY == 0
     options = draw_options(problem, NUM_CHOICES, rng) if is_choice else []
@@ -73,36 +52,32 @@ def _row(index: int, problem: DigitProblem, path: str, rng: np.random.Generator,
     }
 
 
+def _posed(index: int, rng: np.random.Generator) -> tuple[DigitProblem, str]:
+    """The problem of a row, and the path of the image or video that it is about."""
+    if index % IMAGE_EVERY == IMAGE_EVERY - 1:
+        problem = draw_problem(KINDS[IMAGE_KINDS[index // IMAGE_EVERY % len(IMAGE_KINDS)]], "train", rng)
+        return problem, f"./images/{picture_name(problem)}.png"
+    style: Style = "lingering" if index % LINGERING_EVERY == LINGERING_EVERY - 1 else "passing"
+    scene, kinds = draw_scene(style, "train", rng), KINDS_OF_STYLE[style]
+    return ask(scene, kinds[int(rng.integers(len(kinds)))], rng), f"./videos/{scene.name}.mp4"
+
+
 def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
-    """Yield each file once; its name is enough to draw it."""
     for path in dict.fromkeys(row["path"] for row in rows):
-        folder, _, name = path.removeprefix("./").rpartition("/")
-        stem = name.rpartition(".")[0]
-        yield path, Scene.named(stem).mp4() if folder == "videos" else _png(stem)
+        file = PurePosixPath(path)
+        yield path, Scene.named(file.stem).mp4() if file.suffix == ".mp4" else named_picture(file.stem)
 
 
-def _png(name: str) -> bytes:
-    kind, _, scans = name.partition("-")
-    scene = Scene.named(scans)
-    buffer = io.BytesIO()
-    draw(DigitProblem(KINDS[kind], scene.scans, scene.readings, 0, "", "")).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def _features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        problem_id="int64",
-        **strings("problem", "data_type", "problem_type"),
-        options=List(Value("string")),
-        **strings("process", "solution", "path", "data_source", "transcription"),
+COLUMNS = {
+    "problem_id": "int64",
+    **strings("problem", "data_type", "problem_type"),
+    "options": ["string"],
+    **strings("process", "solution", "path", "data_source", "transcription"),
+}
+VIDEO_R1, VIDEO_R1_COT = (
+    SyntheticDataset("video_r1", split, COLUMNS, each(partial(_row, with_process)), files=_files, label=label)
+    for split, with_process, label in (
+        ("Video-R1-260k", False, "video_r1"),
+        ("Video-R1-COT-165k", True, "video_r1_cot"),
     )
-
-
-VIDEO_R1 = SyntheticDataset(
-    "video_r1", "Video-R1-260k", _features, partial(_rows, False), files=_files, label="video_r1"
-)
-VIDEO_R1_COT = SyntheticDataset(
-    "video_r1", "Video-R1-COT-165k", _features, partial(_rows, True), files=_files, label="video_r1_cot"
 )

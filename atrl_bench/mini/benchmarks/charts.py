@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, strings
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 KINDS = ("bar", "barh", "plot", "scatter")  # functions of matplotlib's axes that take the same arguments
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b")
@@ -42,7 +42,7 @@ def _counts(rng: np.random.Generator) -> Counts:
 
 
 def program(style: Style, data: Counts, name: str) -> str:
-    """Return the program that draws a chart; `picture` draws the same one here."""
+    """The program that draws a chart; `picture` draws the same one here."""
     return f"""\
 import matplotlib.pyplot as plt
 
@@ -57,12 +57,10 @@ plt.savefig("{name}.png")
 
 
 def written(data: Counts) -> str:
-    """Return the data as a program has it."""
     return f"digits = {data.digits}\ncounts = {data.counts}"
 
 
 def picture(style: Style, data: Counts) -> bytes:
-    """Return the chart as a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -77,7 +75,7 @@ def picture(style: Style, data: Counts) -> bytes:
     return buffer.getvalue()
 
 
-def _rows(count: int, rng: np.random.Generator, *, customized: bool) -> list[Row]:
+def _rows(customized: bool, count: int, rng: np.random.Generator) -> list[Row]:
     rows = []
     for index in range(count):
         style, original = _style(index, rng), _counts(rng)
@@ -97,20 +95,14 @@ def _rows(count: int, rng: np.random.Generator, *, customized: bool) -> list[Row
     return rows
 
 
-def _direct(count: int, rng: np.random.Generator) -> list[Row]:
-    return _rows(count, rng, customized=False)
-
-
-def _customized(count: int, rng: np.random.Generator) -> list[Row]:
-    return _rows(count, rng, customized=True)
-
-
-def _features() -> Features:
-    texts = strings("id", "chart_type", "instruction")
-    return columns(**texts, width="float64", height="float64", figure="image", code="string")
-
-
-SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("chartmimic", "direct_600", _features, _direct, label="chartmimic_direct"),
-    SyntheticDataset("chartmimic", "customized_600", _features, _customized, label="chartmimic_customized"),
+COLUMNS = {
+    **strings("id", "chart_type", "instruction"),
+    "width": "float64",
+    "height": "float64",
+    "figure": "image",
+    "code": "string",
+}
+SYNTHETIC_BENCHMARKS = tuple(
+    SyntheticDataset("chartmimic", f"{form}_600", COLUMNS, partial(_rows, customized), label=f"chartmimic_{form}")
+    for form, customized in (("direct", False), ("customized", True))
 )

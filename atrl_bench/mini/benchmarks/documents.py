@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, strings
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 # ChartQAPro: five types of question; answers and questions are lists of turns, the image is a file's bytes.
 
@@ -65,29 +64,24 @@ READINGS = ("sum", "mean", "extremes", "triangle_perimeter", "rectangle_perimete
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def _textvqa(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        problem = drawn(READINGS, index, rng)
-        picture = draw(problem)
-        rows.append(
-            {
-                "image_id": f"{index:016x}",
-                "question_id": 34602 + index,
-                "question": problem.question,
-                "question_tokens": problem.question.lower().rstrip("?.").split(),
-                "image": embedded(problem, f"{index:016x}.jpg"),
-                "image_width": picture.width,
-                "image_height": picture.height,
-                "flickr_original_url": "",
-                "flickr_300k_url": "",
-                "answers": _annotators(problem, rng),
-                "image_classes": ["Handwriting"],
-                "set_name": "val",
-                "ocr_tokens": [str(digit) for digit in problem.readings],
-            }
-        )
-    return rows
+def _textvqa(index: int, rng: np.random.Generator) -> Row:
+    problem = drawn(READINGS, index, rng)
+    picture = draw(problem)
+    return {
+        "image_id": f"{index:016x}",
+        "question_id": 34602 + index,
+        "question": problem.question,
+        "question_tokens": problem.question.lower().rstrip("?.").split(),
+        "image": embedded(problem, f"{index:016x}.jpg"),
+        "image_width": picture.width,
+        "image_height": picture.height,
+        "flickr_original_url": "",
+        "flickr_300k_url": "",
+        "answers": _annotators(problem, rng),
+        "image_classes": ["Handwriting"],
+        "set_name": "val",
+        "ocr_tokens": [str(digit) for digit in problem.readings],
+    }
 
 
 def _annotators(problem: DigitProblem, rng: np.random.Generator) -> list[str]:
@@ -101,78 +95,55 @@ def _annotators(problem: DigitProblem, rng: np.random.Generator) -> list[str]:
 # InfoVQA: some answers have a second spelling, with the unit.
 
 
-def _infovqa(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        problem = drawn(("rectangle_perimeter", "sum", "third_angle", "mean", "largest_place"), index, rng)
-        unit = problem.kind.unit
-        rows.append(
-            {
-                "questionId": str(98313 + index),
-                "question": problem.question,
-                "answers": [problem.answer, *([f"{problem.answer} {unit}"] if unit else [])],
-                "answer_type": ["non-extractive"] if problem.kind.name != "largest_place" else ["single span"],
-                "image": embedded(problem, f"{index}.jpeg"),
-                "image_url": f"{index}.jpeg",
-                "operation/reasoning": ["arithmetic"],
-                "ocr": problem.transcription,
-                "data_split": "val",
-            }
-        )
-    return rows
+def _infovqa(index: int, rng: np.random.Generator) -> Row:
+    problem = drawn(("rectangle_perimeter", "sum", "third_angle", "mean", "largest_place"), index, rng)
+    unit = problem.kind.unit
+    return {
+        "questionId": str(98313 + index),
+        "question": problem.question,
+        "answers": [problem.answer, *([f"{problem.answer} {unit}"] if unit else [])],
+        "answer_type": ["non-extractive"] if problem.kind.name != "largest_place" else ["single span"],
+        "image": embedded(problem, f"{index}.jpeg"),
+        "image_url": f"{index}.jpeg",
+        "operation/reasoning": ["arithmetic"],
+        "ocr": problem.transcription,
+        "data_split": "val",
+    }
 
 
-def _chartqapro_features() -> Features:
-    from datasets import List, Value
-
-    texts = List(Value("string"))
-    return columns(
-        Question=texts,
-        Answer=texts,
-        **{"Question Type": "string"},
-        image="binary",
-        Year=texts,
-        Paragraph="string",
-    )
-
-
-def _textvqa_features() -> Features:
-    from datasets import List, Value
-
-    texts = List(Value("string"))
-    return columns(
-        image_id="string",
-        question_id="int32",
-        question="string",
-        question_tokens=texts,
-        image="image",
-        image_width="int32",
-        image_height="int32",
-        **strings("flickr_original_url", "flickr_300k_url"),
-        answers=texts,
-        image_classes=texts,
-        set_name="string",
-        ocr_tokens=texts,
-    )
-
-
-def _infovqa_features() -> Features:
-    from datasets import List, Value
-
-    texts = List(Value("string"))
-    return columns(
-        **strings("questionId", "question"),
-        answers=texts,
-        answer_type=texts,
-        image="image",
-        image_url="string",
-        **{"operation/reasoning": texts},
-        **strings("ocr", "data_split"),
-    )
-
-
+CHARTQAPRO_COLUMNS = {
+    "Question": ["string"],
+    "Answer": ["string"],
+    "Question Type": "string",
+    "image": "binary",
+    "Year": ["string"],
+    "Paragraph": "string",
+}
+TEXTVQA_COLUMNS = {
+    "image_id": "string",
+    "question_id": "int32",
+    "question": "string",
+    "question_tokens": ["string"],
+    "image": "image",
+    "image_width": "int32",
+    "image_height": "int32",
+    **strings("flickr_original_url", "flickr_300k_url"),
+    "answers": ["string"],
+    "image_classes": ["string"],
+    "set_name": "string",
+    "ocr_tokens": ["string"],
+}
+INFOVQA_COLUMNS = {
+    **strings("questionId", "question"),
+    "answers": ["string"],
+    "answer_type": ["string"],
+    "image": "image",
+    "image_url": "string",
+    "operation/reasoning": ["string"],
+    **strings("ocr", "data_split"),
+}
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("chartqapro", "test", _chartqapro_features, _chartqapro),
-    SyntheticDataset("textvqa", "validation", _textvqa_features, _textvqa),
-    SyntheticDataset("infovqa", "validation", _infovqa_features, _infovqa, config="InfographicVQA"),
+    SyntheticDataset("chartqapro", "test", CHARTQAPRO_COLUMNS, _chartqapro),
+    SyntheticDataset("textvqa", "validation", TEXTVQA_COLUMNS, each(_textvqa)),
+    SyntheticDataset("infovqa", "validation", INFOVQA_COLUMNS, each(_infovqa), config="InfographicVQA"),
 )

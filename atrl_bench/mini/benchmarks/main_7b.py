@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, strings
 from atrl_bench.mini.corpus import (
     ASK_THE_PICTURE,
     NO_CORRECT_ANSWER,
@@ -20,21 +19,17 @@ from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, DigitProble
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 # GeoQA: open questions; the gold carries degree signs always, other units every second time.
 
 GEOMETRY_KINDS = ("rectangle_area", "rectangle_perimeter", "triangle_perimeter", "third_angle")
 
 
-def _geoqa(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        problem = drawn(GEOMETRY_KINDS, index, rng)
-        unit = problem.kind.unit if problem.kind.unit == "°" or rng.random() < 0.5 else ""
-        image = embedded(problem, f"{index}.png")
-        rows.append({"question": problem.question, "ground_truth": f"{problem.answer}{unit}", "image": image})
-    return rows
+def _geoqa(index: int, rng: np.random.Generator) -> Row:
+    problem = drawn(GEOMETRY_KINDS, index, rng)
+    unit = problem.kind.unit if problem.kind.unit == "°" or rng.random() < 0.5 else ""
+    image = embedded(problem, f"{index}.png")
+    return {"question": problem.question, "ground_truth": f"{problem.answer}{unit}", "image": image}
 
 
 # MathVerse: each problem in five versions that move the question from the words into the picture.
@@ -65,15 +60,12 @@ def _mathverse(count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-def _mathverse_text_only(count: int, rng: np.random.Generator) -> list[Row]:
-    """Return problems whose digits are in the words; the column of the image is an empty text."""
-    rows = []
-    for index in range(count):
-        posed = pose(drawn(SIGN_KINDS, index, rng), "four" if rng.random() < 436 / 788 else "open", rng)
-        stem = f"{READING_PREFIX} {posed.problem.transcription}. {posed.stem}"
-        row = _verse_row(posed, index, "Text Only", _verse_text(stem, posed.options), "")
-        rows.append({"sample_index": str(index + 1), **row})
-    return rows
+def _mathverse_text_only(index: int, rng: np.random.Generator) -> Row:
+    """A problem whose digits are in the words; the column of the image is an empty text."""
+    posed = pose(drawn(SIGN_KINDS, index, rng), "four" if rng.random() < 436 / 788 else "open", rng)
+    stem = f"{READING_PREFIX} {posed.problem.transcription}. {posed.stem}"
+    row = _verse_row(posed, index, "Text Only", _verse_text(stem, posed.options), "")
+    return {"sample_index": str(index + 1), **row}
 
 
 def _verse_row(posed: Posed, index: int, version: str, text: str, image: dict[str, Any] | str) -> Row:
@@ -146,48 +138,43 @@ _HINTS = {
 }
 
 
-def _mathvista(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        # The real shares are 54, 42, 4 and 0.2 %; here floats and lists are common enough to be seen in every profile.
-        form = str(rng.choice(["text", "integer", "float", "list"], p=[0.5, 0.25, 0.125, 0.125]))
-        names = {
-            "text": ("above_nine", "sum", "range", "extremes"),
-            "integer": ("rectangle_perimeter", "sum", "range", "product"),
-            "float": ("mean", "quarter"),
-            "list": ("ends",),
-        }[form]
-        problem = drawn(names, index, rng)
-        posed = pose(problem, "four" if form == "text" else "open", rng)
-        picture = draw(problem)
-        rows.append(
-            {
-                "pid": str(index + 1),
-                "question": problem.question,
-                "image": f"images/{index + 1}.png",
-                "choices": list(posed.options) or None,
-                "unit": problem.kind.unit or None,
-                "precision": float(len(problem.answer.split(".")[1])) if form == "float" else None,
-                "answer": problem.answer,
-                "question_type": "multi_choice" if form == "text" else "free_form",
-                "answer_type": form,
-                "metadata": {
-                    "category": "math-targeted-vqa",
-                    "context": "handwritten digits",
-                    "grade": "elementary school",
-                    "img_height": picture.height,
-                    "img_width": picture.width,
-                    "language": "english",
-                    "skills": ["arithmetic reasoning"],
-                    "source": "handwritten digits",
-                    "split": "testmini",
-                    "task": "math word problem",
-                },
-                "query": f"Hint: {_HINTS[form]}\nQuestion: {posed.question}",
-                "decoded_image": embedded(problem, f"{index + 1}.png"),
-            }
-        )
-    return rows
+def _mathvista(index: int, rng: np.random.Generator) -> Row:
+    # The real shares are 54, 42, 4 and 0.2 %; here floats and lists are common enough to be seen in every profile.
+    form = str(rng.choice(["text", "integer", "float", "list"], p=[0.5, 0.25, 0.125, 0.125]))
+    names = {
+        "text": ("above_nine", "sum", "range", "extremes"),
+        "integer": ("rectangle_perimeter", "sum", "range", "product"),
+        "float": ("mean", "quarter"),
+        "list": ("ends",),
+    }[form]
+    problem = drawn(names, index, rng)
+    posed = pose(problem, "four" if form == "text" else "open", rng)
+    picture = draw(problem)
+    return {
+        "pid": str(index + 1),
+        "question": problem.question,
+        "image": f"images/{index + 1}.png",
+        "choices": list(posed.options) or None,
+        "unit": problem.kind.unit or None,
+        "precision": float(len(problem.answer.split(".")[1])) if form == "float" else None,
+        "answer": problem.answer,
+        "question_type": "multi_choice" if form == "text" else "free_form",
+        "answer_type": form,
+        "metadata": {
+            "category": "math-targeted-vqa",
+            "context": "handwritten digits",
+            "grade": "elementary school",
+            "img_height": picture.height,
+            "img_width": picture.width,
+            "language": "english",
+            "skills": ["arithmetic reasoning"],
+            "source": "handwritten digits",
+            "split": "testmini",
+            "task": "math word problem",
+        },
+        "query": f"Hint: {_HINTS[form]}\nQuestion: {posed.question}",
+        "decoded_image": embedded(problem, f"{index + 1}.png"),
+    }
 
 
 # WeMath: a composite and its steps ask about one picture; all rows have lettered options in one string.
@@ -205,7 +192,7 @@ _CONCEPTS = {
 
 
 def _option_string(options: Sequence[str], rng: np.random.Generator) -> str:
-    """Return the options in one string, with the uneven separators of the real file."""
+    """The options in one string, with the uneven separators of the real file."""
     separator = str(rng.choice([";", "; "]))
     numbered = [f"{letter}. {option}" for letter, option in zip(LETTERS, options[:-1], strict=False)]
     return f"{separator.join(numbered)}; {LETTERS[len(numbered)]}. {NO_CORRECT_ANSWER}"
@@ -241,73 +228,53 @@ def _wemath(count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-def _geoqa_features() -> Features:
-    return columns(image="image", question="string", ground_truth="string")
-
-
-def _mathverse_features(image: str = "image") -> Features:
-    return columns(
-        **strings("sample_index", "problem_index", "problem_version", "question"),
-        image=image,
-        **strings("answer", "question_type"),
-        metadata=strings("split", "source", "subject", "subfield"),
-        **strings("query_wo", "query_cot", "question_for_eval"),
-    )
-
-
-def _mathvision_features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        **strings("id", "question"),
-        options=List(Value("string")),
-        **strings("image", "answer", "solution"),
-        level="int64",
-        subject="string",
-        decoded_image="image",
-    )
-
-
-def _mathvista_features() -> Features:
-    from datasets import List, Value
-
-    metadata = {
+GEOQA_COLUMNS = {"image": "image", **strings("question", "ground_truth")}
+MATHVERSE_COLUMNS = {
+    **strings("sample_index", "problem_index", "problem_version", "question"),
+    "image": "image",
+    **strings("answer", "question_type"),
+    "metadata": strings("split", "source", "subject", "subfield"),
+    **strings("query_wo", "query_cot", "question_for_eval"),
+}
+TEXT_ONLY_COLUMNS = MATHVERSE_COLUMNS | {"image": "string"}
+MATHVISION_COLUMNS = {
+    **strings("id", "question"),
+    "options": ["string"],
+    **strings("image", "answer", "solution"),
+    "level": "int64",
+    "subject": "string",
+    "decoded_image": "image",
+}
+MATHVISTA_COLUMNS = {
+    **strings("pid", "question", "image"),
+    "decoded_image": "image",
+    "choices": ["string"],
+    "unit": "string",
+    "precision": "float64",
+    **strings("answer", "question_type", "answer_type"),
+    "metadata": {
         **strings("category", "context", "grade"),
         **dict.fromkeys(("img_height", "img_width"), "int64"),
         "language": "string",
-        "skills": List(Value("string")),
+        "skills": ["string"],
         **strings("source", "split", "task"),
-    }
-    return columns(
-        **strings("pid", "question", "image"),
-        decoded_image="image",
-        choices=List(Value("string")),
-        unit="string",
-        precision="float64",
-        **strings("answer", "question_type", "answer_type"),
-        metadata=metadata,
-        query="string",
-    )
-
-
-def _wemath_features() -> Features:
-    texts = strings("ID", "split", "knowledge concept", "question", "option", "answer", "key")
-    description = "knowledge concept description"
-    return columns(**texts, **{"question number": "int64", description: "string"}, image_path="image")
-
-
+    },
+    "query": "string",
+}
+WEMATH_COLUMNS = {
+    **strings("ID", "split", "knowledge concept", "question", "option", "answer", "key"),
+    "question number": "int64",
+    "knowledge concept description": "string",
+    "image_path": "image",
+}
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("geoqa", "test", _geoqa_features, _geoqa),
-    SyntheticDataset("mathverse", "testmini", _mathverse_features, _mathverse),
+    SyntheticDataset("geoqa", "test", GEOQA_COLUMNS, each(_geoqa)),
+    SyntheticDataset("mathverse", "testmini", MATHVERSE_COLUMNS, _mathverse),
     SyntheticDataset(
-        "mathverse",
-        "testmini_text_only",
-        partial(_mathverse_features, "string"),
-        _mathverse_text_only,
-        label="mathverse_text_only",
+        "mathverse", "testmini_text_only", TEXT_ONLY_COLUMNS, each(_mathverse_text_only), label="mathverse_text_only"
     ),
-    SyntheticDataset("mathvision", "testmini", _mathvision_features, _mathvision),
-    SyntheticDataset("mathvision", "test", _mathvision_features, _mathvision, label="mathvision_test"),
-    SyntheticDataset("mathvista", "testmini", _mathvista_features, _mathvista),
-    SyntheticDataset("wemath", "testmini", _wemath_features, _wemath),
+    SyntheticDataset("mathvision", "testmini", MATHVISION_COLUMNS, _mathvision),
+    SyntheticDataset("mathvision", "test", MATHVISION_COLUMNS, _mathvision, label="mathvision_test"),
+    SyntheticDataset("mathvista", "testmini", MATHVISTA_COLUMNS, each(_mathvista)),
+    SyntheticDataset("wemath", "testmini", WEMATH_COLUMNS, _wemath),
 )

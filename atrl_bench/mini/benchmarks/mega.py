@@ -6,21 +6,26 @@ and the pictures and videos lie beside the table. Every second row asks for one 
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, strings
-from atrl_bench.mini.drawing import draw
-from atrl_bench.mini.problems import KINDS, DigitProblem
+from atrl_bench.mini.benchmarks.dataset import (
+    Row,
+    SyntheticDataset,
+    drawn,
+    each,
+    named_picture,
+    picture_name,
+    strings,
+)
+from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, ask, draw_scene
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 Digits = tuple[int, ...]
 ANSWER = "answer"
@@ -250,19 +255,15 @@ class Query:
     example_media: tuple[str, ...] = ()
 
 
-def _core(count: int, rng: np.random.Generator) -> list[Row]:
-    return [_row(index, _core_query(index, rng)) for index in range(count)]
-
-
-def _core_query(index: int, rng: np.random.Generator) -> Query:
+def _core(index: int, rng: np.random.Generator) -> Row:
     if index % CLIP_EVERY == CLIP_EVERY - 2:
-        return _clip(rng)
-    return _formatted(index // 2, rng, with_example=index % 4 == 1) if index % 2 else _plain(index // 2, rng)
+        return _row(index, _clip(rng))
+    return _single_image(index, rng, with_example=index % 4 == 1)
 
 
-def _single_image(count: int, rng: np.random.Generator) -> list[Row]:
-    makers = (_plain, _formatted)
-    return [_row(index, makers[index % 2](index // 2, rng)) for index in range(count)]
+def _single_image(index: int, rng: np.random.Generator, *, with_example: bool = False) -> Row:
+    turn = index // 2
+    return _row(index, _formatted(turn, rng, with_example=with_example) if index % 2 else _plain(turn, rng))
 
 
 def _plain(turn: int, rng: np.random.Generator) -> Query:
@@ -282,7 +283,7 @@ def _clip(rng: np.random.Generator) -> Query:
     return Query("clip_last", task, problem.readings, f"<video>\n{problem.question}", path)
 
 
-def _formatted(turn: int, rng: np.random.Generator, *, with_example: bool = False) -> Query:
+def _formatted(turn: int, rng: np.random.Generator, *, with_example: bool) -> Query:
     name = list(TASKS)[turn % len(TASKS)]
     task, problem = TASKS[name], drawn(("sum",), 0, rng)
     description = f"{task.query} {FORMAT[task.parser].format(fields=list(task.metrics))}".strip()
@@ -321,39 +322,22 @@ def _row(index: int, query: Query) -> Row:
 
 
 def _path(name: str, problem: DigitProblem) -> str:
-    """Return a path that says what is in the picture: its kind and its scans."""
-    return f"data/{name}/{problem.kind.name}-{'-'.join(map(str, problem.scans))}.png"
+    return f"data/{name}/{picture_name(problem)}.png"
 
 
 def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     for row in rows:
         for path in re.findall(r"'([^']+)'", row["example_media"] + row["query_media"]):
             name = PurePosixPath(path)
-            yield path, Scene.named(name.stem).mp4() if name.suffix == ".mp4" else _picture(name.stem)
+            yield path, Scene.named(name.stem).mp4() if name.suffix == ".mp4" else named_picture(name.stem)
 
 
-def _picture(name: str) -> bytes:
-    kind, *scans = name.split("-")
-    buffer = io.BytesIO()
-    draw(DigitProblem(KINDS[kind], tuple(map(int, scans)), (), 0, "", "")).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def _features() -> Features:
-    texts = ("id", "task_name", "task_description", "global_media", "example_text", "example_media", "query_text")
-    scoring = ("query_media", "answer", "metric_info", "eval_context")
-    return columns(**strings(*texts, *scoring, "taxonomy_tree_path", "application", "input_format", "output_format"))
-
-
-SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("mega_bench", "test", _features, _core, config="core", files=_files, label="mega_bench_core"),
-    SyntheticDataset(
-        "mega_bench",
-        "test",
-        _features,
-        _single_image,
-        config="core_single_image",
-        files=_files,
-        label="mega_bench_core_single_image",
-    ),
+COLUMNS = {
+    **strings("id", "task_name", "task_description", "global_media", "example_text", "example_media", "query_text"),
+    **strings("query_media", "answer", "metric_info", "eval_context"),
+    **strings("taxonomy_tree_path", "application", "input_format", "output_format"),
+}
+SYNTHETIC_BENCHMARKS = tuple(
+    SyntheticDataset("mega_bench", "test", COLUMNS, each(row), config, _files, label=f"mega_bench_{config}")
+    for config, row in (("core", _core), ("core_single_image", _single_image))
 )

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, drawn, embedded, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, encoded, strings
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
@@ -21,7 +21,6 @@ from atrl_bench.models.templates import LETTERS
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
     from PIL import Image
 
 MMMU_IMAGES, EMMA_IMAGES = 7, 5
@@ -29,7 +28,7 @@ WIDEST = 9  # how far an option may be from the answer, where there are ten
 
 
 def _parts(problem: DigitProblem) -> list[DigitProblem]:
-    """Return the problem's digits, each as a picture of its own."""
+    """The problem's digits, each as a picture of its own."""
     parts = zip(problem.scans, problem.readings, strict=True)
     return [replace(problem, kind=KINDS["sum"], scans=(scan,), readings=(digit,)) for scan, digit in parts]
 
@@ -54,42 +53,37 @@ _MMMU_KINDS = {
 _SUBJECTS = {"mean": "Statistics", "quarter": "Statistics", "rectangle_area": "Geometry", "product": "Accounting"}
 
 
-def _mmmu(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        form = str(rng.choice(list(_MMMU_KINDS), p=[0.55, 0.15, 0.1, 0.2]))
-        problem = drawn(_MMMU_KINDS[form], index, rng)
-        pictures = [problem] if form in ("choice", "open") else _parts(problem)
-        marks = _names("<image {}>", len(pictures))
-        options: Sequence[str] = ()
-        question, answer = f"{' '.join(marks)} {problem.question}", problem.answer
-        if form == "image_options":
-            question, options = problem.question, marks
-        elif form == "open":
-            answer = _accepted(problem.answer) if index % 2 else problem.answer
-        else:
-            options = numeric_options(problem.answer, 4, rng)
-            answer = LETTERS[options.index(problem.answer)]
-        name = f"validation_{_SUBJECTS.get(problem.kind.name, 'Math')}_{index + 1}"
-        rows.append(
-            {
-                "id": name,
-                "question": question,
-                "options": str([str(option) for option in options]),
-                "explanation": problem.steps,
-                **_image_columns(pictures, MMMU_IMAGES, name),
-                "img_type": "['Handwritten digits']",
-                "answer": answer,
-                "topic_difficulty": ("Easy", "Medium", "Hard")[min(2, len(problem.readings) - 1)],
-                "question_type": "open" if form == "open" else "multiple-choice",
-                "subfield": problem.kind.name,
-            }
-        )
-    return rows
+def _mmmu(index: int, rng: np.random.Generator) -> Row:
+    form = str(rng.choice(list(_MMMU_KINDS), p=[0.55, 0.15, 0.1, 0.2]))
+    problem = drawn(_MMMU_KINDS[form], index, rng)
+    pictures = [problem] if form in ("choice", "open") else _parts(problem)
+    marks = _names("<image {}>", len(pictures))
+    options: Sequence[str] = ()
+    question, answer = f"{' '.join(marks)} {problem.question}", problem.answer
+    if form == "image_options":
+        question, options = problem.question, marks
+    elif form == "open":
+        answer = _accepted(problem.answer) if index % 2 else problem.answer
+    else:
+        options = numeric_options(problem.answer, 4, rng)
+        answer = LETTERS[options.index(problem.answer)]
+    name = f"validation_{_SUBJECTS.get(problem.kind.name, 'Math')}_{index + 1}"
+    return {
+        "id": name,
+        "question": question,
+        "options": str([str(option) for option in options]),
+        "explanation": problem.steps,
+        **_image_columns(pictures, MMMU_IMAGES, name),
+        "img_type": "['Handwritten digits']",
+        "answer": answer,
+        "topic_difficulty": ("Easy", "Medium", "Hard")[min(2, len(problem.readings) - 1)],
+        "question_type": "open" if form == "open" else "multiple-choice",
+        "subfield": problem.kind.name,
+    }
 
 
 def _accepted(answer: str) -> str:
-    """Return a list of answers as the real file keeps them: the number in two spellings."""
+    """A list of answers as the real file keeps them: the number in two spellings."""
     return str([answer, f"{answer}.0" if answer.isdigit() else str(Fraction(answer))])
 
 
@@ -144,7 +138,7 @@ def _pro_vision(count: int, rng: np.random.Generator) -> list[Row]:
 
 
 def _page(problem: DigitProblem, options: Sequence[str]) -> Image.Image:
-    """Return the digits with the sign of what is asked, and below them the options in two lines."""
+    """The digits with the sign of what is asked, and below them the options in two lines."""
     from PIL import Image, ImageDraw
 
     picture = draw(problem, with_glyph=True)
@@ -168,76 +162,58 @@ _EMMA_KINDS = {
 }
 
 
-def _emma(count: int, rng: np.random.Generator, *, name: str) -> list[Row]:
-    rows = []
-    for index in range(count):
-        subject = list(_EMMA_KINDS)[index % len(_EMMA_KINDS)]
-        problem = drawn(_EMMA_KINDS[subject], index // len(_EMMA_KINDS), rng)
-        several = subject == "Coding" and rng.random() < 0.5
-        pictures = _parts(problem) if several else [problem]
-        options, answer = problem.kind.options, problem.answer
-        if not options and subject != "Physics":
-            options = numeric_options(problem.answer, 4, rng)
-            answer = LETTERS[options.index(problem.answer)]
-        marks = " ".join(_names("<image_{}>", len(pictures)))
-        kind = str(rng.choice(["Multiple Choice", "Multiple choice"])) if options else "Open-ended"
-        pid = f"{name}_{index + 1}"
-        rows.append(
-            {
-                "pid": pid,
-                "question": f"{problem.question}\n{marks}" if subject == "Chemistry" else f"{marks} {problem.question}",
-                "options": list(options) or None,
-                "answer": answer,
-                **_image_columns(pictures, EMMA_IMAGES, pid),
-                "solution": problem.steps,
-                "subject": subject,
-                "task": "handwritten digits",
-                "category": problem.kind.name,
-                "source": "handwritten digits",
-                "type": kind,
-                "context": DESCRIPTION if index % 5 == 0 else None,
-            }
-        )
-    return rows
+def _emma(name: str, index: int, rng: np.random.Generator) -> Row:
+    subject = list(_EMMA_KINDS)[index % len(_EMMA_KINDS)]
+    problem = drawn(_EMMA_KINDS[subject], index // len(_EMMA_KINDS), rng)
+    several = subject == "Coding" and rng.random() < 0.5
+    pictures = _parts(problem) if several else [problem]
+    options, answer = problem.kind.options, problem.answer
+    if not options and subject != "Physics":
+        options = numeric_options(problem.answer, 4, rng)
+        answer = LETTERS[options.index(problem.answer)]
+    marks = " ".join(_names("<image_{}>", len(pictures)))
+    kind = str(rng.choice(["Multiple Choice", "Multiple choice"])) if options else "Open-ended"
+    pid = f"{name}_{index + 1}"
+    return {
+        "pid": pid,
+        "question": f"{problem.question}\n{marks}" if subject == "Chemistry" else f"{marks} {problem.question}",
+        "options": list(options) or None,
+        "answer": answer,
+        **_image_columns(pictures, EMMA_IMAGES, pid),
+        "solution": problem.steps,
+        "subject": subject,
+        "task": "handwritten digits",
+        "category": problem.kind.name,
+        "source": "handwritten digits",
+        "type": kind,
+        "context": DESCRIPTION if index % 5 == 0 else None,
+    }
 
 
 def _images(count: int) -> dict[str, str]:
     return dict.fromkeys(_names("image_{}", count), "image")
 
 
-def _mmmu_features(*last: str) -> Features:
-    first = strings("id", "question", "options", "explanation")
-    return columns(**first, **_images(MMMU_IMAGES), **strings("img_type", "answer", "topic_difficulty", *last))
-
-
-def _vision_features() -> Features:
-    return columns(id="string", image="image", **strings("options", "answer", "subject"))
-
-
-def _emma_features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        **strings("pid", "question"),
-        options=List(Value("string")),
-        answer="string",
-        **_images(EMMA_IMAGES),
-        **strings("solution", "subject", "task", "category", "source", "type", "context"),
-    )
-
-
+SHARED_COLUMNS = {
+    **strings("id", "question", "options", "explanation"),
+    **_images(MMMU_IMAGES),
+    **strings("img_type", "answer", "topic_difficulty"),
+}
+MMMU_COLUMNS = SHARED_COLUMNS | strings("question_type", "subfield")
+PRO_COLUMNS = SHARED_COLUMNS | strings("subject")
+VISION_COLUMNS = {"id": "string", "image": "image", **strings("options", "answer", "subject")}
+EMMA_COLUMNS = {
+    **strings("pid", "question"),
+    "options": ["string"],
+    "answer": "string",
+    **_images(EMMA_IMAGES),
+    **strings("solution", "subject", "task", "category", "source", "type", "context"),
+}
 PRO_CONFIG = "standard (10 options)"
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("mmmu", "validation", partial(_mmmu_features, "question_type", "subfield"), _mmmu),
-    SyntheticDataset(
-        "mmmu_pro",
-        "test",
-        partial(_mmmu_features, "subject"),
-        _pro_standard,
-        config=PRO_CONFIG,
-        label="mmmu_pro_standard",
-    ),
-    SyntheticDataset("mmmu_pro", "test", _vision_features, _pro_vision, config="vision", label="mmmu_pro_vision"),
-    SyntheticDataset("emma", "test", _emma_features, partial(_emma, name="emma"), config="All"),
-    SyntheticDataset("emma_mini", "test", _emma_features, partial(_emma, name="mini"), config="All"),
+    SyntheticDataset("mmmu", "validation", MMMU_COLUMNS, each(_mmmu)),
+    SyntheticDataset("mmmu_pro", "test", PRO_COLUMNS, _pro_standard, config=PRO_CONFIG, label="mmmu_pro_standard"),
+    SyntheticDataset("mmmu_pro", "test", VISION_COLUMNS, _pro_vision, config="vision", label="mmmu_pro_vision"),
+    SyntheticDataset("emma", "test", EMMA_COLUMNS, each(partial(_emma, "emma")), config="All"),
+    SyntheticDataset("emma_mini", "test", EMMA_COLUMNS, each(partial(_emma, "mini")), config="All"),
 )

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, columns, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, encoded, strings
 from atrl_bench.mini.digits import draw_scan, scans_of
 from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
 
 if TYPE_CHECKING:
     import numpy as np
-    from datasets import Features
 
 LETTERS = "ABCDEFGHIJKLMN"
 
 
 def _scene(benchmark: int, number: int, style: Style) -> Scene:
-    """Return the benchmark's scene of that number: rows and files are made apart, and three tracks share theirs."""
+    """The benchmark's scene of that number: rows and files are made apart, and three tracks share theirs."""
     import numpy as np
 
     return draw_scene(style, "test", np.random.default_rng([benchmark, number]))
@@ -31,7 +31,7 @@ def _mp4s(scenes: dict[str, Scene]) -> Iterator[tuple[str, bytes]]:
 
 
 def draw_options(problem: DigitProblem, count: int, rng: np.random.Generator) -> list[str]:
-    """Return `count` different answers, the right one among them, in random order."""
+    """`count` different answers, the right one among them, in random order."""
     answer = problem.answer
     if "," in answer:
         others = [", ".join(order) for order in permutations(answer.split(", "))]
@@ -68,42 +68,34 @@ def _vsi_scene(name: str) -> Scene:
     return _scene(1, number, "lingering" if number % 2 else "passing")
 
 
-def _vsi_bench(count: int, rng: np.random.Generator) -> list[Row]:
-    rows: list[Row] = []
-    for index in range(count):
-        style, question_type, kind, num_options = _QUESTIONS[index % len(_QUESTIONS)]
-        number = 2 * (index // len(_QUESTIONS)) + (style == "lingering")
-        name = f"scene{number:04d}"
-        problem = ask(_vsi_scene(name), kind, rng)
-        options = draw_options(problem, num_options, rng) if num_options else []
-        rows.append(
-            {
-                "id": index,
-                "dataset": _DATASETS[number % 3],
-                "scene_name": name,
-                "question_type": question_type,
-                "question": problem.question,
-                "ground_truth": LETTERS[options.index(problem.answer)] if options else problem.answer,
-                "options": [f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=False)] or None,
-                "pruned": bool(rng.random() < 0.5),
-            }
-        )
-    return rows
+def _vsi_bench(index: int, rng: np.random.Generator) -> Row:
+    style, question_type, kind, num_options = _QUESTIONS[index % len(_QUESTIONS)]
+    number = 2 * (index // len(_QUESTIONS)) + (style == "lingering")
+    name = f"scene{number:04d}"
+    problem = ask(_vsi_scene(name), kind, rng)
+    options = draw_options(problem, num_options, rng) if num_options else []
+    return {
+        "id": index,
+        "dataset": _DATASETS[number % 3],
+        "scene_name": name,
+        "question_type": question_type,
+        "question": problem.question,
+        "ground_truth": LETTERS[options.index(problem.answer)] if options else problem.answer,
+        "options": [f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=False)] or None,
+        "pruned": bool(rng.random() < 0.5),
+    }
 
 
 def _vsi_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({f"{row['dataset']}/{row['scene_name']}.mp4": _vsi_scene(row["scene_name"]) for row in rows})
 
 
-def _vsi_features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        id="int64",
-        **strings("dataset", "scene_name", "question_type", "question", "ground_truth"),
-        options=List(Value("string")),
-        pruned="bool",
-    )
+VSI_COLUMNS = {
+    "id": "int64",
+    **strings("dataset", "scene_name", "question_type", "question", "ground_truth"),
+    "options": ["string"],
+    "pruned": "bool",
+}
 
 
 # VideoMMMU: one lecture and three questions about it, in three configurations that share their videos.
@@ -122,18 +114,11 @@ def _lecture_id(index: int) -> str:
     return f"dev_{_SUBJECTS[index % len(_SUBJECTS)][1]}_{index + 1}"
 
 
-def _video_mmmu(kinds: Sequence[str]) -> Callable[[int, np.random.Generator], list[Row]]:
-    def rows(count: int, rng: np.random.Generator) -> list[Row]:
-        made = []
-        for index in range(count):
-            name = _lecture_id(index)
-            problem = ask(_lecture(name), kinds[index % len(kinds)], rng)
-            options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
-            letter = LETTERS[options.index(problem.answer)]
-            made.append(_lecture_row(name, problem.question, options, letter))
-        return made
-
-    return rows
+def _video_mmmu(kinds: Sequence[str], index: int, rng: np.random.Generator) -> Row:
+    name = _lecture_id(index)
+    problem = ask(_lecture(name), kinds[index % len(kinds)], rng)
+    options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
+    return _lecture_row(name, problem.question, options, LETTERS[options.index(problem.answer)])
 
 
 def _lecture_row(name: str, question: str, options: list[str], answer: str) -> Row:
@@ -141,27 +126,23 @@ def _lecture_row(name: str, question: str, options: list[str], answer: str) -> R
     return {"id": name, "question": question, "options": options, "answer": answer, "link_selected": link}
 
 
-def _adaptation(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        name = _lecture_id(index)
-        wanted, words = ((0, "first"), (-1, "last"))[index % 2]
-        digit, scene = int(rng.integers(10)), _lecture(name)
-        answer = str(scene.readings[wanted] + digit)
-        question = f"<image 1> What is the sum of the digit in the picture and the {words} digit in the video?"
-        problem = replace(ask(scene, "both_ends", rng), answer=answer)
-        # 20 of 300 rows are open, one of them with a list whose last quote is missing; one row has no type.
-        form = "open" if index % 15 == 7 else "multiple-choice"
-        if form == "open":
-            accepted = f"['{answer}', '{answer}.0]" if index % 2 else answer
-            row = _lecture_row(name, question, [], accepted)
-        else:
-            options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
-            row = _lecture_row(name, question, options, LETTERS[options.index(answer)])
-        picture = draw_scan(int(rng.choice(scans_of(digit, "test"))), rng).convert("RGB")
-        image = encoded(picture, f"{name}.png")
-        rows.append(row | {"question_type": None if index == 11 else form, "image": image})
-    return rows
+def _adaptation(index: int, rng: np.random.Generator) -> Row:
+    name = _lecture_id(index)
+    wanted, words = ((0, "first"), (-1, "last"))[index % 2]
+    digit, scene = int(rng.integers(10)), _lecture(name)
+    answer = str(scene.readings[wanted] + digit)
+    question = f"<image 1> What is the sum of the digit in the picture and the {words} digit in the video?"
+    problem = replace(ask(scene, "both_ends", rng), answer=answer)
+    # 20 of 300 rows are open, one of them with a list whose last quote is missing; one row has no type.
+    form = "open" if index % 15 == 7 else "multiple-choice"
+    if form == "open":
+        accepted = f"['{answer}', '{answer}.0]" if index % 2 else answer
+        row = _lecture_row(name, question, [], accepted)
+    else:
+        options = draw_options(problem, _NUM_OPTIONS[index % len(_NUM_OPTIONS)], rng)
+        row = _lecture_row(name, question, options, LETTERS[options.index(answer)])
+    picture = draw_scan(int(rng.choice(scans_of(digit, "test"))), rng).convert("RGB")
+    return row | {"question_type": None if index == 11 else form, "image": encoded(picture, f"{name}.png")}
 
 
 def _lecture_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
@@ -171,17 +152,8 @@ def _lecture_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({path: _lecture(name) for path, name in paths.items()})
 
 
-def _lecture_features() -> Features:
-    from datasets import List, Value
-
-    texts = strings("answer", "link_selected")
-    return columns(**strings("id", "question"), options=List(Value("string")), **texts)
-
-
-def _adaptation_features() -> Features:
-    from datasets import Features
-
-    return Features({**_lecture_features(), **columns(question_type="string", image="image")})
+LECTURE_COLUMNS = {**strings("id", "question"), "options": ["string"], **strings("answer", "link_selected")}
+ADAPTATION_COLUMNS = {**LECTURE_COLUMNS, "question_type": "string", "image": "image"}
 
 
 # MMVU: five options in five of eight rows, an open answer in the others; videos are named by their address.
@@ -194,26 +166,21 @@ def _mmvu_path(number: int) -> str:
     return f"videos/Mathematics/{number}.mp4"
 
 
-def _mmvu(count: int, rng: np.random.Generator) -> list[Row]:
-    rows = []
-    for index in range(count):
-        kind, path = _MMVU[index % len(_MMVU)], _mmvu_path(index // 2)
-        problem = ask(_scene(3, index // 2, "passing"), kind, rng)
-        is_choice = kind == "order" or index % 8 not in (1, 4, 6)
-        options = draw_options(problem, 5, rng) if is_choice else []
-        rows.append(
-            {
-                "id": f"validation_{index}",
-                "video": _MMVU_VIDEOS + path,
-                "youtube_url": f"https://www.youtube.com/watch?v={index // 2}",
-                "question_type": "multiple-choice" if options else "open-ended",
-                "metadata": {"subject": "Mathematics", "textbook": "", "knowledge": [], "rationale": problem.steps},
-                "question": problem.question,
-                "choices": {letter: options[i] if options else "" for i, letter in enumerate("ABCDE")},
-                "answer": LETTERS[options.index(problem.answer)] if options else problem.answer,
-            }
-        )
-    return rows
+def _mmvu(index: int, rng: np.random.Generator) -> Row:
+    kind, path = _MMVU[index % len(_MMVU)], _mmvu_path(index // 2)
+    problem = ask(_scene(3, index // 2, "passing"), kind, rng)
+    is_choice = kind == "order" or index % 8 not in (1, 4, 6)
+    options = draw_options(problem, 5, rng) if is_choice else []
+    return {
+        "id": f"validation_{index}",
+        "video": _MMVU_VIDEOS + path,
+        "youtube_url": f"https://www.youtube.com/watch?v={index // 2}",
+        "question_type": "multiple-choice" if options else "open-ended",
+        "metadata": {"subject": "Mathematics", "textbook": "", "knowledge": [], "rationale": problem.steps},
+        "question": problem.question,
+        "choices": {letter: options[i] if options else "" for i, letter in enumerate("ABCDE")},
+        "answer": LETTERS[options.index(problem.answer)] if options else problem.answer,
+    }
 
 
 def _mmvu_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
@@ -221,27 +188,22 @@ def _mmvu_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({_mmvu_path(number): _scene(3, number, "passing") for number in numbers})
 
 
-def _mmvu_features() -> Features:
-    from datasets import List, Value
-
-    return columns(
-        **strings("id", "video", "youtube_url", "question_type"),
-        metadata={**strings("subject", "textbook"), "knowledge": List(Value("string")), "rationale": "string"},
-        question="string",
-        choices=strings(*"ABCDE"),
-        answer="string",
-    )
-
-
+MMVU_COLUMNS = {
+    **strings("id", "video", "youtube_url", "question_type"),
+    "metadata": {**strings("subject", "textbook"), "knowledge": ["string"], "rationale": "string"},
+    "question": "string",
+    "choices": strings(*"ABCDE"),
+    "answer": "string",
+}
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("vsi_bench", "test", _vsi_features, _vsi_bench, config="full", files=_vsi_files),
+    SyntheticDataset("vsi_bench", "test", VSI_COLUMNS, each(_vsi_bench), config="full", files=_vsi_files),
     *(
-        SyntheticDataset("video_mmmu", "test", features, rows, config=track, files=files, label=f"video_mmmu/{track}")
-        for track, features, rows, files in (
-            ("Perception", _lecture_features, _video_mmmu(_PERCEPTION), _lecture_files),
-            ("Comprehension", _lecture_features, _video_mmmu(_COMPREHENSION), None),
-            ("Adaptation", _adaptation_features, _adaptation, None),
+        SyntheticDataset("video_mmmu", "test", columns, each(row), track, files, label=f"video_mmmu/{track}")
+        for track, columns, row, files in (
+            ("Perception", LECTURE_COLUMNS, partial(_video_mmmu, _PERCEPTION), _lecture_files),
+            ("Comprehension", LECTURE_COLUMNS, partial(_video_mmmu, _COMPREHENSION), None),
+            ("Adaptation", ADAPTATION_COLUMNS, _adaptation, None),
         )
     ),
-    SyntheticDataset("mmvu", "validation", _mmvu_features, _mmvu, files=_mmvu_files),
+    SyntheticDataset("mmvu", "validation", MMVU_COLUMNS, each(_mmvu), files=_mmvu_files),
 )
