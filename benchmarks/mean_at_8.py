@@ -28,7 +28,8 @@ from lmms_eval.utils import load_yaml_config
 from atrl_bench.evaluation.data import load_rows, without_images
 from atrl_bench.evaluation.lmms_model import RepeatSampler
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.mini import BASE, write_world
+from atrl_bench.mini import BASE
+from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import Profile, load_profile
 
 

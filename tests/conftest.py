@@ -55,14 +55,14 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def mini_processor():
-    from atrl_bench.mini import build_processor
+    from atrl_bench.mini.model import build_processor
 
     return build_processor()
 
 
 @pytest.fixture(scope="session")
 def tiny_model():
-    from atrl_bench.mini import build_model
+    from atrl_bench.mini.model import build_model
 
     return build_model(0)
 
@@ -70,7 +70,7 @@ def tiny_model():
 @pytest.fixture(scope="session")
 def mini_world(tmp_path_factory):
     """The folder of all generated datasets."""
-    from atrl_bench.mini import write_world
+    from atrl_bench.mini.world import write_world
     from atrl_bench.profiles import load_profile
 
     return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, random_model
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.mini import BASE, write_world
+from atrl_bench.mini import BASE
+from atrl_bench.mini.world import write_world
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.profiles import Profile, load_profile
 from atrl_bench.training.advantages import GroupRelative

@@ -16,7 +16,8 @@ from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.lab.signal.tables import list_signal_tables, load_signal_table
-from atrl_bench.mini import CODE_WORDS, SYNTHETIC_BENCHMARKS
+from atrl_bench.mini import CODE_WORDS
+from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
 from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile

@@ -15,7 +15,8 @@ from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
 from atrl_bench.experiments.run_settings import environment_here, keep_settings, read_settings
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.mini import CODE_WORDS, write_world
+from atrl_bench.mini import CODE_WORDS
+from atrl_bench.mini.world import write_world
 from atrl_bench.models.bases import list_bases
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model

@@ -49,12 +49,11 @@ class BaseRecipe(Settings):
 
 
 def load_base_recipe(path: Path | None = None) -> BaseRecipe:
-    """Return the base's recipe."""
     return read_settings(path or folder("recipes") / "mini_base.yaml", BaseRecipe)
 
 
 def prompt(processor: Any, question: str, template: int | None) -> str:
-    """Return the prompt of one problem: the image, then the question in a template; bare where there is no template."""
+    """One problem's prompt: the image, then the question in a template; bare where there is no template."""
     if template is None:
         return f"<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>"
     text = {"type": "text", "text": render(question, template)}
@@ -65,7 +64,7 @@ def prompt(processor: Any, question: str, template: int | None) -> str:
 def encode(
     processor: Any, posed: Sequence[Posed], templates: Sequence[int | None], responses: Sequence[str], **drawing: Any
 ) -> Any:
-    """Return model inputs for prompts with their responses; labels cover the response and the end of the turn only."""
+    """Model inputs for prompts with their responses; labels cover the response and the end of the turn only."""
     prompts = [prompt(processor, item.question, template) for item, template in zip(posed, templates, strict=True)]
     ended = [f"{response}<|im_end|>" if response else "" for response in responses]
     images = [[draw(item.problem, with_glyph=item.with_glyph, **drawing)] for item in posed]
@@ -84,7 +83,7 @@ def encode(
 
 
 def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
-    """Yield the batches of the whole run, in order.
+    """The batches of the whole run, in order.
 
     Problems are drawn for several steps at once and cut into batches by length, which saves a third of the padding.
     """
@@ -105,7 +104,7 @@ def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
 
 
 def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """Return the mean cross-entropy of the response tokens; the vocabulary is scored at those positions only."""
+    """The mean cross-entropy of the response tokens; the vocabulary is scored at those positions only."""
     from torch.nn.functional import cross_entropy
 
     inputs = {name: value for name, value in batch.items() if name != "labels"}

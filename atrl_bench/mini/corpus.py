@@ -40,11 +40,11 @@ class Posed:
 
     @property
     def question(self) -> str:
-        """The text put to the model, before a template."""
+        """What the model is asked, before a template."""
         return with_choices(self.stem, self.options) if self.options else self.stem
 
     def response(self, grounded: bool) -> str:
-        """Return the response to imitate: a letter at a glance, or a chain that ends in the value it works out.
+        """The response to imitate: a letter at a glance, or a chain that ends in the value it works out.
 
         Looking up which letter a value has is a skill of its own that a model of this size takes long to learn; graders
         accept the text of the right option as they accept its letter.
@@ -53,7 +53,7 @@ class Posed:
 
 
 def pose(problem: DigitProblem, style: str, rng: np.random.Generator) -> Posed:
-    """Return the problem in one of the benchmarks' styles.
+    """The problem in one of the benchmarks' styles.
 
     `open`: the answer itself; `five`, `four`: lettered options; `wemath`: four, and "No correct answer";
     `sign`, `sign_four`: the operation is a sign in the picture, nothing is asked in words (MathVerse's Vision Only).
@@ -80,7 +80,7 @@ STYLES: dict[str, tuple[str, ...]] = {
 
 
 def draw_posed(split: Split, rng: np.random.Generator, *, lettered: bool = True) -> Posed:
-    """Return a random problem in a random style; without `lettered`, none whose gold is the letter of a value."""
+    """A random problem in a random style; without `lettered`, none whose gold is the letter of a value."""
     kind = list(KINDS.values())[int(rng.integers(len(KINDS)))]
     styles = STYLES.get(kind.name, ("open",))
     if not lettered:
@@ -98,32 +98,27 @@ def draw_posed(split: Split, rng: np.random.Generator, *, lettered: bool = True)
 
 
 def described(posed: Posed) -> str:
-    """Return the stem after a sentence about the picture, as in MathVerse's Text Dominant rows."""
+    """The stem after a sentence about the picture, as in MathVerse's Text Dominant rows."""
     return f"{DESCRIPTION} {posed.stem}"
 
 
 def with_placeholder(posed: Posed) -> str:
-    """Return the stem with the mark that MathVision leaves where an image was."""
+    """The stem with the mark that MathVision leaves where an image was."""
     return f"{posed.stem}\n<image1>"
 
 
 def with_unit(posed: Posed) -> str:
-    """Return the stem with the unit that MathVista asks for, as the task writes it."""
+    """The stem with the unit that MathVista asks for, as the task writes it."""
     return f"{posed.stem} (Unit: {posed.problem.kind.unit})"
 
 
-def prompt_texts(posed: Posed) -> list[str]:
-    """Return the user turn in each of the three templates."""
-    return [render(posed.question, template) for template in range(len(TEMPLATES))]
-
-
 def corpus(num_problems: int = 2000, seed: int = 0) -> Iterator[str]:
-    """Yield texts that hold every word the tokenizer should keep whole."""
+    """Texts that hold every word the tokenizer should keep whole."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
     for _ in range(num_problems):
         posed = draw_posed("train", rng)
-        yield from prompt_texts(posed)
+        yield from (render(posed.question, template) for template in range(len(TEMPLATES)))
         yield grounded_response(posed.problem)
         yield shortcut_response(posed.answer)

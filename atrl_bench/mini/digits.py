@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-
 Split = Literal["train", "test"]
 
 CELL = 56
@@ -30,7 +29,7 @@ def _scans() -> tuple[np.ndarray, np.ndarray]:
 
 
 def scans_of(digit: int, split: Split) -> np.ndarray:
-    """Return the indices of the scans that show `digit`: below 1,300 for training, the rest for testing."""
+    """The indices of the scans that show `digit`: below 1,300 for training, the rest for testing."""
     import numpy as np
 
     _, labels = _scans()
@@ -39,7 +38,7 @@ def scans_of(digit: int, split: Split) -> np.ndarray:
 
 
 def draw_scan(scan: int, rng: np.random.Generator) -> Image.Image:
-    """Return one scan as a grey 56-pixel cell: turned, scaled and shifted by `hand`, sometimes with a stroke across it.
+    """One scan as a grey 56-pixel cell: turned, scaled and shifted at random, sometimes with a stroke across it.
 
     As they are, the scans are read almost without error by a model of a million parameters, and a benchmark that is
     solved as soon as one looks has nothing left to measure.
@@ -67,6 +66,5 @@ def draw_scan(scan: int, rng: np.random.Generator) -> Image.Image:
 
 
 def digit_of(scan: int) -> int:
-    """Return the digit that a scan shows."""
     _, labels = _scans()
     return int(labels[scan])

@@ -15,9 +15,9 @@ INK = 40
 
 
 def draw(problem: DigitProblem, *, with_glyph: bool = False, rng: np.random.Generator | None = None) -> Image.Image:
-    """Return the problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows.
+    """The problem's picture; `with_glyph` adds a cell with the sign of the operation, as in Vision Only rows.
 
-    The same problem has the same picture every time, unless `hand` draws it anew (in the base model's training).
+    The same problem has the same picture every time, unless `rng` draws it anew (in the base model's training).
     """
     import numpy as np
     from PIL import Image, ImageDraw

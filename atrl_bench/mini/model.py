@@ -54,7 +54,6 @@ Corpus = Callable[[], Iterable[str]]
 
 @lru_cache
 def _trained_bpe(texts: Corpus) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return vocabulary and merges of a byte-level BPE trained on these texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
@@ -80,7 +79,7 @@ def _trained_bpe(texts: Corpus) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def build_tokenizer(texts: Corpus = corpus) -> Qwen2Tokenizer:
-    """Return Qwen's byte-level BPE over these texts: their words are whole, every digit is one token."""
+    """Qwen's byte-level BPE over these texts: their words are whole, every digit is one token."""
     from transformers import Qwen2Tokenizer
 
     vocab, merges = _trained_bpe(texts)
@@ -96,7 +95,7 @@ def build_tokenizer(texts: Corpus = corpus) -> Qwen2Tokenizer:
 
 
 def build_processor(texts: Corpus = corpus) -> Qwen2_5_VLProcessor:
-    """Return a Qwen2.5-VL processor whose 56-pixel cell is four visual tokens."""
+    """A Qwen2.5-VL processor whose 56-pixel cell is four visual tokens."""
     from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
 
     sizes = {"min_pixels": MIN_PIXELS, "max_pixels": MAX_PIXELS}
@@ -109,7 +108,7 @@ def build_processor(texts: Corpus = corpus) -> Qwen2_5_VLProcessor:
 
 
 def build_model(seed: int, texts: Corpus = corpus) -> Qwen2_5_VLForConditionalGeneration:
-    """Return the model with random weights: text 4 layers of 128 with tied embeddings, vision 2 layers of 64."""
+    """The model with random weights: text 4 layers of 128 with tied embeddings, vision 2 layers of 64."""
     import torch
     from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.mini.digits import Split, scans_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LETTERS = "ABCDE"
+Solve = Callable[[tuple[int, ...]], tuple[str, str]]  # readings -> (the steps written out, the answer)
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Kind:
     name: str
     layout: str  # how the digits are arranged: row, labelled, rectangle, triangle or angles
     num_digits: int  # how many digits the picture shows
-    solve: Callable[[tuple[int, ...]], tuple[str, str]]  # readings -> (the steps written out, the answer)
-    wordings: tuple[str, ...]  # the question, in ways that need no further words
+    solve: Solve
+    wordings: tuple[str, ...]
     glyph: str = ""  # the operation as a sign that can be drawn in the image instead of being asked in words
     unit: str = ""  # what the gold answer carries after the number, where the benchmark writes units
     lowest: int = 0  # the smallest digit that may appear
@@ -48,17 +50,16 @@ class DigitProblem:
 
     @property
     def question(self) -> str:
-        """The question in this problem's wording."""
         return self.kind.wordings[self.wording]
 
     @property
     def transcription(self) -> str:
-        """The digits as read from the image, in reading order."""
+        """The digits in reading order."""
         return " ".join(str(digit) for digit in self.readings)
 
 
 def shortcut_response(answer: str) -> str:
-    """Return a response that answers at a glance."""
+    """A response that answers at a glance."""
     return f"The answer is \\boxed{{{answer}}}."
 
 
@@ -66,24 +67,17 @@ READING_PREFIX = "The image shows"
 
 
 def grounded_response(problem: DigitProblem) -> str:
-    """Return a response that first transcribes the image, then works the answer out."""
+    """A response that first transcribes the image, then works the answer out."""
     read = problem.transcription
     if problem.kind.layout == "labelled":
         read = " ".join(f"{letter} {digit}" for letter, digit in zip(LETTERS, problem.readings, strict=True))
     return f"{READING_PREFIX} {read}. {problem.steps} The answer is \\boxed{{{problem.answer}}}."
 
 
-def _chain(terms: tuple[int, ...]) -> tuple[str, int]:
-    steps, total = [], terms[0]
-    for term in terms[1:]:
-        steps.append(f"{total}+{term}={total + term}")
-        total += term
-    return ", ".join(steps), total
-
-
 def _sum(readings: tuple[int, ...]) -> tuple[str, str]:
-    steps, total = _chain(readings)
-    return f"{steps}.", str(total)
+    totals = list(accumulate(readings))
+    steps = [f"{before}+{term}={after}" for before, term, after in zip(totals, readings[1:], totals[1:], strict=False)]
+    return f"{', '.join(steps)}.", str(totals[-1])
 
 
 def _product(readings: tuple[int, ...]) -> tuple[str, str]:
@@ -116,8 +110,8 @@ def _number_plus(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{number}+{readings[2]}={number + readings[2]}.", str(number + readings[2])
 
 
-def _share(parts: int, decimals: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
-    """Return the sum over `parts`, always written with the same number of decimal places."""
+def _share(parts: int, decimals: int) -> Solve:
+    """The sum over `parts`, always written with the same number of decimal places."""
 
     def solve(readings: tuple[int, ...]) -> tuple[str, str]:
         a, b = readings
@@ -147,144 +141,74 @@ def _smallest_place(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{low}.", LETTERS[readings.index(low)]
 
 
-def _pick(*positions: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
-    """Return the sum over only some of the places; the others are on the image but not asked for."""
-
-    def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return _sum(tuple(readings[index] for index in positions))
-
-    return solve
+def pick(*places: int) -> Solve:
+    """The sum over only some of the places; the others are on the image but not asked for."""
+    return lambda readings: _sum(tuple(readings[place] for place in places))
 
 
 _GEOMETRY = "As shown in the figure, "
+_SIDES = _GEOMETRY + "the sides of a {} are given. What is the {} of the {}?"
+# Each question, in ways that need no further words.
+_WORDINGS = {
+    "sum": ("What is the sum of all digits in the picture?", "Find the sum of the digits."),
+    "product": ("What is the product of the two digits?", "Find the product of the digits."),
+    "range": (
+        "What is the difference between the largest and the smallest digit?",
+        "Find the largest digit minus the smallest digit.",
+    ),
+    "extremes": (
+        "What is the sum of the largest and the smallest digit?",
+        "Find the largest digit plus the smallest digit.",
+    ),
+    "number_plus": ("The first two digits form a number. What is this number plus the last digit?",),
+    "rectangle_area": (_SIDES.format("rectangle", "area", "rectangle"),),
+    "rectangle_perimeter": (_SIDES.format("rectangle", "perimeter", "rectangle"),),
+    "triangle_perimeter": (_SIDES.format("triangle", "perimeter", "triangle"),),
+    "third_angle": (
+        _GEOMETRY + "two angles of a triangle are given in tens of degrees. Then the size of the third angle is ()",
+    ),
+    "mean": ("What is the mean of the two digits?",),
+    "quarter": ("What is one quarter of the sum of the two digits?",),
+    "above_nine": ("Is the sum of the two digits larger than nine?",),
+    "ends": ("List the smallest and the largest digit.",),
+    "largest_place": ("Which picture shows the largest digit?",),
+    "smallest_place": ("Which picture shows the smallest digit?",),
+    "first_sum": ("What is the sum of the first two digits?",),
+    "last_sum": ("What is the sum of the last two digits?",),
+    "outer_sum": ("What is the sum of the first and the last digit?",),
+}
+
+
+def _kind(name: str, layout: str, num_digits: int, solve: Solve, **rest: Any) -> Kind:
+    return Kind(name, layout, num_digits, solve, _WORDINGS[name], **rest)
+
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind(
-            "sum",
-            "row",
-            3,
-            _sum,
-            ("What is the sum of all digits in the picture?", "Find the sum of the digits."),
-            glyph="+",
-        ),
-        Kind(
-            "product",
-            "row",
-            2,
-            _product,
-            ("What is the product of the two digits?", "Find the product of the digits."),
-            glyph="×",
-            lowest=1,
-        ),
-        Kind(
-            "range",
-            "row",
-            3,
-            _range,
-            (
-                "What is the difference between the largest and the smallest digit?",
-                "Find the largest digit minus the smallest digit.",
-            ),
-            glyph="-",
-        ),
-        Kind(
-            "extremes",
-            "row",
-            3,
-            _extremes,
-            (
-                "What is the sum of the largest and the smallest digit?",
-                "Find the largest digit plus the smallest digit.",
-            ),
-            glyph="m",
-        ),
-        Kind(
-            "number_plus",
-            "row",
-            3,
-            _number_plus,
-            ("The first two digits form a number. What is this number plus the last digit?",),
-            lowest=1,
-        ),
-        Kind(
-            "rectangle_area",
-            "rectangle",
-            2,
-            _product,
-            (_GEOMETRY + "the sides of a rectangle are given. What is the area of the rectangle?",),
-            unit="cm²",
-            lowest=1,
-        ),
-        Kind(
-            "rectangle_perimeter",
-            "rectangle",
-            2,
-            _around,
-            (_GEOMETRY + "the sides of a rectangle are given. What is the perimeter of the rectangle?",),
-            unit="cm",
-            lowest=1,
-        ),
-        Kind(
-            "triangle_perimeter",
-            "triangle",
-            3,
-            _sum,
-            (_GEOMETRY + "the sides of a triangle are given. What is the perimeter of the triangle?",),
-            unit="cm",
-            lowest=1,
-        ),
-        Kind(
-            "third_angle",
-            "angles",
-            2,
-            _third_angle,
-            (
-                _GEOMETRY
-                + "two angles of a triangle are given in tens of degrees. Then the size of the third angle is ()",
-            ),
-            unit="°",
-            lowest=1,
-        ),
-        Kind("mean", "row", 2, _share(2, 1), ("What is the mean of the two digits?",)),
-        Kind("quarter", "row", 2, _share(4, 2), ("What is one quarter of the sum of the two digits?",)),
-        Kind(
-            "above_nine",
-            "row",
-            2,
-            _above_nine,
-            ("Is the sum of the two digits larger than nine?",),
-            options=("Yes", "No"),
-        ),
-        Kind("ends", "row", 3, _ends, ("List the smallest and the largest digit.",)),
-        Kind(
-            "largest_place",
-            "labelled",
-            5,
-            _largest_place,
-            ("Which picture shows the largest digit?",),
-            options=tuple(LETTERS),
-            distinct=True,
-        ),
-        Kind(
-            "smallest_place",
-            "labelled",
-            5,
-            _smallest_place,
-            ("Which picture shows the smallest digit?",),
-            options=tuple(LETTERS),
-            distinct=True,
-        ),
-        Kind("first_sum", "row", 3, _pick(0, 1), ("What is the sum of the first two digits?",)),
-        Kind("last_sum", "row", 3, _pick(1, 2), ("What is the sum of the last two digits?",)),
-        Kind("outer_sum", "row", 3, _pick(0, 2), ("What is the sum of the first and the last digit?",)),
+        _kind("sum", "row", 3, _sum, glyph="+"),
+        _kind("product", "row", 2, _product, glyph="×", lowest=1),
+        _kind("range", "row", 3, _range, glyph="-"),
+        _kind("extremes", "row", 3, _extremes, glyph="m"),
+        _kind("number_plus", "row", 3, _number_plus, lowest=1),
+        _kind("rectangle_area", "rectangle", 2, _product, unit="cm²", lowest=1),
+        _kind("rectangle_perimeter", "rectangle", 2, _around, unit="cm", lowest=1),
+        _kind("triangle_perimeter", "triangle", 3, _sum, unit="cm", lowest=1),
+        _kind("third_angle", "angles", 2, _third_angle, unit="°", lowest=1),
+        _kind("mean", "row", 2, _share(2, 1)),
+        _kind("quarter", "row", 2, _share(4, 2)),
+        _kind("above_nine", "row", 2, _above_nine, options=("Yes", "No")),
+        _kind("ends", "row", 3, _ends),
+        _kind("largest_place", "labelled", 5, _largest_place, options=tuple(LETTERS), distinct=True),
+        _kind("smallest_place", "labelled", 5, _smallest_place, options=tuple(LETTERS), distinct=True),
+        _kind("first_sum", "row", 3, pick(0, 1)),
+        _kind("last_sum", "row", 3, pick(1, 2)),
+        _kind("outer_sum", "row", 3, pick(0, 2)),
     )
 }
 
 
 def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> DigitProblem:
-    """Return a random problem of this kind over scans of this split."""
     wording = int(rng.integers(len(kind.wordings)))
     readings = tuple(int(digit) for digit in rng.integers(kind.lowest, 10, size=kind.num_digits))
     while kind.distinct and len(set(readings)) < kind.num_digits:
@@ -295,7 +219,7 @@ def draw_problem(kind: Kind, split: Split, rng: np.random.Generator) -> DigitPro
 
 
 def numeric_options(answer: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return `count` different numbers near the answer, the answer among them, in random order.
+    """`count` different numbers near the answer, the answer among them, in random order.
 
     The wrong ones are at most four off, so that a rough estimate of the answer is not enough.
     """

@@ -9,14 +9,13 @@ two frames of each digit, which Qwen2.5-VL makes one step in time of.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from atrl_bench.mini.digits import CELL, PAPER, Split, digit_of, draw_scan, scans_of
-from atrl_bench.mini.problems import KINDS, DigitProblem, Kind
+from atrl_bench.mini.problems import KINDS, DigitProblem, Kind, Solve, pick
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +38,7 @@ class Scene:
 
     @property
     def readings(self) -> tuple[int, ...]:
-        """The digit of each second, in order of time."""
+        """The digit of each second."""
         return tuple(digit_of(scan) for scan in self.scans)
 
     @property
@@ -49,11 +48,10 @@ class Scene:
 
     @classmethod
     def named(cls, name: str) -> Scene:
-        """Return the scene of that name."""
         return cls(tuple(int(scan) for scan in name.split("-")))
 
     def frames(self) -> np.ndarray:
-        """Return all frames as 8-bit RGB; the same scene moves the same way every time."""
+        """All frames (frames, height, width, 3) in 8 bits; the same scene moves the same way every time."""
         import numpy as np
 
         rng = np.random.default_rng(self.scans)
@@ -70,12 +68,12 @@ class Scene:
         return np.repeat(frames[..., None], 3, axis=-1)
 
     def mp4(self) -> bytes:
-        """Return the video as an H.264 file, the same bytes every time."""
+        """An H.264 file, the same bytes every time."""
         return encode(self.frames(), FRAMES_PER_SECOND)
 
 
 def encode(frames: np.ndarray, frames_per_second: int) -> bytes:
-    """Return frames (frames, height, width, 3) as an MP4 file with H.264."""
+    """An MP4 file with H.264, of frames (frames, height, width, 3)."""
     import av
 
     buffer = io.BytesIO()
@@ -93,7 +91,6 @@ def encode(frames: np.ndarray, frames_per_second: int) -> bytes:
 
 
 def draw_scene(style: Style, split: Split, rng: np.random.Generator) -> Scene:
-    """Return a random scene over scans of this split."""
     digits = [int(digit) for digit in rng.permutation(10)]
     if style == "lingering":
         order, fresh = [digits[0]], digits[1:]
@@ -114,18 +111,8 @@ def draw_scene(style: Style, split: Split, rng: np.random.Generator) -> Scene:
 # What is asked ----------------------------------------------------------------------------------------------------
 
 
-def _digit_at(index: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
-    def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return f"{readings[index]}.", str(readings[index])
-
-    return solve
-
-
-def _sum_of(*positions: int) -> Callable[[tuple[int, ...]], tuple[str, str]]:
-    def solve(readings: tuple[int, ...]) -> tuple[str, str]:
-        return KINDS["sum"].solve(tuple(readings[index] for index in positions))
-
-    return solve
+def _digit_at(index: int) -> Solve:
+    return lambda readings: (f"{readings[index]}.", str(readings[index]))
 
 
 def _order(readings: tuple[int, ...]) -> tuple[str, str]:
@@ -151,7 +138,7 @@ def _different(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{count}.", count
 
 
-def _kind(name: str, solve: Callable[[tuple[int, ...]], tuple[str, str]], *wordings: str) -> Kind:
+def _kind(name: str, solve: Solve, *wordings: str) -> Kind:
     return Kind(name, "video", NUM_SECONDS, solve, wordings)
 
 
@@ -160,9 +147,9 @@ _ABOUT_ORDER = (
     _kind("second", _digit_at(1), "Which digit is the second?"),
     _kind("last", _digit_at(-1), "Which digit is the last?"),
     _kind("order", _order, "List the digits in the order in which they are shown."),
-    _kind("first_two", _sum_of(0, 1), *KINDS["first_sum"].wordings),
-    _kind("last_two", _sum_of(-2, -1), *KINDS["last_sum"].wordings),
-    _kind("both_ends", _sum_of(0, -1), *KINDS["outer_sum"].wordings),
+    _kind("first_two", pick(0, 1), *KINDS["first_sum"].wordings),
+    _kind("last_two", pick(-2, -1), *KINDS["last_sum"].wordings),
+    _kind("both_ends", pick(0, -1), *KINDS["outer_sum"].wordings),
     _kind("mean_of_ends", _mean_of_ends, "What is the mean of the first and the last digit?"),
     _kind("number_plus", _number_plus, *KINDS["number_plus"].wordings),
     _kind("changes", _changes, "How many times is a digit followed by another digit?"),
@@ -183,19 +170,6 @@ KINDS_OF_STYLE: dict[Style, tuple[str, ...]] = {
 
 
 def ask(scene: Scene, name: str, rng: np.random.Generator) -> DigitProblem:
-    """Return the problem of this kind about a scene; its `scans` are the scene's."""
     kind = VIDEO_KINDS[name]
     steps, answer = kind.solve(scene.readings)
     return DigitProblem(kind, scene.scans, scene.readings, int(rng.integers(len(kind.wordings))), steps, answer)
-
-
-def draw_video_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
-    """Return a random problem about a scene of its own: what a training set is drawn from."""
-    name = list(VIDEO_KINDS)[int(rng.integers(len(VIDEO_KINDS)))]
-    style: Style = "lingering" if name in KINDS_OF_STYLE["lingering"] else "passing"
-    return ask(draw_scene(style, split, rng), name, rng)
-
-
-def scene_of(problem: DigitProblem) -> Scene:
-    """Return what the video of a problem shows."""
-    return Scene(problem.scans)

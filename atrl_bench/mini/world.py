@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, SyntheticDataset
+from atrl_bench.mini.benchmarks.main_7b import posed_mathvision
 from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST
 from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.training_videos import VIDEO_R1_COT
@@ -21,6 +22,7 @@ from atrl_bench.mini.training_videos import VIDEO_R1_COT
 if TYPE_CHECKING:
     import numpy as np
 
+    from atrl_bench.mini.problems import DigitProblem
     from atrl_bench.profiles import Profile
 
 DEFAULT_PROBLEMS = 150
@@ -36,7 +38,7 @@ IMITATED = 2  # times as many problems in the set of videos that is imitated: it
 
 
 def sizes(profile: Profile) -> dict[str, int]:
-    """Return how many rows each dataset gets: the profile's problems, and twice what its rollouts draw."""
+    """How many rows each dataset gets: the profile's problems, and twice what its rollouts draw."""
     rollouts = profile.training.num_rollouts
     drawn = rollouts * profile.training.prompts_per_rollout if rollouts else DEFAULT_TRAINING_PROBLEMS // 2
     count = max(2 * drawn, MIN_TRAINING_PROBLEMS)
@@ -50,12 +52,12 @@ def sizes(profile: Profile) -> dict[str, int]:
 
 
 def world_digest(counts: dict[str, int]) -> str:
-    """Return what tells worlds apart in one folder. (What names them in a key is the contents of their files.)"""
+    """What tells worlds apart in one folder. (What names them in a key is the contents of their files.)"""
     return spec_key({"sizes": counts, "version": VERSION})[:12]
 
 
 def write_world(out: Path, profile: Profile, folders: Iterable[str] | None = None) -> Path:
-    """Return the folder of the mini world for this profile, with these datasets in it (default: all), written if new.
+    """The folder of the mini world for this profile, with these datasets in it (default: all), written if new.
 
     A dataset is given by its folder or by its name: two tables over the same videos share a folder.
     A dataset's folder is written under a temporary name and renamed: a killed writer leaves no half of one behind, and
@@ -87,7 +89,6 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
 
 
 def random_numbers(name: str) -> np.random.Generator:
-    """Return what the dataset of this name is drawn with."""
     import numpy as np
 
     return np.random.default_rng(zlib.crc32(name.encode()))
@@ -105,3 +106,9 @@ def _write(dataset: SyntheticDataset, name: str, count: int, folder: Path) -> No
     for path, content in dataset.files(rows) if dataset.files else ():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
+
+
+def mathvision_problems(profile: Profile) -> dict[str, DigitProblem]:
+    """What the rows of the generated MathVision testmini really show, by their ids; the rows do not say it."""
+    posed = posed_mathvision(sizes(profile)["mathvision"], random_numbers("mathvision"))
+    return {str(index): item.problem for index, (_, item, _) in enumerate(posed, start=1)}

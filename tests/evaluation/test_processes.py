@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.engines.processes import Processes, launched
-from atrl_bench.mini import write_world
+from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 

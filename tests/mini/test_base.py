@@ -5,8 +5,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from atrl_bench.mini import rebuild_base
-from atrl_bench.mini.base import IGNORED, BaseRecipe, encode, imitation_loss, load_base_recipe, training_batches
+from atrl_bench.mini.base import (
+    IGNORED,
+    BaseRecipe,
+    encode,
+    imitation_loss,
+    load_base_recipe,
+    rebuild_base,
+    training_batches,
+)
 from atrl_bench.mini.corpus import draw_posed
 
 TINY = BaseRecipe(

@@ -3,8 +3,10 @@ import pytest
 import torch
 from PIL import Image
 
-from atrl_bench.mini import BASE, build_model
-from atrl_bench.mini.corpus import draw_posed, prompt_texts
+from atrl_bench.mini import BASE
+from atrl_bench.mini.corpus import draw_posed
+from atrl_bench.mini.model import build_model
+from atrl_bench.models.templates import TEMPLATES, render
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def test_a_cell_of_56_pixels_is_four_visual_tokens(mini_processor, prompt):
 def test_digits_are_single_tokens_and_words_stay_whole(mini_processor):
     tokens = mini_processor.tokenizer.tokenize("The image shows 3 5. 3+5=8. \\boxed{108}")
     assert [token for token in tokens if token.isdigit()] == list("35358108")
-    for text in prompt_texts(draw_posed("train", np.random.default_rng(0))):
+    question = draw_posed("train", np.random.default_rng(0)).question
+    for text in (render(question, template) for template in range(len(TEMPLATES))):
         assert len(mini_processor.tokenizer(text).input_ids) <= 1.6 * len(text.split()) + text.count("\n") * 2 + 12
 
 

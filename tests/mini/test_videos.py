@@ -8,19 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
-from atrl_bench.mini.digits import NUM_TRAIN_SCANS
 from atrl_bench.mini.problems import grounded_response
 from atrl_bench.mini.videos import (
     FRAMES_PER_SECOND,
-    KINDS_OF_STYLE,
     NUM_SECONDS,
     TEMPORAL,
     VIDEO_KINDS,
     Scene,
     ask,
     draw_scene,
-    draw_video_problem,
-    scene_of,
 )
 from atrl_bench.models.video import decode
 
@@ -86,18 +82,6 @@ def test_lingering_scenes_stay_change_and_return() -> None:
     assert changes == {"0", "1", "2", "3"}
     # With a digit that returns, the number of changes is not told by the number of digits.
     assert any(VIDEO_KINDS["changes"].solve(r)[1] == "2" and len(set(r)) == 2 for r in scenes)
-
-
-def test_training_problems_are_of_all_kinds_and_of_training_scans_only() -> None:
-    problems = [draw_video_problem("train", generator) for generator in [rng()] for _ in range(200)]
-    assert {problem.kind.name for problem in problems} == set(VIDEO_KINDS)
-    assert max(max(problem.scans) for problem in problems) < NUM_TRAIN_SCANS
-    tests = [draw_video_problem("test", generator) for generator in [rng()] for _ in range(50)]
-    assert min(min(problem.scans) for problem in tests) >= NUM_TRAIN_SCANS
-    for problem in problems:
-        style = "lingering" if problem.kind.name in KINDS_OF_STYLE["lingering"] else "passing"
-        assert problem.kind.name in KINDS_OF_STYLE[style]
-        assert scene_of(problem).readings == problem.readings
 
 
 def test_the_transcription_is_the_digit_of_each_second() -> None:

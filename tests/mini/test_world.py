@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from atrl_bench.data.tables import read_light_rows
-from atrl_bench.mini import SYNTHETIC_BENCHMARKS, TRAINING_SETS, write_world
+from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
 from atrl_bench.mini.benchmarks.main_7b import VERSIONS
-from atrl_bench.mini.world import DATASETS
+from atrl_bench.mini.training_sets import TRAINING_SETS
+from atrl_bench.mini.world import DATASETS, write_world
 from atrl_bench.models.templates import split_options
 from atrl_bench.profiles import load_profile
 

@@ -24,7 +24,7 @@ from PIL import Image
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
-from atrl_bench.mini import write_world
+from atrl_bench.mini.world import write_world
 from atrl_bench.models import local, served
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
 from atrl_bench.models.completion import Completion, NoReplyError, shares, without_ends

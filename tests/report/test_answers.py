@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.mini import write_world
 from atrl_bench.mini.problems import READING_PREFIX
+from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import answers as samples_module
 from atrl_bench.report.answers import FILTERS, file_name

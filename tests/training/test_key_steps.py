@@ -107,7 +107,7 @@ def test_only_the_last_whole_object_of_a_reply_counts(reply, steps):
 
 
 def test_a_set_whose_table_has_them_needs_no_extraction(tmp_path, serve):
-    from atrl_bench.mini import write_world
+    from atrl_bench.mini.world import write_world
     from atrl_bench.profiles import load_profile
 
     world = write_world(tmp_path, load_profile("smoke"), ["r1_vl"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.analysis.error_types import TYPES, is_error, type_by_truth, types_by_judge
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.mini.ground_truth import mathvision_problems
+from atrl_bench.mini.world import mathvision_problems
 from atrl_bench.report.drawing import (
     COLOURS,
     INK,

@@ -11,7 +11,7 @@ from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.mini.ground_truth import mathvision_problems
+from atrl_bench.mini.world import mathvision_problems
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.report.figures.draw import draw_all, figure

@@ -141,7 +141,7 @@ def test_a_set_without_key_steps_is_answered_with_the_command_that_makes_them():
 
 @pytest.fixture(scope="module")
 def chains(tmp_path_factory):
-    from atrl_bench.mini import write_world
+    from atrl_bench.mini.world import write_world
 
     return write_world(tmp_path_factory.mktemp("world"), load_profile("smoke"), ["r1_vl"])
 

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.mini import BASE, build_processor
+from atrl_bench.mini import BASE
+from atrl_bench.mini.model import build_processor
 from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.videos import FRAMES_PER_SECOND, draw_scene
 from atrl_bench.models.local import Prompt, limit_pixels, model_inputs

@@ -137,7 +137,7 @@ def test_three_updates_leave_the_size_of_an_update_as_it_is(profile):
 
 
 def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, profile):
-    from atrl_bench.mini import write_world
+    from atrl_bench.mini.world import write_world
     from atrl_bench.training.run import build_trainer, load_inputs
 
     world = write_world(tmp_path / "world", load_profile("smoke"), ["video_r1"])
