@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.data.archives import ENDINGS
 from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
@@ -20,7 +21,6 @@ from atrl_bench.data.tables import read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
-ARCHIVES = ("*.zip", "*.tar", "*.tar.*", "*.tgz")
 COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 IN_TABLES = Publication()  # images are embedded, and nothing is beside them
 MAX_NAMED = 6  # files that an error lists
@@ -225,12 +225,12 @@ def is_laid_out(dataset: Dataset) -> bool:
 
 def how_to_unpack(dataset: Dataset, root: Path) -> str | None:
     """Return what to do about archives that still lie packed in the dataset's folder, None where there are none."""
-    packed = sorted(path.name for pattern in (*ARCHIVES, *dataset.publication.archives) for path in root.glob(pattern))
+    paths = (path for pattern in ("*", *dataset.publication.archives) for path in root.glob(pattern))
+    packed = sorted({path.name for path in paths if path.name.endswith(ENDINGS)})
     if not packed:
         return None
-    names = list(dict.fromkeys(packed))[:MAX_NAMED]
     where = "each where it lies" if dataset.publication.unpack_beside else "there"
-    return f"cd {root}, and unpack {where}: {', '.join(names)}"
+    return f"cd {root}, and unpack {where}: {', '.join(packed[:MAX_NAMED])}"
 
 
 def _no_tables(dataset: Dataset, source: Source, data_dir: Path | None) -> MissingDataError:

@@ -79,7 +79,6 @@ class Listing:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all files."""
         return tuple(file.name for file in self.files)
 
     def select(self, names: Sequence[str]) -> list[RemoteFile]:

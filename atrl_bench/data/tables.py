@@ -13,16 +13,14 @@ from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 
 STREAM_ROWS = 64
+MAX_COLUMNS = 1000  # rows of more take seconds each to read
 JSON_SUFFIXES = (".json", ".jsonl")
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Return the table of a Parquet file, or these columns of it."""
-    import pyarrow.parquet as pq
-
     with reading(path):
-        # `read_table` would load pandas first.
-        return pq.ParquetFile(path).read(None if columns is None else list(columns))
+        return _opened(path).read(None if columns is None else list(columns))
 
 
 def read_tables(paths: Sequence[Path]) -> Any:
@@ -36,14 +34,12 @@ def read_tables(paths: Sequence[Path]) -> Any:
 
 def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
     """Yield the rows of these files with a few dozen of them in memory at a time."""
-    import pyarrow.parquet
-
     for path in paths:
         if path.suffix in JSON_SUFFIXES:
             yield from _read_json(path).to_batches(max_chunksize=STREAM_ROWS)
             continue
         with reading(path):
-            file = pyarrow.parquet.ParquetFile(path)
+            file = _opened(path)
             # Group by group: asked for the whole file, pyarrow reads ahead until all of it is in memory.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(STREAM_ROWS, row_groups=[group])
@@ -53,8 +49,10 @@ def read_light_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file without what they embed."""
     if path.suffix in JSON_SUFFIXES:
         return list(_read_json(path).to_pylist())
-    light = [column.name for column in parquet_schema(path) if "binary" not in str(column.type)]
-    return list(read_parquet(path, light).to_pylist())
+    with reading(path):
+        file = _opened(path)
+        light = [column.name for column in file.schema_arrow if "binary" not in str(column.type)]
+        return list(file.read(light).to_pylist())
 
 
 def rows_sha256(paths: Sequence[Path]) -> list[str]:
@@ -63,18 +61,16 @@ def rows_sha256(paths: Sequence[Path]) -> list[str]:
 
 
 def _rows_sha256(path: Path) -> str:
-    import pyarrow.parquet as pq
-
     digest = hashlib.sha256()
     with reading(path):
-        for batch in pq.ParquetFile(path).iter_batches(STREAM_ROWS):
+        for batch in _opened(path).iter_batches(STREAM_ROWS):
             for row in batch.to_pylist():
-                digest.update(json.dumps(row, sort_keys=True, default=_bytes_sha256).encode() + b"\n")
+                digest.update(json.dumps(row, sort_keys=True, default=_as_text).encode() + b"\n")
     return digest.hexdigest()
 
 
-def _bytes_sha256(value: bytes) -> str:
-    return hashlib.sha256(value).hexdigest()
+def _as_text(value: Any) -> str:
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
 
 
 def _read_json(path: Path) -> Any:
@@ -86,12 +82,17 @@ def _read_json(path: Path) -> Any:
         return pyarrow.Table.from_pylist(rows)
 
 
-def parquet_schema(path: Path) -> Any:
-    """Return the columns of a Parquet file and what is written about them."""
-    import pyarrow.parquet as pq
+def _opened(path: Path) -> Any:
+    import pyarrow.parquet
 
-    with reading(path):
-        return pq.read_schema(path)
+    file = pyarrow.parquet.ParquetFile(path)  # `read_table` would load pandas first
+    if (num_columns := len(file.schema_arrow)) > MAX_COLUMNS:
+        raise InvalidFileError(
+            f"{path} has {num_columns} columns.",
+            why=f"No dataset has more than {MAX_COLUMNS}.",
+            next_step="keep the columns of the published dataset",
+        )
+    return file
 
 
 def num_rows(path: Path) -> int:

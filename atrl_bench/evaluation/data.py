@@ -18,8 +18,6 @@ from atrl_bench.results.records import Problem
 if TYPE_CHECKING:
     from datasets import Dataset
 
-MAX_COLUMNS = 1000
-
 
 def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Dataset:
     """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
@@ -50,12 +48,6 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
 def _read_table(path: Path, root: Path | None) -> Any:
     # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
     table = read_parquet(path)
-    if table.num_columns > MAX_COLUMNS:  # rows of so many take seconds each to read
-        raise InvalidFileError(
-            f"{path} has {table.num_columns} columns.",
-            why=f"No benchmark has more than {MAX_COLUMNS}.",
-            next_step="keep the columns of the published dataset",
-        )
     with reading(path):
         return _typed(table, root or path.parent)
 
