@@ -20,7 +20,7 @@ from atrl_bench.experiments.run_settings import FILE
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.figures.sources import Source, done_cells
+from atrl_bench.report.figures.sources import Source, chosen
 
 SMOKE = load_profile("smoke")
 
@@ -177,11 +177,11 @@ def test_figures_and_exports_count_answers_that_were_graded_twice_once(judged_en
     with run_dir(tmp_path).open_store() as store:
         cells = store.cells(kind="evaluation", state="done")
         assert {cell.key for cell in cells} == {by_rules, judged}
-        drawn = done_cells(Source(run_dir(tmp_path), task="geoqa_test"), store)
-        assert [cell.key for cell in drawn] == [judged]
+        drawn = chosen(Source(run_dir(tmp_path), task="geoqa_test"), store)
+        assert [one.cell.key for one in drawn] == [judged]
         judge_choice.drop_judge(run_dir(tmp_path))
-        drawn = done_cells(Source(run_dir(tmp_path), task="geoqa_test"), store)
-        assert [cell.key for cell in drawn] == [by_rules]
+        drawn = chosen(Source(run_dir(tmp_path), task="geoqa_test"), store)
+        assert [one.cell.key for one in drawn] == [by_rules]
         # Of other judges than the folder's, the newest.
         other = JudgeConfig("http://x/v1", "another")
         assert [cell.key for cell in judge_choice.of_one_judge(cells, other)] == [judged]

@@ -20,6 +20,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.compare import compare_models
 from atrl_bench.report.exports import export
+from atrl_bench.report.figures.sources import Source, evaluated
 from atrl_bench.report.table_run import read_table, write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
@@ -126,6 +127,15 @@ def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
         assert f"`{column}`" in PAGE.read_text(encoding="utf-8")
         assert f"'{column}'" in printed
     assert "geoqa_test" in printed
+
+
+def test_a_figure_calls_what_was_evaluated_by_the_rows_of_its_table(run_dir):
+    with run_dir.open_store(read_only=True) as store:
+        found = evaluated(Source(run_dir), store, "geoqa_test")
+    assert {(one.label, one.recipe, one.is_anchored) for one in found} == {
+        ("GRPO", "grpo", False),
+        ("Zero-shot", None, False),
+    }
 
 
 def test_two_rows_are_compared_by_their_names(run_dir):

@@ -25,7 +25,7 @@ from atrl_bench.report.drawing import (
     new_figure,
     shortened,
 )
-from atrl_bench.report.figures.sources import Source, cell_labels, done_cells, published
+from atrl_bench.report.figures.sources import Source, chosen, published
 from atrl_bench.results.records import Sample
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ class Breakdown:
 
 def make(source: Source) -> FigureContent:
     with source.open_store() as store:
-        cells = done_cells(source, store)
-        labels = cell_labels(store, cells)
         samples: dict[str, list[Sample]] = {}
-        for cell in cells:
-            samples.setdefault(labels[cell.key], []).extend(store.samples(cell.key))
+        for one in chosen(source, store):
+            samples.setdefault(one.label, []).extend(store.samples(one.cell.key))
     types, who = _types(source, [s for of_method in samples.values() for s in of_method if is_error(s)])
     breakdowns = [breakdown(method, of_method, types) for method, of_method in samples.items()]
     title = find_task(source.task).title

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model
 from atrl_bench.report.drawing import FigureContent, mark_published, new_figure, shortened, style_of
-from atrl_bench.report.figures.sources import (
-    UNTRAINED,
-    Source,
-    cell_labels,
-    finished_cells,
-    is_anchored,
-    published,
-    published_score,
-)
+from atrl_bench.report.figures.sources import Evaluated, Source, evaluated, published, published_score
 from atrl_bench.results.statistics import ScoredSamples, score
 from atrl_bench.results.store import Cell, Store
 
@@ -45,10 +37,9 @@ def make(source: Source) -> FigureContent:
     points = []
     with source.open_store() as store:
         for task in TASKS:
-            cells = [cell for cell in finished_cells(source, store, task) if cell.spec["limit"] is None]
-            labels = cell_labels(store, cells)
-            wanted = [c for c in cells if labels[c.key].endswith(UNTRAINED) or is_anchored(labels[c.key])]
-            points += [point for cell in wanted if (point := _point(source, store, cell, labels[cell.key]))]
+            found = evaluated(source, store, task, all_tables=True)  # models of several sizes stand in several
+            wanted = [e for e in found if (e.recipe is None or e.is_anchored) and e.cell.spec["limit"] is None]
+            points += [point for one in wanted if (point := _point(source, store, one))]
     if not points:
         raise source.missing(f"{source.run_dir.root} has no finished evaluation on {' or '.join(TASKS)}.")
     return picture(_means(points), printed_points(published("scale")), source.run_dir.profile.name)
@@ -120,12 +111,13 @@ def _size(num_parameters: float) -> str:
     return f"{num_parameters / 1e9:g} B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.3g} M"
 
 
-def _point(source: Source, store: Store, cell: Cell, label: str) -> Point | None:
-    folder = _model_folder(source, store, cell)
+def _point(source: Source, store: Store, one: Evaluated) -> Point | None:
+    cell, folder = one.cell, _model_folder(source, store, one.cell)
     if folder is None:
         return None
     estimate = score(ScoredSamples(store.scores(cell.key), "acc@1"))
-    name = "Untrained" if label.endswith(UNTRAINED) else label
+    # Rows of several tables that were trained alike are one method, whatever each table calls them.
+    name = "Untrained" if one.recipe is None else f"{one.recipe.upper()} + AT-RL"
     return Point(name, cell.spec["task"], num_parameters(folder), 100 * estimate.mean, 100 * estimate.half_width())
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
 from atrl_bench.report.drawing import token_text
-from atrl_bench.report.figures.sources import Source, chosen_cell
+from atrl_bench.report.figures.sources import Source, chosen
 from atrl_bench.results.records import Sample
 from atrl_bench.results.store import Cell
 
@@ -36,7 +36,9 @@ class Word:
 
 def answers(source: Source) -> ReadAnswers:
     with source.open_store() as store:
-        cell, label = chosen_cell(source, store)
+        found = chosen(source, store)
+        one = next((one for one in found if one.is_anchored), found[0])
+        cell, label = one.cell, one.label
         credit = credit_of_cell(store, cell.key, source.run_dir, num_problems=source.num_problems)
         samples = {(s.problem.problem_id, s.response.repeat): s for s in store.samples(cell.key)}
     if not credit:

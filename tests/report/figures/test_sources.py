@@ -16,18 +16,12 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.report.figures.draw import draw_all, figure
 from atrl_bench.report.figures.scale import TASKS
-from atrl_bench.report.figures.sources import UNTRAINED, Source, cell_labels, finished_cells, representative, run_labels
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.store import Store
-from atrl_bench.training.recipe import load_recipe
 
 
 def recipe(objective="grpo", rule="uniform", **more):
     return {"objective": objective, "entropy_fraction": None, "credit": {"rule": rule, "preset": "default"}, **more}
-
-
-def shipped(name, **fields):
-    return load_recipe(name, **fields).model_dump(mode="json", exclude={"name", "title", "overrides"})
 
 
 @pytest.fixture(scope="module")
@@ -90,65 +84,6 @@ def test_errors_on_images_that_nobody_generated_need_a_judge(run_dir):
         figure("errors", real)
 
 
-def test_seeds_share_a_name_and_settings_that_differ_are_said(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
-        specs = [
-            {"recipe": recipe(), "seed": 0},
-            {"recipe": recipe(), "seed": 1},
-            {"recipe": recipe(rule="atrl", schedule="strict"), "seed": 0},
-            {"recipe": recipe(rule="atrl", schedule="minibatch4"), "seed": 0},
-            {"recipe": recipe("sapo", "random"), "seed": 0},
-            {"recipe": shipped("ft_rl"), "seed": 0},
-            {"recipe": shipped("step_grpo", credit="atrl"), "seed": 0},
-            {"recipe": {"method": "sft"}, "seed": 0},
-        ]
-        keys = [store.add_run(spec) for spec in specs]
-        labels = run_labels(store.runs())
-    assert [labels[key] for key in keys] == [
-        "GRPO",
-        "GRPO",
-        "GRPO + AT-RL (schedule strict)",
-        "GRPO + AT-RL (schedule minibatch4)",
-        "SAPO + random credit",
-        "FT-RL (virl39k)",
-        "StepGRPO + AT-RL (r1_vl)",
-        "SFT",
-    ]
-
-
-def test_a_method_is_drawn_on_the_data_that_its_family_shares_and_each_name_says_which(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
-
-        def add(name, data, credit="uniform", num_seeds=1):
-            fields = shipped(name, data=data, credit=credit)
-            return [store.add_run({"recipe": fields, "seed": seed}) for seed in range(num_seeds)]
-
-        # Most runs of this folder are on Geometry-3K; of GSPO and its AT-RL, ViRL-39K alone has both.
-        add("grpo", "geoqa_8k")
-        grpo = [*add("grpo", "geometry3k", num_seeds=3), *add("grpo", "geometry3k", "atrl", num_seeds=3)]
-        add("gspo", "geometry3k")
-        gspo = [*add("gspo", "virl39k", num_seeds=2), *add("gspo", "virl39k", "atrl", num_seeds=2)]
-        # Nothing else to choose: a method that its family's data lack stands there with its own.
-        elsewhere = add("grpo", "geoqa_8k", "without_bias_correction")
-        runs = representative(store.runs())
-    assert {run.key for run in runs} == {*grpo, *gspo, *elsewhere}
-    labels = run_labels(runs)
-    assert [labels[key] for key in dict.fromkeys((grpo[0], grpo[3], gspo[0], gspo[2], elsewhere[0]))] == [
-        "GRPO (geometry3k)",
-        "GRPO + AT-RL (geometry3k)",
-        "GSPO (virl39k)",
-        "GSPO + AT-RL (virl39k)",
-        "GRPO + without bias correction credit (geoqa_8k)",
-    ]
-
-
-def test_data_that_all_methods_share_are_not_said(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as store:
-        for name in ("grpo", "gspo"):
-            store.add_run({"recipe": shipped(name), "seed": 0})
-        assert set(run_labels(store.runs()).values()) == {"GRPO", "GSPO"}
-
-
 def add_answers(store, model, digest, *, num_right, judge=None):
     """Store an evaluation on four problems of each benchmark, this many of them answered rightly."""
     for task in TASKS:
@@ -183,15 +118,6 @@ def test_untrained_over_scale_is_what_no_training_made_under_the_folders_one_jud
     # One of four by the rules, whatever a judge said before; two of four after AT-RL, whatever its ablations got.
     expected = {(name, task): score for name, score in (("Untrained", "25"), ("GRPO + AT-RL", "50")) for task in TASKS}
     assert {(row["method"], row["task"]): row["percent"] for row in measured} == expected
-
-
-def test_a_training_that_does_not_stand_for_its_method_is_no_untrained_model(trained):
-    with Store.open(trained.store_path, read_only=True) as store:
-        labels = cell_labels(store, store.cells())
-        drawn = finished_cells(Source(trained), store, "mathvista_testmini")
-    assert "GRPO + AT-RL, another setting" in labels.values()
-    assert {label for label in labels.values() if label.endswith(UNTRAINED)} == {"mini, untrained"}
-    assert sorted(labels[cell.key] for cell in drawn) == ["GRPO + AT-RL", "mini, untrained"]
 
 
 def test_the_ground_truth_is_of_the_rows_that_were_written(run_dir):
