@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from accelerate.utils import set_seed
 from datasets import Dataset
+from trainer_parts import kinds_of_token
 from transformers import AutoModelForImageTextToText
 from trl import GRPOTrainer
 
-from atrl_bench.training.multimodal import token_types, with_visual_inputs
+from atrl_bench.training.multimodal import with_visual_inputs
 from atrl_bench.training.order import problem_order, rollout_seed
 
 
@@ -63,6 +64,6 @@ def plain_logprobs(trainer, batch):
         ids_BS,
         torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
         batch["completion_ids"].shape[1],
-        mm_token_type_ids=token_types(ids_BS, *trainer._media_ids),
+        mm_token_type_ids=kinds_of_token(trainer, ids_BS),
     )
     return logprobs_BT

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import json
 import stat
 import subprocess
 import sys
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,23 +109,43 @@ def coin_grader_of_all_tests():
 
 
 @pytest.fixture
-def make_trainer(tmp_path, base_folder, data_dir, profile, coin_grader):
-    """Return a factory of trainers, ready to `.train()`; recipes are on the sixteen rows."""
-    from atrl_bench.training.recipe import load_recipe
+def open_trainer(tmp_path, base_folder, profile):
+    """Return a function that builds the trainer of a recipe, ready to `.train()`; all are closed after the test."""
     from atrl_bench.training.run import build_trainer, load_inputs
 
-    opened = []
+    numbers = itertools.count()
+    with contextlib.ExitStack() as opened:
+
+        def build(recipe, data_dir, profile=profile):
+            inputs = load_inputs(tmp_path / f"run{next(numbers)}", recipe, profile, str(base_folder), data_dir, 0)
+            return opened.enter_context(build_trainer(inputs))
+
+        yield build
+
+
+@pytest.fixture
+def make_trainer(open_trainer, data_dir, profile, coin_grader):
+    """Return a factory of trainers on the sixteen rows."""
+    from atrl_bench.training.recipe import load_recipe
 
     def make(name, *, profile=profile, **overrides):
-        recipe = load_recipe(name, data="geometry3k", **overrides)
-        run_dir = tmp_path / f"run{len(opened)}"
-        context = build_trainer(load_inputs(run_dir, recipe, profile, str(base_folder), data_dir, 0))
-        opened.append(context)
-        return context.__enter__()
+        return open_trainer(load_recipe(name, data="geometry3k", **overrides), data_dir, profile)
 
-    yield make
-    for context in opened:
-        context.__exit__(None, None, None)
+    return make
+
+
+@pytest.fixture
+def run(base_folder, data_dir, profile, coin_grader):
+    """Return a function that trains into a folder, on the sixteen rows where it is not told another `data_dir`."""
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import train
+
+    def start(out, name="grpo", *, profile=profile, data_dir=data_dir, seed=0, on_progress=None, **overrides):
+        recipe = load_recipe(name, **overrides)
+        where = {"base_model": base_folder, "data_dir": data_dir, "out": out}
+        return train(recipe, profile=profile, **where, seed=seed, on_progress=on_progress)
+
+    return partial(start, data="geometry3k")
 
 
 @pytest.fixture(scope="session")
@@ -162,23 +185,11 @@ def coin_rewards(coin_grader, monkeypatch):
 
 
 @pytest.fixture
-def make_video_trainer(tmp_path, base_folder, video_dir, profile, coin_rewards):
+def make_video_trainer(open_trainer, video_dir, coin_rewards):
     """Return a factory of trainers on the rows about videos and images."""
     from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import build_trainer, load_inputs
 
-    opened = []
-
-    def make(name="t_grpo", **overrides):
-        recipe = load_recipe(name, **overrides)
-        run_dir = tmp_path / f"run{len(opened)}"
-        context = build_trainer(load_inputs(run_dir, recipe, profile, str(base_folder), video_dir, 0))
-        opened.append(context)
-        return context.__enter__()
-
-    yield make
-    for context in opened:
-        context.__exit__(None, None, None)
+    return lambda name="t_grpo", **overrides: open_trainer(load_recipe(name, **overrides), video_dir)
 
 
 # Runs that are killed ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from trainer_parts import rollout_of, what_the_loss_sees
 
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.advantages.gae import hidden_states
@@ -27,13 +28,6 @@ def trained(trainer):
     assert len(lines) >= 2
     assert all(math.isfinite(line["loss"]) and line["skipped_updates"] == 0 for line in lines)
     return {name for line in lines for name in line}
-
-
-def scored_batch(trainer):
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    return trainer._generate_and_score_completions(rows)
 
 
 @pytest.mark.parametrize(
@@ -67,23 +61,19 @@ def test_t_grpos_rewards_go_with_dynamic_sampling_a_critic_and_the_rewards_of_st
 
 def test_the_parts_of_a_combination_are_what_they_are_alone(make_trainer):
     fields = {"dynamic_sampling": None}
-    both = scored_batch(make_trainer("vppo", critic={}, **fields))
-    critic = scored_batch(make_trainer("vppo", critic={}, vppo=None, **fields))
-    vppo = scored_batch(make_trainer("vppo", **fields))
+    both = rollout_of(make_trainer("vppo", critic={}, **fields))
+    critic = rollout_of(make_trainer("vppo", critic={}, vppo=None, **fields))
+    vppo = rollout_of(make_trainer("vppo", **fields))
     assert torch.equal(both["advantages"], critic["advantages"])
     assert torch.equal(both["token_weights"], vppo["token_weights"])
     assert "token_weights" not in critic
 
 
-def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer, monkeypatch):
+def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer):
     trainer = make_trainer("vppo", credit="atrl", critic={}, dynamic_sampling=None)
     trainer.weightings.append(lambda batch, groups, trainer: torch.full(batch["completion_mask"].shape, 0.5))
-    batch = scored_batch(trainer)
-    seen, original = {}, trainer._set_loss_inputs
-    monkeypatch.setattr(
-        trainer, "_set_loss_inputs", lambda inputs, *rest: (original(inputs, *rest), seen.update(inputs))
-    )
-    trainer._compute_loss(trainer.model, batch)
+    batch = rollout_of(trainer)
+    seen = what_the_loss_sees(trainer, batch)
     assert set(batch["token_weights"].unique().tolist()) > {0.0}
     assert torch.equal(seen["advantages"], per_token(batch["advantages"]) * batch["token_weights"])
     kept = batch["token_weights"] > 0
@@ -114,7 +104,7 @@ def test_beside_typed_rewards_the_step_rewards_are_weighed_against_a_right_answe
 
 def test_the_critic_reads_the_video_of_each_response(make_video_trainer):
     trainer = make_video_trainer(critic={})
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     features_BTH, logprobs_BT = hidden_states(batch, trainer)
     assert features_BTH.shape[:2] == batch["completion_mask"].shape
     mask = batch["completion_mask"].bool()

@@ -9,22 +9,19 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
+from trainer_parts import assert_equal_weights, logged, loss_of, noted
 from trl import DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cost import training_needs
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
-from atrl_bench.training.run import resolved_arguments, train
+from atrl_bench.training.run import resolved_arguments
 from atrl_bench.training.run_spec import model_digest
 from atrl_bench.training.weights.credit import credit_weights
 
 # Pairs a problem: two are enough for four updates of four, one for two.
 TWO, ONE = {"max_pairs_per_problem": 2}, {"max_pairs_per_problem": 1}
-
-
-def losses_of(trainer):
-    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
 def plain_trl(ours):
@@ -39,36 +36,34 @@ def plain_trl(ours):
     )
 
 
-def assert_equal_weights(ours, plain):
-    expected = plain.model.state_dict()
-    for name, value in ours.model.state_dict().items():
-        assert torch.equal(value, expected[name]), name
-
-
 def test_with_uniform_credit_training_is_plain_trl_bit_for_bit(make_trainer):
     ours = make_trainer("dpo", pairs=ONE)
     assert ours.credit is None
     plain = plain_trl(ours)
     ours.train()
     plain.train()
-    assert len(losses_of(ours)) > 1
-    assert losses_of(ours) == losses_of(plain)
+    assert len(logged(ours, "loss")) > 1
+    assert logged(ours, "loss") == logged(plain, "loss")
     assert_equal_weights(ours, plain)
 
 
 def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_trainer):
     ours = make_trainer("dpo", pairs=ONE)
     plain = plain_trl(ours)
-    ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.ref_model, ours._tokenizer, 0)
+    ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.ref_model, ours.processing_class.tokenizer, 0)
     ours.train()
     plain.train()
-    assert losses_of(ours) == losses_of(plain)
+    assert logged(ours, "loss") == logged(plain, "loss")
     assert_equal_weights(ours, plain)
 
 
 def first_batch(trainer):
     trainer.model.train()
     return trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
+
+
+def credit_of(trainer, batch):
+    return trainer._credit(batch, trainer.credit)
 
 
 def drift(trainer):
@@ -90,9 +85,9 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
     drift(trainer)
-    weights_BT = trainer._credit(batch, trainer.credit)
+    weights_BT = credit_of(trainer, batch)
     assert trainer.recipe.beta == 0.1
-    loss = trainer._compute_loss(trainer.model, batch)
+    loss = loss_of(trainer, batch)
 
     with torch.no_grad():
         ratios_BS = token_logprobs(trainer.model, batch) - token_logprobs(trainer.ref_model, batch)
@@ -102,13 +97,13 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
     unweighted = ratios_BS.sum(1)
     assert (weighted_B - unweighted).abs().max() > 1e-3
-    assert trainer._metrics["train"]["rewards/chosen"][0] == pytest.approx(0.1 * better.mean().item(), rel=1e-3)
+    assert noted(trainer, "rewards/chosen")[0] == pytest.approx(0.1 * better.mean().item(), rel=1e-3)
 
 
 def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_trainer):
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
-    weights_BT = trainer._credit(batch, trainer.credit)
+    weights_BT = credit_of(trainer, batch)
     mask_BT = batch["completion_mask"][:, -weights_BT.shape[1] :].bool()
     assert not mask_BT.all(), "the responses have different lengths or prompts"
     for weights_T, mask_T in zip(weights_BT, mask_BT, strict=True):
@@ -121,9 +116,9 @@ def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_tra
 def test_the_credit_follows_the_policy_only_where_the_recipe_says_so(make_trainer, credit_from, moves):
     trainer = make_trainer("dpo", credit="raw_attention", credit_from=credit_from)
     batch = first_batch(trainer)
-    before = trainer._credit(batch, trainer.credit)
+    before = credit_of(trainer, batch)
     drift(trainer)
-    assert torch.equal(before, trainer._credit(batch, trainer.credit)) != moves
+    assert torch.equal(before, credit_of(trainer, batch)) != moves
 
 
 def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(make_trainer):
@@ -133,7 +128,7 @@ def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(ma
 
     trainer = make_trainer("dpo", credit="atrl", pairs=ONE)
     batch = first_batch(trainer)
-    found, expected = (trainer._credit(fields, trainer.credit) for fields in (ForTheModel(batch), batch))
+    found, expected = (credit_of(trainer, fields) for fields in (ForTheModel(batch), batch))
     assert torch.equal(found, expected)
     assert not (expected == 1).all()
 
@@ -141,10 +136,10 @@ def test_without_the_kinds_of_token_from_the_processor_the_credit_is_the_same(ma
 def test_adapters_leave_the_credit_of_the_start_alone(make_trainer):
     trainer = make_trainer("dpo", credit="raw_attention", pairs=ONE, finetuning="lora")
     batch = first_batch(trainer)
-    before = trainer._credit(batch, trainer.credit)
+    before = credit_of(trainer, batch)
     trainer.train()
     assert trainer.ref_model is None, "one model: without its adapters it is the reference"
-    assert torch.equal(before, trainer._credit(batch, trainer.credit))
+    assert torch.equal(before, credit_of(trainer, batch))
 
 
 def test_by_the_entropy_only_the_policys_own_pass_can_give_a_credit(make_trainer):
@@ -163,14 +158,8 @@ def test_training_widens_the_margin_between_right_and_wrong(make_trainer):
 
 
 @pytest.fixture
-def run(base_folder, data_dir, profile, coin_grader):
-    def start(out, *, on_progress=None, **overrides):
-        recipe = load_recipe("dpo", data="geometry3k", pairs=TWO, **overrides)
-        return train(
-            recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=out, seed=0, on_progress=on_progress
-        )
-
-    return start
+def run(run):
+    return partial(run, name="dpo", pairs=TWO)
 
 
 @pytest.mark.parametrize("fields", [{"credit": "atrl"}, {"finetuning": "lora"}], ids=["credit", "adapters"])

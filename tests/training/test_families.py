@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from trainer_parts import rollout_of
 
 from atrl_bench.mini.model import CHAT_TEMPLATE, MAX_PIXELS, MIN_PIXELS, SPECIAL_TOKENS, build_tokenizer
 from atrl_bench.training.multimodal import read_prompt, token_types, with_media
@@ -106,9 +107,7 @@ def test_a_response_is_scored_as_by_a_plain_forward_pass_over_it_alone(
 ):
     recipe, rows = load_recipe("grpo", data="geometry3k"), (0, 1, 2, 3)
     with build_trainer(load_inputs(tmp_path, recipe, profile, str(folder), data_dir, 0)) as trainer:
-        trainer.model.train()
-        trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-        batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+        batch = rollout_of(trainer, rows)
     config = trainer.model.config
     for place, row in enumerate(row for row in rows for _ in range(4)):
         example = trainer.data.example(row, 0)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from plain_trl import plain_logprobs
+from trainer_parts import change_what_is_sampled, rollout_of
 
 from atrl_bench.training.kept_logprobs import agree, as_tensor
-
-
-def rollout(trainer):
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    return trainer._generate_and_score_completions([{"row": row} for row in range(4) for _ in range(4)])
 
 
 def count_passes(trainer):
@@ -32,7 +27,7 @@ def test_they_are_those_of_a_plain_pass_and_save_one_from_the_second_rollout_on(
     passes, counts = count_passes(trainer), []
     for _ in range(2):
         passes.clear()
-        batch = rollout(trainer)
+        batch = rollout_of(trainer, range(4))
         counts.append(passes.count("scoring"))
         mask = batch["completion_mask"].bool()
         expected = plain_logprobs(trainer, batch)[mask]
@@ -45,15 +40,11 @@ def test_they_are_those_of_a_plain_pass_and_save_one_from_the_second_rollout_on(
 
 def test_a_sampler_of_another_policy_is_found_out_and_its_log_probabilities_are_not_used(make_trainer):
     trainer = make_trainer("grpo")
-    original = trainer._generate_single_turn
-
-    def another(*arguments, **options):
-        token_ids, logprobs = original(*arguments, **options)
-        return token_ids, logprobs and [[value - 0.01 for value in values] for values in logprobs]
-
-    trainer._generate_single_turn = another
+    change_what_is_sampled(
+        trainer, lambda ids, logprobs: (ids, logprobs and [[value - 0.01 for value in of] for of in logprobs])
+    )
     for _ in range(2):
-        batch = rollout(trainer)
+        batch = rollout_of(trainer, range(4))
         mask = batch["completion_mask"].bool()
         assert torch.allclose(batch["old_per_token_logps"][mask], plain_logprobs(trainer, batch)[mask], atol=1e-5)
     assert trainer.pass_record["old_logprobs"] == "of a pass"

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from trainer_parts import gradients_of, groups_of, kinds_of_token, logprobs_of, loss_of, parts_of_rollout, rollout_of
 
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
 from atrl_bench.training.rollout_state import ScoringPass
 
+ROWS = (0, 2, 4, 7)  # the last is about an image
 
-def scored_batch(trainer, rows=(0, 2, 4, 7)):
-    """Return the batch of one rollout, before shuffling; row 7 is about an image."""
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-    assert [bool(trainer.data.problems[row].videos) for row in rows] == [True, True, True, False]
-    return trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+
+def of_rows(trainer):
+    assert [bool(trainer.data.problems[row].videos) for row in ROWS] == [True, True, True, False]
+    return rollout_of(trainer, ROWS)
 
 
 def plain_logprobs(model, trainer, example, completion_ids):
@@ -46,9 +46,9 @@ def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(
     trainer = make_video_trainer()
     trainer.trim_padding = trim
     perturbed(trainer.ref_model)
-    batch = scored_batch(trainer)
+    batch = of_rows(trainer)
     assert "pixel_values" not in batch
-    for place, row in enumerate(row for row in (0, 2, 4, 7) for _ in range(4)):
+    for place, row in enumerate(row for row in ROWS for _ in range(4)):
         example = trainer.data.example(row, 0)
         mask = batch["completion_mask"][place].bool()
         ids = batch["completion_ids"][place][mask].tolist()
@@ -60,12 +60,10 @@ def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(
 
 def test_the_training_pass_sees_what_the_scoring_pass_saw_in_every_shuffled_part(make_video_trainer):
     trainer = make_video_trainer()
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    trainer._prepare_inputs([{"row": row} for row in (0, 2, 4, 7) for _ in range(4)])
-    assert len(trainer._buffered_inputs) == 4
+    parts = parts_of_rollout(trainer, ROWS)
+    assert len(parts) == 4
     original = trainer._get_per_token_logps_and_entropies
-    for inputs in trainer._buffered_inputs:
+    for inputs in parts:
         seen = []
 
         def remember(*arguments, seen=seen, **options):
@@ -73,18 +71,16 @@ def test_the_training_pass_sees_what_the_scoring_pass_saw_in_every_shuffled_part
             return seen[-1]
 
         trainer._get_per_token_logps_and_entropies = remember
-        trainer._compute_loss(trainer.model, inputs)
+        loss_of(trainer, inputs)
         mask = inputs["completion_mask"].bool()
         assert torch.allclose(seen[0][0][mask], inputs["old_per_token_logps"][mask], atol=2e-5)
 
 
 def test_a_loss_on_videos_has_gradients_in_the_vision_tower(make_video_trainer):
     trainer = make_video_trainer()
-    batch = scored_batch(trainer)
+    batch = of_rows(trainer)
     assert batch["advantages"].any()
-    trainer.model.zero_grad()
-    trainer._compute_loss(trainer.model, batch).backward()
-    assert any(parameter.grad.any() for parameter in trainer.model.model.visual.parameters())
+    assert any(value.any() for name, value in gradients_of(trainer, batch).items() if ".visual." in name)
 
 
 def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_video_trainer, monkeypatch):
@@ -95,8 +91,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
         drawn.append(output.logits[:, -1].clone())
 
     handle = trainer.model.register_forward_hook(remember)
-    trainer.model.train()
-    trainer._generate_groups([0, 2, 7], "0:0")
+    groups_of(trainer, [0, 2, 7])
     handle.remove()
     first_RV, second_RV = drawn[0], drawn[1]
     for place, row in enumerate((0, 2, 7)):
@@ -104,7 +99,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
         messages = with_media(example["prompt"], example["images"], example["videos"])
         prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
         ids_1S = torch.tensor([prompt_ids])
-        types_1S = token_types(ids_1S, *trainer._media_ids)
+        types_1S = kinds_of_token(trainer, ids_1S)
         with torch.no_grad():
             expected_V = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, -1]
         # The image and video tokens, which may not be drawn, are not compared.
@@ -115,18 +110,16 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
 
 def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
     trainer = make_video_trainer()
-    batch = scored_batch(trainer)
+    batch = of_rows(trainer)
     before = batch["old_per_token_logps"]
     inputs = dict(batch)
     inputs["visuals"] = [
         visual | ({"second_per_grid_ts": 2 * visual["second_per_grid_ts"]} if "second_per_grid_ts" in visual else {})
         for visual in batch["visuals"]
     ]
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
     training = ScoringPass("training", inputs["visuals"], loss_inputs=inputs)
     with torch.no_grad(), trainer._carrying(passes=[training]):
-        slower, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, before.shape[1])
+        slower, _, _ = logprobs_of(trainer, inputs)
     changed = (slower - before).abs().amax(1) > 1e-4
     assert changed.tolist() == [True] * 12 + [False] * 4  # the last four are about an image
 
@@ -141,9 +134,7 @@ def test_reference_and_policy_place_words_after_videos_alike(make_video_trainer)
 @pytest.mark.parametrize("recipe", ["grpo", "vppo"])
 def test_a_groups_images_are_read_once_but_where_a_method_hides_parts_of_them(make_trainer, recipe):
     trainer = make_trainer(recipe)
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    batch = trainer._generate_and_score_completions([{"row": row} for row in range(4) for _ in range(4)])
+    batch = rollout_of(trainer, range(4))
     assert ("pixel_values" in batch) == (recipe == "vppo")
     if recipe == "grpo":
         assert len({id(visual) for visual in batch["visuals"]}) == 4

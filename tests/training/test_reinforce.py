@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from plain_trl import plain_logprobs
+from trainer_parts import loss_of, rollout_of, what_the_loss_sees
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.recipe import load_recipe
 
 
-def scored_batch(trainer):
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-    batch = trainer._generate_and_score_completions(
-        [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    )
+def cut_rollout(trainer):
+    batch = rollout_of(trainer)
     # The random model never ends a response, so they are cut here, to lengths from 1 to 10.
     kept = torch.arange(10) <= (torch.arange(16) * 3 % 10)[:, None]
     batch["completion_mask"] = batch["completion_mask"] * kept
@@ -31,11 +28,11 @@ def gradient_of(loss, model):
 @pytest.mark.parametrize("per_token", [False, True], ids=["advantages of responses", "advantages of tokens"])
 def test_the_gradient_is_the_closed_form(make_trainer, per_token):
     trainer = make_trainer("reinforce")
-    batch = scored_batch(trainer)
+    batch = cut_rollout(trainer)
     if per_token:
         weights_BT = torch.rand(16, 10, generator=torch.Generator().manual_seed(0))
         batch["advantages"] = batch["advantages"][:, None] * weights_BT
-    found = gradient_of(trainer._compute_loss(trainer.model, batch), trainer.model)
+    found = gradient_of(loss_of(trainer, batch), trainer.model)
 
     logprobs_BT = plain_logprobs(trainer, batch)
     advantages_BT = batch["advantages"] if per_token else batch["advantages"][:, None].expand(16, 10)
@@ -47,29 +44,21 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
 
 def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     trainer = make_trainer("reinforce", credit="atrl")
-    batch = scored_batch(trainer)
+    batch = cut_rollout(trainer)
     assert "truth" in batch, "one update a rollout: the credit comes with the training pass"
-    seen = {}
-    original = trainer._set_loss_inputs
-
-    def remember(inputs, logprobs_BT, entropy_BT, weights_BT):
-        before = inputs["advantages"]
-        original(inputs, logprobs_BT, entropy_BT, weights_BT)
-        seen.update(before=before, weights=weights_BT, after=inputs["advantages"])
-
-    trainer._set_loss_inputs = remember
-    trainer._compute_loss(trainer.model, batch)
-    assert not torch.all(seen["weights"] == 1)
-    assert torch.equal(seen["after"], seen["before"][:, None] * seen["weights"])
+    weights_BT = what_the_loss_sees(trainer, batch | {"advantages": torch.ones(16)})["advantages"]
+    mask_BT = batch["completion_mask"]
+    assert not torch.all(weights_BT == 1)
+    assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * 16, abs=1e-5)
 
 
 def test_two_responses_by_hand_longer_ones_count_more(make_trainer):
     # With advantages of one, the loss is -(T_1 + ... + T_B) / B at a ratio of one: here the mean length.
     trainer = make_trainer("reinforce")
-    batch = scored_batch(trainer)
+    batch = cut_rollout(trainer)
     batch["advantages"] = torch.ones(16)
     mean_length = batch["completion_mask"].sum().item() / 16
-    assert trainer._compute_loss(trainer.model, batch).item() == pytest.approx(-mean_length)
+    assert loss_of(trainer, batch).item() == pytest.approx(-mean_length)
 
 
 def test_it_is_refused_where_responses_would_be_older_than_the_policy():

@@ -10,25 +10,7 @@ from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import model_digest, run_spec
-
-
-@pytest.fixture
-def run(base_folder, data_dir, profile, coin_grader):
-    def start(out, name="grpo", *, seed=0, on_progress=None, **overrides):
-        recipe = load_recipe(name, data="geometry3k", **overrides)
-        return train(
-            recipe,
-            profile=profile,
-            base_model=base_folder,
-            data_dir=data_dir,
-            out=out,
-            seed=seed,
-            on_progress=on_progress,
-        )
-
-    return start
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from atrl_bench.training.data import load_training_data
 from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.imitation import IGNORED, Imitation
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import resolved_arguments, train
+from atrl_bench.training.run import resolved_arguments
 from atrl_bench.training.supervised import with_responses
 
 
@@ -84,20 +84,8 @@ def test_a_row_is_padded_on_the_left_without_attention_and_without_labels(data, 
 
 
 @pytest.fixture
-def make(tmp_path, base_folder, video_dir, small):
-    from atrl_bench.training.run import build_trainer, load_inputs
-
-    opened = []
-
-    def build(**overrides):
-        recipe = load_recipe("sft_video", **overrides)
-        context = build_trainer(load_inputs(tmp_path / "built", recipe, small, str(base_folder), video_dir, 0))
-        opened.append(context)
-        return context.__enter__()
-
-    yield build
-    for context in opened:
-        context.__exit__(None, None, None)
+def make(open_trainer, video_dir, small):
+    return lambda **overrides: open_trainer(load_recipe("sft_video", **overrides), video_dir, small)
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_response_tokens_in_all_its_parts(make):
@@ -127,20 +115,9 @@ def test_rows_come_in_the_order_of_the_run(make):
 
 
 def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
-    pull_the_plug, tmp_path, base_folder, video_dir, small
+    run, pull_the_plug, tmp_path, base_folder, video_dir, small
 ):
-    def run(out, on_progress=None):
-        recipe = load_recipe("sft_video")
-        return train(
-            recipe,
-            profile=small,
-            base_model=base_folder,
-            data_dir=video_dir,
-            out=out,
-            seed=0,
-            on_progress=on_progress,
-        )
-
+    run = partial(run, name="sft_video", data="video_r1_cot", data_dir=video_dir, profile=small)
     whole = run(tmp_path / "whole")
     pull_the_plug(partial(run, tmp_path / "killed"), 2)
     resumed = run(tmp_path / "killed")

@@ -9,6 +9,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from plain_trl import plain_logprobs, plain_trl
+from trainer_parts import (
+    assert_equal_weights,
+    gradients_of,
+    groups_of,
+    largest_difference,
+    logged,
+    loss_of,
+    noted,
+    parts_of_rollout,
+    rollout_of,
+    weights_of,
+    without_advantage,
+)
 from trl import GRPOTrainer
 
 from atrl_bench.credit.workers import CreditWorkers
@@ -17,14 +30,6 @@ from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout_state import ResponseGroup
 from atrl_bench.training.trainer import CreditTrainer
 from atrl_bench.training.weights.credit import credit_weights
-
-
-def weights_of(trainer):
-    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
-
-
-def losses_of(trainer):
-    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
 @pytest.mark.parametrize(
@@ -42,9 +47,8 @@ def test_without_token_credit_training_is_plain_trl_bit_for_bit(make_trainer, na
     plain = plain_trl(ours)
     ours.train()
     plain.train()
-    assert losses_of(ours) == losses_of(plain)
-    for parameter, value in weights_of(plain).items():
-        assert torch.equal(weights_of(ours)[parameter], value), parameter
+    assert logged(ours, "loss") == logged(plain, "loss")
+    assert_equal_weights(ours, plain)
 
 
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
@@ -54,9 +58,8 @@ def test_a_credit_of_one_for_every_token_equals_plain_trl_bit_for_bit(make_train
     ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.model, ours.processing_class.tokenizer, 0)
     ours.train()
     plain.train()
-    assert losses_of(ours) == losses_of(plain)
-    for parameter, value in weights_of(plain).items():
-        assert torch.equal(weights_of(ours)[parameter], value), parameter
+    assert logged(ours, "loss") == logged(plain, "loss")
+    assert_equal_weights(ours, plain)
 
 
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
@@ -64,21 +67,13 @@ def test_token_credit_changes_the_weights_and_is_logged(make_trainer, schedule):
     uniform, weighted = make_trainer("grpo", schedule=schedule), make_trainer("grpo", schedule=schedule, credit="atrl")
     uniform.train()
     weighted.train()
-    assert any(not torch.equal(weights_of(uniform)[name], value) for name, value in weights_of(weighted).items())
-    logged = {name for line in weighted.state.log_history for name in line}
-    assert {"credit/entropy", "credit/top15_share", "credit/num_with_anchors", "seconds/credit"} <= logged
-
-
-def scored_batch(trainer):
-    """Return the batch of the first rollout, before shuffling."""
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    return trainer._generate_and_score_completions(rows)
+    assert largest_difference(weights_of(uniform), weights_of(weighted)) > 0
+    for name in ("credit/entropy", "credit/top15_share", "credit/num_with_anchors", "seconds/credit"):
+        assert logged(weighted, name)
 
 
 def test_credit_multiplies_each_token_of_a_response_and_keeps_its_mean(make_trainer):
-    plain, weighted = scored_batch(make_trainer("grpo")), scored_batch(make_trainer("grpo", credit="atrl"))
+    plain, weighted = rollout_of(make_trainer("grpo")), rollout_of(make_trainer("grpo", credit="atrl"))
     assert torch.equal(plain["completion_ids"], weighted["completion_ids"])
     advantages_B, advantages_BT, mask_BT = plain["advantages"], weighted["advantages"], weighted["completion_mask"]
     assert advantages_BT.shape == mask_BT.shape
@@ -103,13 +98,13 @@ def test_credit_of_workers_is_waited_for_after_the_reference_pass_and_the_reward
         return rewards(*arguments)
 
     workers.begin, beside._calculate_rewards = noted_begin, noted_rewards
-    batch = scored_batch(beside)
+    batch = rollout_of(beside)
     workers.close()
     events = [event for event in events if event != "sampled"]
     num_parts = events.count("begin")
     assert events == ["begin"] * num_parts + ["rewards"] + ["join"] * num_parts
     assert num_parts > 0
-    assert torch.equal(batch["advantages"], scored_batch(plain)["advantages"])
+    assert torch.equal(batch["advantages"], rollout_of(plain)["advantages"])
 
 
 def test_the_kl_term_does_not_see_the_credit(make_trainer):
@@ -117,18 +112,16 @@ def test_the_kl_term_does_not_see_the_credit(make_trainer):
     losses = []
     for credit in ("uniform", "atrl"):
         trainer = make_trainer("grpo", credit=credit)
-        batch = scored_batch(trainer)
-        batch["advantages"] = torch.zeros_like(batch["advantages"])
+        batch = without_advantage(rollout_of(trainer))
         with torch.no_grad():
             for parameter in trainer.model.parameters():
                 parameter.mul_(1.05)
-        losses.append(trainer._compute_loss(trainer.model, batch).item())
+        losses.append(loss_of(trainer, batch).item())
     assert losses[0] == losses[1] > 0
 
 
 def test_advantages_per_token_survive_shuffling_and_splitting(make_trainer):
     trainer = make_trainer("grpo", credit="atrl")
-    trainer.model.train()
     whole = {}
     original = trainer._generate_and_score_completions
 
@@ -137,27 +130,15 @@ def test_advantages_per_token_survive_shuffling_and_splitting(make_trainer):
         return whole
 
     trainer._generate_and_score_completions = remember
-    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    trainer._prepare_inputs(rows)
+    parts = parts_of_rollout(trainer, trainer.train_dataset["row"][:4])
     expected = {
         tuple(ids.tolist()): advantages
         for ids, advantages in zip(whole["completion_ids"], whole["advantages"], strict=True)
     }
-    parts = trainer._buffered_inputs
     assert sum(len(part["advantages"]) for part in parts) == 16
     for part in parts:
         for ids, advantages in zip(part["completion_ids"], part["advantages"], strict=True):
             assert torch.equal(expected[tuple(ids.tolist())], advantages)
-
-
-def gradients(trainer, batch):
-    trainer.model.zero_grad()
-    trainer._compute_loss(trainer.model, batch).backward()
-    return {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
-
-
-def largest_difference(left, right):
-    return max((left[name] - right[name]).abs().max().item() for name in left)
 
 
 def test_with_one_update_per_rollout_grpo_gspo_and_sapo_have_the_same_gradient(make_trainer):
@@ -165,7 +146,7 @@ def test_with_one_update_per_rollout_grpo_gspo_and_sapo_have_the_same_gradient(m
     found = {}
     for name in ("grpo", "gspo", "sapo"):
         trainer = make_trainer(name, schedule="strict", kl_coef=0)
-        found[name] = gradients(trainer, scored_batch(trainer))
+        found[name] = gradients_of(trainer, rollout_of(trainer))
     scale = max(value.abs().max().item() for value in found["grpo"].values())
     assert scale > 0
     assert largest_difference(found["grpo"], found["gspo"]) < 1e-5 * scale
@@ -178,19 +159,19 @@ def test_without_its_padding_a_batch_has_the_same_loss_and_gradient(make_trainer
     for trim in (True, False):
         trainer = make_trainer("grpo", schedule=schedule, credit="atrl")
         trainer.trim_padding = trim
-        batch = scored_batch(trainer)
+        batch = rollout_of(trainer)
         # The random model never ends a response, so they are cut here, to lengths from 1 to 10.
         kept = torch.arange(10) <= (torch.arange(16) * 3 % 10)[:, None]
         batch["completion_mask"] = batch["completion_mask"] * kept
         batch["completion_ids"] = batch["completion_ids"].where(kept, trainer.processing_class.tokenizer.pad_token_id)
-        found[trim] = gradients(trainer, batch)
+        found[trim] = gradients_of(trainer, batch)
     scale = max(value.abs().max().item() for value in found[False].values())
     assert largest_difference(found[True], found[False]) < 1e-4 * scale
 
 
 def drifted_batch(trainer, shift=3e-5):
     """Return a batch whose old log-probabilities are off by a known amount per token, within GSPO's clip range."""
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     position_T = torch.arange(batch["completion_ids"].shape[1])
     batch["old_per_token_logps"] = batch["old_per_token_logps"] - shift * (1 + position_T % 3)
     return batch
@@ -199,10 +180,10 @@ def drifted_batch(trainer, shift=3e-5):
 def test_gspo_in_its_token_form_equals_gspo_where_the_advantage_is_constant(make_trainer):
     plain = make_trainer("gspo")
     batch = drifted_batch(plain)
-    expected = gradients(plain, batch)
+    expected = gradients_of(plain, batch)
     token = make_trainer("gspo", credit="atrl")
     assert token.args.importance_sampling_level == "token"
-    found = gradients(
+    found = gradients_of(
         token, batch | {"advantages": batch["advantages"].unsqueeze(1).expand_as(batch["completion_ids"])}
     )
     scale = max(value.abs().max().item() for value in expected.values())
@@ -213,7 +194,7 @@ def test_gspo_in_its_token_form_is_a_weighted_sum_of_token_gradients(make_traine
     trainer = make_trainer("gspo", credit="atrl")
     batch = drifted_batch(trainer)
     assert batch["advantages"].ndim == 2
-    found = gradients(trainer, batch)
+    found = gradients_of(trainer, batch)
     # The same by hand: mean over responses of 1/T sum_t s A_t log pi(y_t), s held fixed.
     trainer.model.zero_grad()
     logprobs = plain_logprobs(trainer, batch)
@@ -229,11 +210,11 @@ def test_gspo_in_its_token_form_is_a_weighted_sum_of_token_gradients(make_traine
 
 def test_ft_rl_averages_over_the_tokens_it_selects(make_trainer):
     trainer = make_trainer("ft_rl", dynamic_sampling=None, overlong_cache_fraction=None)
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     batch["advantages"] = torch.ones_like(batch["advantages"])
     # Ratio one and advantage one: every selected token contributes -1, so their mean is -1, whatever the share.
     part = {name: value for name, value in batch.items() if name != "old_per_token_logps"}
-    assert trainer._compute_loss(trainer.model, part).item() == pytest.approx(-1.0, abs=1e-6)
+    assert loss_of(trainer, part).item() == pytest.approx(-1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
@@ -265,7 +246,7 @@ def give_rewards(monkeypatch, *columns):
 
 def test_responses_that_differ_in_any_reward_get_their_credit(make_trainer, monkeypatch):
     give_rewards(monkeypatch, [1.0] * 4, [0.0, 0.0, -0.5, -1.0])  # all are right, and two too long
-    batch = scored_batch(make_trainer("grpo", credit="atrl", overlong_cache_fraction=0.2))
+    batch = rollout_of(make_trainer("grpo", credit="atrl", overlong_cache_fraction=0.2))
     assert (batch["advantages"].abs().sum(1) > 0).all()
     assert (batch["advantages"].std(1) > 0).all()
 
@@ -274,7 +255,7 @@ def test_the_reward_of_a_response_is_the_weighted_sum_of_its_rewards(make_traine
     give_rewards(monkeypatch, [1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -0.5, -1.0])
     trainer = make_trainer("grpo", overlong_cache_fraction=0.2)
     trainer.reward_weights = torch.tensor([0.5, 2.0])
-    [group] = trainer._generate_groups([0], "0:0")
+    [group] = groups_of(trainer, [0])
     assert trainer.total_rewards(group) == [0.5, -0.5, -0.5, -1.5]
 
 
@@ -291,11 +272,11 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trai
         return rewards
 
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", first_group_all_correct)
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     assert calls == [16, 8], "one group was constant, so two further problems were drawn for it"
     assert (batch["advantages"].abs() > 0).all()
-    assert trainer._metrics["train"]["dynamic_sampling/num_generations"] == [2.0]
-    assert trainer._metrics["train"]["dynamic_sampling/num_unfilled"] == [0.0]
+    assert noted(trainer, "dynamic_sampling/num_generations") == [2.0]
+    assert noted(trainer, "dynamic_sampling/num_unfilled") == [0.0]
 
 
 def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(monkeypatch):
@@ -342,8 +323,7 @@ def test_a_sharded_model_generates_in_slices_that_say_what_one_call_says(make_tr
         trainer = make_trainer("grpo")
         trainer.from_one_prefill = False  # as for a model that is sharded over devices
         trainer.generation_config.do_sample = False
-        trainer.model.train()
-        found[most] = [group.generated[1] for group in trainer._generate_groups([0, 1, 2, 3], "0:0")]
+        found[most] = [group.generated[1] for group in groups_of(trainer, range(4))]
     assert calls == [6, 6, 4, 16], "sixteen responses, six at a time, and then all at once"
     assert found[6] == found[16]
     assert len({str(responses[0]) for responses in found[6]}) > 1, "the images differ, and so does what is said of them"
@@ -359,8 +339,7 @@ def test_no_response_has_the_token_of_an_image_or_a_video(make_trainer, is_shard
         output.logits[..., media] = 1e4
 
     trainer.model.register_forward_hook(prefer_media)
-    trainer.model.train()
-    groups = trainer._generate_groups([0, 1], "0:0")
+    groups = groups_of(trainer, [0, 1])
     assert not {token for group in groups for response in group.generated[1] for token in response} & set(media)
 
 
@@ -377,7 +356,7 @@ def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_t
         trainer.credit.weights = remember
         if not told:  # as LLaVA's and InternVL's; the model here needs them, so they are taken away after its pass
             monkeypatch.setattr("atrl_bench.training.trainer.parts_of", without_kinds)
-        scored_batch(trainer)
+        rollout_of(trainer)
     half = len(seen) // 2
     assert all(visual_BS.any(1).all() for visual_BS in seen)
     assert all(torch.equal(left, right) for left, right in zip(seen[:half], seen[half:], strict=True))

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from packaging.requirements import Requirement
+from trainer_parts import loss_of, rollout_of, without_advantage
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
@@ -62,14 +63,6 @@ def make_by_vllm(fake, make_trainer, profile):  # in this order: the fake outliv
         return make_trainer(name, profile=profile.model_copy(update={"rollouts": rollouts}), **overrides)
 
     return make
-
-
-def scored_batch(trainer):
-    """Return the batch of the first rollout, before shuffling."""
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1  # what `train` would set
-    rows = [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    return trainer._generate_and_score_completions(rows)
 
 
 # What vLLM is handed ----------------------------------------------------------------------------------------------
@@ -161,8 +154,8 @@ def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make
 
 
 def test_with_one_update_a_rollout_credit_is_recorded_in_the_pass_of_the_correction(make_by_vllm):
-    strict = scored_batch(make_by_vllm(schedule="strict", credit="atrl"))
-    usual = scored_batch(make_by_vllm(schedule="minibatch4", credit="atrl"))
+    strict = rollout_of(make_by_vllm(schedule="strict", credit="atrl"))
+    usual = rollout_of(make_by_vllm(schedule="minibatch4", credit="atrl"))
     assert torch.equal(strict["completion_ids"], usual["completion_ids"])
     assert torch.allclose(strict["advantages"], usual["advantages"], atol=1e-5)
     assert strict["advantages"].shape == strict["completion_ids"].shape
@@ -176,7 +169,7 @@ def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero
     # tokens have 2.86 and eight 3.32, which is more than three.
     trainer = make_by_vllm(most=0.2)
     trainer.vllm.llm.shift = -0.15
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     lengths_B = batch["completion_mask"].sum(1)
     expected_B = [math.exp(0.15 * n) if n <= 7 else 0.0 for n in lengths_B.tolist()]
     assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
@@ -200,19 +193,19 @@ RECIPES = {
 def test_the_correction_multiplies_the_policy_term_of_every_objective_and_no_other(make_by_vllm, name):
     """With the policy term P, and K for KL divergence and entropy, L(w) = w P + K and 2 L(1/2) = L(1) + L(0)."""
     trainer = make_by_vllm(name.partition("+")[0], **RECIPES[name])
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     # Responses of one length and an advantage that does not cancel out: P is no zero.
     batch["advantages"] = batch["advantages"].abs() + 1
 
     def loss(ratio):
         changed = {**batch, "importance_sampling_ratio": torch.full((16, 1), ratio)}
         with torch.no_grad():
-            return trainer._compute_loss(trainer.model, changed).item()
+            return loss_of(trainer, changed).item()
 
     whole, half, none = loss(1.0), loss(0.5), loss(0.0)
     assert half == pytest.approx((whole + none) / 2, rel=1e-4)
     assert abs(whole - none) > 1e-3
-    batch["advantages"] = torch.zeros_like(batch["advantages"])
+    batch = without_advantage(batch)
     assert loss(1.0) == pytest.approx(none, abs=1e-6)
 
 

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from trainer_parts import loss_of, noted, rollout_of
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.advantages.gae import Critic, generalised_advantages, hidden_states, value_losses, whitened
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.recipe import CriticSettings as Settings
-from atrl_bench.training.run import train
 from atrl_bench.training.weights.credit import credit_weights
 
 
@@ -105,21 +105,13 @@ def test_a_critic_that_was_saved_and_read_learns_on_as_if_it_had_not_been(toy, t
     assert torch.equal(one.values(features), other.values(features))
 
 
-def scored_batch(trainer):
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    return trainer._generate_and_score_completions(
-        [{"row": row} for row in trainer.train_dataset["row"][:4] for _ in range(4)]
-    )
-
-
 def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whitened(make_trainer):
     # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened.
     trainer = make_trainer("actor_critic")
     rewards = {}
     original = trainer.total_rewards
     trainer.total_rewards = lambda group: rewards.setdefault(id(group), original(group))
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     plain = torch.tensor([reward for group in rewards.values() for reward in group])
     discounted_BT = plain[:, None] * 0.95 ** torch.arange(9, -1, -1)
     assert torch.allclose(batch["advantages"], whitened(discounted_BT, torch.ones(16, 10)), atol=1e-5)
@@ -133,22 +125,22 @@ def test_a_credit_of_one_for_every_token_leaves_the_advantages_of_gae(make_train
     plain = make_trainer("actor_critic", schedule=schedule, **fields)
     ones = make_trainer("actor_critic", schedule=schedule, **fields)
     ones.credit = credit_weights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
-    expected, found = scored_batch(plain), scored_batch(ones)
+    expected, found = rollout_of(plain), rollout_of(ones)
     assert torch.equal(expected["advantages"], found["advantages"])
     assert expected["advantages"].shape == (16, 10)
-    losses = [trainer._compute_loss(trainer.model, batch) for trainer, batch in ((plain, expected), (ones, found))]
+    losses = [loss_of(trainer, batch) for trainer, batch in ((plain, expected), (ones, found))]
     assert torch.equal(*losses)
 
 
 def test_a_credit_multiplies_the_whitened_advantages_and_the_critic_learns_the_same(make_trainer):
     fields = {"schedule": "minibatch4", "objective": "grpo", "clip_low": 0.2, "clip_high": 0.2}
     plain, weighted = make_trainer("actor_critic", **fields), make_trainer("actor_critic", credit="atrl", **fields)
-    expected, found = scored_batch(plain), scored_batch(weighted)
+    expected, found = rollout_of(plain), rollout_of(weighted)
     ratio_BT = found["advantages"] / expected["advantages"]
     assert not torch.allclose(ratio_BT, torch.ones(16, 10))
     assert torch.allclose(ratio_BT.mean(1), torch.ones(16), atol=1e-4), "credits have mean one over a response"
     for name in ("critic/loss", "critic/loss_after"):
-        assert plain._metrics["train"][name] == weighted._metrics["train"][name]
+        assert noted(plain, name) == noted(weighted, name)
 
 
 def fingerprint(model):
@@ -158,12 +150,12 @@ def fingerprint(model):
 def test_the_critics_update_leaves_the_policy_alone_and_the_policys_loss_the_critic(make_trainer):
     trainer = make_trainer("actor_critic")
     before = fingerprint(trainer.model)
-    batch = scored_batch(trainer)
+    batch = rollout_of(trainer)
     assert fingerprint(trainer.model) == before
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
     head = fingerprint(trainer.estimator.critic.head)
     trainer.estimator.critic.optimizer.zero_grad()
-    trainer._compute_loss(trainer.model, batch).backward()
+    loss_of(trainer, batch).backward()
     assert fingerprint(trainer.estimator.critic.head) == head
     assert all(parameter.grad is None for parameter in trainer.estimator.critic.head.parameters())
 
@@ -173,15 +165,15 @@ def test_a_kl_in_the_reward_is_paid_by_every_token_and_not_by_the_loss(make_trai
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.mul_(1.02)  # away from the reference
-    batch = scored_batch(trainer)
-    assert trainer._metrics["train"]["critic/kl"][0] != 0
+    batch = rollout_of(trainer)
+    assert noted(trainer, "critic/kl")[0] != 0
     _, logprobs_BT = hidden_states(batch, trainer)
     rewards_BT = -0.5 * (logprobs_BT - batch["ref_per_token_logps"])
     # Values are zero and lambda is zero, so before whitening A_t is the reward of token t alone; the last has +-1 too.
     order = rewards_BT[:, :-1].flatten().argsort()
     assert torch.equal(batch["advantages"][:, :-1].flatten().argsort(), order)
-    trainer._compute_loss(trainer.model, batch)
-    assert "kl" not in trainer._metrics["train"], "the loss has no KL term"
+    loss_of(trainer, batch)
+    assert not noted(trainer, "kl"), "the loss has no KL term"
     assert trainer.beta == 0.5
 
 
@@ -200,15 +192,8 @@ def test_the_head_is_in_resume_checkpoints_and_not_in_the_model(make_trainer, ba
     assert all("critic/loss" in line and "seconds/critic" in line for line in lines)
 
 
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
-    base_folder, data_dir, profile, coin_grader, pull_the_plug, tmp_path
-):
-    def run(out, on_progress=None):
-        recipe = load_recipe("actor_critic", data="geometry3k", credit="atrl", critic={"updates_per_rollout": 2})
-        return train(
-            recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=out, seed=0, on_progress=on_progress
-        )
-
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path):
+    run = partial(run, name="actor_critic", credit="atrl", critic={"updates_per_rollout": 2})
     whole = run(tmp_path / "whole")
     pull_the_plug(partial(run, tmp_path / "killed"), 2)
     (checkpoint,) = (tmp_path / "killed").glob("*/resume/checkpoint-*")

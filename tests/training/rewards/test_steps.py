@@ -179,21 +179,18 @@ def test_extracted_key_steps_beside_a_table_are_those_of_its_problems(data_dir, 
     assert found["4"] == found["5"] == ()
 
 
-def test_step_grpo_trains_on_the_sum_of_the_three_rewards(tmp_path, base_folder, chains, profile, coin_grader):
-    from atrl_bench.training.run import build_trainer, load_inputs
-
-    recipe = load_recipe("step_grpo")
-    with build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), chains, 0)) as trainer:
-        assert trainer.reward_func_names == ["accuracy", "key_step_match", "chain_validity"]
-        valid = iter([1.0, 0.0] * 100)
-        trainer.reward_funcs[2] = lambda completions, **_: [next(valid) for _ in completions]
-        trainer.train()
-        first = next(line for line in trainer.state.log_history if "rewards/accuracy/mean" in line)
-        # Nothing a random model says has steps; half of it is called valid here.
-        assert first["rewards/key_step_match/mean"] == 0
-        assert first["rewards/chain_validity/mean"] == 0.5
-        assert first["reward"] == pytest.approx(0.5 * first["rewards/accuracy/mean"] + 0.5)
-        assert torch.isfinite(torch.tensor(first["loss"]))
+def test_step_grpo_trains_on_the_sum_of_the_three_rewards(open_trainer, chains, coin_grader):
+    trainer = open_trainer(load_recipe("step_grpo"), chains)
+    assert trainer.reward_func_names == ["accuracy", "key_step_match", "chain_validity"]
+    valid = iter([1.0, 0.0] * 100)
+    trainer.reward_funcs[2] = lambda completions, **_: [next(valid) for _ in completions]
+    trainer.train()
+    first = next(line for line in trainer.state.log_history if "rewards/accuracy/mean" in line)
+    # Nothing a random model says has steps; half of it is called valid here.
+    assert first["rewards/key_step_match/mean"] == 0
+    assert first["rewards/chain_validity/mean"] == 0.5
+    assert first["reward"] == pytest.approx(0.5 * first["rewards/accuracy/mean"] + 0.5)
+    assert torch.isfinite(torch.tensor(first["loss"]))
 
 
 def test_after_the_warm_up_it_is_the_same_recipe_from_another_start():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from trainer_parts import change_what_is_sampled, groups_of, kinds_of_token, rollout_of
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
@@ -19,10 +20,8 @@ from atrl_bench.models.local import Prompt, limit_pixels, model_inputs
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.multimodal import token_types
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.temporal import length_bonus, shuffled_order, shuffled_prompt, temporal_bonus
-from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import model_digest
 
 SETTINGS = load_recipe("t_grpo").temporal
@@ -98,7 +97,7 @@ def rows_about(trainer, medium, count):
 def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_what_is_read(make_video_trainer):
     trainer = make_video_trainer()
     rows = rows_about(trainer, "video", 1)
-    [group] = trainer._generate_groups(rows, "0:0")
+    [group] = groups_of(trainer, rows)
     prompt = shuffled_prompt(group, trainer.run_seed)
     prompts = trainer.read([prompt], ["0:0"])
     [ids], [visual] = prompts.token_ids_P, prompts.visuals_P
@@ -112,7 +111,7 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     assert sorted(frame.tobytes() for frame in shown.frames) == sorted(frame.tobytes() for frame in frames)
     ids_1S = torch.tensor([ids])
     inputs = {"input_ids": ids_1S, "attention_mask": torch.ones_like(ids_1S)}
-    inputs["mm_token_type_ids"] = token_types(ids_1S, *trainer._media_ids)
+    inputs["mm_token_type_ids"] = kinds_of_token(trainer, ids_1S)
     with torch.no_grad():
         in_order, shuffled = (trainer.model(**inputs, **seen).logits[0, -1] for seen in (group.visual, visual))
     assert (in_order - shuffled).abs().max() > 1e-4
@@ -120,7 +119,7 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
 
 def test_no_response_to_shuffled_frames_has_the_token_of_an_image_or_a_video(make_video_trainer):
     trainer = make_video_trainer()
-    [group] = trainer._generate_groups(rows_about(trainer, "video", 1), "0:0")
+    [group] = groups_of(trainer, rows_about(trainer, "video", 1))
     media = [trainer.model.config.image_token_id, trainer.model.config.video_token_id]
     drawn = []
 
@@ -146,7 +145,7 @@ def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trai
         lambda groups, _: [torch.zeros(2) if g.inputs[0]["videos"] else None for g in groups],
     )
     about_video, about_image = rows_about(trainer, "video", 2), rows_about(trainer, "image", 2)
-    groups = trainer._generate_groups(about_video + about_image, "0:0")
+    groups = groups_of(trainer, about_video + about_image)
     names = trainer.reward_func_names
     assert names == ["accuracy", "temporal", "length"]
     for group in groups:
@@ -158,17 +157,9 @@ def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trai
 def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is_trained_on(make_video_trainer):
     trainer = make_video_trainer()
     drawn = []
-    original = trainer._generate_single_turn
-
-    def remember(prompt_ids, *arguments, **options):
-        drawn.append(original(prompt_ids, *arguments, **options))
-        return drawn[-1]
-
-    trainer._generate_single_turn = remember
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
+    change_what_is_sampled(trainer, lambda *sampled: drawn.append(sampled) or sampled)
     rows = rows_about(trainer, "video", 3) + rows_about(trainer, "image", 1)
-    batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+    batch = rollout_of(trainer, rows)
     in_order, shuffled = (ids for ids, _ in drawn)
     assert (len(in_order), len(shuffled)) == (16, 6)
     found = [
@@ -181,9 +172,8 @@ def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is
 def test_where_trl_samples_images_are_asked_too_so_that_devices_stay_in_step(make_video_trainer):
     trainer = make_video_trainer()
     trainer.from_one_prefill = False  # as for a model that is sharded over devices
-    trainer.model.train()
     rows = rows_about(trainer, "video", 1) + rows_about(trainer, "image", 1)
-    groups = trainer._generate_groups(rows, "0:0")
+    groups = groups_of(trainer, rows)
     assert [len(group.generated[1]) for group in groups] == [4, 4]
     asked, respond = [], trainer.respond
     trainer.respond = lambda messages_P, *rest: asked.append(len(messages_P)) or respond(messages_P, *rest)
@@ -203,10 +193,8 @@ def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
         return original(recording, **inputs)
 
     trainer.credit.weights = remember
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
     rows = rows_about(trainer, "video", 4)
-    batch = trainer._generate_and_score_completions([{"row": row} for row in rows for _ in range(4)])
+    batch = rollout_of(trainer, rows)
     # Four frames of 84 by 84 pixels: two steps in time of three by three tokens.
     assert all((visual_BS * mask_BS).sum(1).tolist() == [18] * len(visual_BS) for visual_BS, mask_BS in seen)
     assert batch["advantages"].shape == batch["completion_mask"].shape
@@ -216,19 +204,8 @@ def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
 
 
 @pytest.fixture
-def run(base_folder, video_dir, profile, coin_rewards):
-    def start(out, on_progress=None, **overrides):
-        return train(
-            load_recipe("t_grpo", **overrides),
-            profile=profile,
-            base_model=base_folder,
-            data_dir=video_dir,
-            out=out,
-            seed=0,
-            on_progress=on_progress,
-        )
-
-    return start
+def run(run, video_dir, coin_rewards):
+    return partial(run, name="t_grpo", data="video_r1", data_dir=video_dir)
 
 
 @pytest.mark.parametrize("fields", [{}, {"credit": "atrl", "schedule": "strict"}])

@@ -11,6 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from trainer_parts import (
+    largest_difference,
+    loss_of,
+    noted,
+    rollout_of,
+    step_down,
+    weights_of,
+    what_the_loss_sees,
+    without_advantage,
+)
 
 from atrl_bench.credit.blackening import black_patch, blackened, token_dependency
 from atrl_bench.credit.truth import TokenTruth
@@ -108,11 +118,8 @@ def test_a_response_has_the_same_patches_wherever_it_is_and_another_seed_draws_o
 WITHOUT_REFILLING = {"dynamic_sampling": None}
 
 
-def scored_batch(trainer, num_problems=6):
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    rows = [{"row": row} for row in trainer.train_dataset["row"][:num_problems] for _ in range(4)]
-    return trainer._generate_and_score_completions(rows)
+def six(trainer):
+    return rollout_of(trainer, trainer.train_dataset["row"][:6])
 
 
 def test_the_recipe_says_what_the_official_script_says():
@@ -136,31 +143,25 @@ def test_three_updates_leave_the_size_of_an_update_as_it_is(profile):
     assert 3 * sizes.num_rollouts <= 4 * usual.num_rollouts < 3 * (sizes.num_rollouts + 1)
 
 
-def test_videos_are_refused_before_anything_is_trained(tmp_path, base_folder, profile):
+def test_videos_are_refused_before_anything_is_trained(open_trainer, tmp_path):
     from atrl_bench.mini.world import write_world
-    from atrl_bench.training.run import build_trainer, load_inputs
 
     world = write_world(tmp_path / "world", load_profile("smoke"), ["video_r1"])
-    recipe = load_recipe("vppo", data="video_r1")
-    with (
-        pytest.raises(InvalidFileError, match=r"blackens images, .* and video_r1 has videos"),
-        build_trainer(load_inputs(tmp_path / "run", recipe, profile, str(base_folder), world, 0)),
-    ):
-        pass
+    with pytest.raises(InvalidFileError, match=r"blackens images, .* and video_r1 has videos"):
+        open_trainer(load_recipe("vppo", data="video_r1"), world)
 
 
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
 def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_one(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, **WITHOUT_REFILLING)
-    batch = scored_batch(trainer)
+    batch = six(trainer)
     scale_BT, mask_BT = batch["token_weights"], batch["completion_mask"]
     lengths = mask_BT.sum(1).tolist()
     assert (scale_BT > 0).sum(1).tolist() == [-(-4 * length // 10) for length in lengths]
     assert scale_BT.max(1).values.mean().item() == pytest.approx(1.0, abs=1e-6)
     assert scale_BT.max(1).values.min().item() == pytest.approx(0.9)
-    noted = trainer._metrics["train"]
-    assert noted["vppo/dependency"][0] > 0
-    assert 0.4 < noted["vppo/kept_dependency"][0] <= 1
+    assert noted(trainer, "vppo/dependency")[0] > 0
+    assert 0.4 < noted(trainer, "vppo/kept_dependency")[0] <= 1
 
 
 def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make_trainer):
@@ -172,7 +173,7 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     responses = [SimpleNamespace(example={"truth": TokenTruth("3 4")})]
     note_anchors(is_anchor, batch, responses, trainer)
     note_anchors(-is_anchor, batch, responses, trainer)
-    assert trainer._metrics["train"]["vppo/anchor_auc"] == [1.0, 0.0]
+    assert noted(trainer, "vppo/anchor_auc") == [1.0, 0.0]
 
 
 def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch):
@@ -181,48 +182,35 @@ def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch
     monkeypatch.setattr(
         trainer, "score", lambda batch, name: seen.append(batch["pixel_values"]) or original(batch, name)
     )
-    scored_batch(trainer)
+    six(trainer)
     first, second = seen[-1].view(24, -1, seen[-1].shape[1])[:2]  # two responses to the first problem
     assert not torch.equal(first, second)
 
 
 def test_the_loss_is_masked_scaled_and_penalised_and_nothing_else(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
-    batch = scored_batch(trainer)
+    batch = six(trainer)
     batch["advantages"] = torch.ones_like(batch["advantages"])
     tokens, steps = batch["num_items_in_batch"], trainer.args.steps_per_generation
     # The old policy is this one, so every ratio is one: the policy term is minus the sum of the scales over the tokens
     # of an update, and the penalty 0.06 times the mean of minus the log-probabilities.
     expected = -batch["token_weights"].sum() - 0.06 * (batch["old_per_token_logps"] * batch["completion_mask"]).sum()
-    found = trainer._compute_loss(trainer.model, batch)
+    found = loss_of(trainer, batch)
     assert found.item() == pytest.approx((expected / (tokens / steps)).item(), rel=1e-4)
 
 
 def test_without_an_advantage_only_the_penalty_is_left_and_it_pulls_likely_tokens_up(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
-    batch = scored_batch(trainer)
-    batch["advantages"] = torch.zeros_like(batch["advantages"])
-    before = trainer._compute_loss(trainer.model, batch)
-    before.backward()
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            if parameter.grad is not None:
-                parameter -= 0.05 * parameter.grad
-        assert trainer._compute_loss(trainer.model, batch) < before
+    batch = six(trainer)
+    before, after = step_down(trainer, without_advantage(batch), size=0.05)
+    assert after < before
 
 
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
-def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule, monkeypatch):
+def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, credit="atrl", **WITHOUT_REFILLING)
-    batch = scored_batch(trainer)
-    seen, original = {}, trainer._set_loss_inputs
-
-    def remember(inputs, *arguments):
-        original(inputs, *arguments)
-        seen.update(inputs)
-
-    monkeypatch.setattr(trainer, "_set_loss_inputs", remember)
-    trainer._compute_loss(trainer.model, batch)
+    batch = six(trainer)
+    seen = what_the_loss_sees(trainer, batch)
     kept = batch["token_weights"] > 0
     assert (seen["advantages"][~kept] == 0).all()
     # A response's kept tokens have one scale, so where they differ it is the credit that tells them apart.
@@ -232,13 +220,13 @@ def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule, monkeypatch)
 
 def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
-    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    before = weights_of(trainer)
     trainer.train()
-    assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
+    assert largest_difference(before, weights_of(trainer)) > 0
     logged = {name for line in trainer.state.log_history for name in line}
     assert {"vppo/dependency", "vppo/max_scale", "vppo/kept_dependency", "seconds/dependency"} <= logged
 
 
 def test_a_rollout_that_is_made_again_has_the_same_scale_for_every_token(make_trainer):
-    first, second = (scored_batch(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
+    first, second = (six(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
     assert torch.equal(first["token_weights"], second["token_weights"])
