@@ -87,21 +87,6 @@ def test_the_vllm_command_and_the_flags_of_the_page_are_the_ones_that_a_server_g
 # Under paper -----------------------------------------------------------------------------------------------------
 
 
-class ModelServer:
-    """A server that answers every question alike, as often as it is asked to, and keeps the keys that it is sent."""
-
-    def __init__(self, serve) -> None:
-        self.keys: list[str | None] = []
-        self.server = serve(self._reply)
-
-    def _reply(self, handler) -> None:
-        self.keys.append(handler.headers["Authorization"])
-        count = self.server.requests[-1][1].get("n", 1)
-        choices = [{"message": {"content": "It is \\boxed{7}."}, "finish_reason": "stop"}] * count
-        body = {"choices": choices, "usage": {"completion_tokens": 9 * count}}
-        self.server.send(handler, json.dumps(body).encode())
-
-
 @pytest.fixture
 def machine(published_world: LocalHub, checkout) -> Machine:
     """A machine without a GPU whose hub has everything that the page names."""
@@ -113,12 +98,12 @@ def machine(published_world: LocalHub, checkout) -> Machine:
 
 @pytest.mark.slow
 def test_the_commands_under_paper_run_one_after_the_other_up_to_where_a_gpu_is_needed(machine, serve, fit) -> None:
-    model, judge = ModelServer(serve), serve(answer=fit(lambda _: "Incorrect"))
+    model, judge = serve("It is \\boxed{7}."), serve(answer=fit(lambda _: "Incorrect"))
     secrets = {name: f"{name}-of-mine" for name in re.findall(r"export (\w+)=", TEXT)}
 
     def typed(line: str) -> tuple[int, str]:
         line = line.replace(JUDGE_URL, judge.url)
-        line = re.sub(r"http://localhost:8000/v1|https://[\w./-]+", model.server.url, line)
+        line = re.sub(r"http://localhost:8000/v1|https://[\w./-]+", model.url, line)
         done = machine.type(*shlex.split(line), CUDA_VISIBLE_DEVICES="", **secrets)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -152,7 +137,9 @@ def test_the_commands_under_paper_run_one_after_the_other_up_to_where_a_gpu_is_n
     with Store.open(run_folder / "store.sqlite", read_only=True) as store:
         cells = store.cells(state="done")
     assert {cell.spec["model_name"] for cell in cells} == {line.split()[1] for line in BY_ENDPOINT} - {JUDGE_URL}
-    assert {f"Bearer {secret}" for secret in secrets.values()} <= set(model.keys)
+    assert {f"Bearer {secret}" for secret in secrets.values()} <= {
+        request.headers.get("Authorization") for request, _ in model.log
+    }
     assert judge.requests
     assert "judge: Qwen/Qwen2.5-72B-Instruct" in typed("plan main_7b --profile paper")[1]
 
@@ -255,9 +242,9 @@ def test_what_trackers_were_told_is_where_the_page_says(tmp_path, monkeypatch) -
 @pytest.mark.slow
 def test_a_served_model_answers_generated_benchmarks(tmp_path, serve) -> None:
     [line] = SERVED_MINI
-    server = ModelServer(serve).server
+    server = serve("It is \\boxed{7}.")
     folder = shutil.copytree(base_folder("mini"), tmp_path / "FOLDER")
     words = shlex.split(line.replace("http://127.0.0.1:8000/v1", server.url))
     printed = run(tmp_path, *words)
     assert re.search("geoqa_test.*mmmu_val", printed, re.S)
-    assert {body["model"] for _, body in server.requests} == {folder.name}
+    assert {body["model"] for body in server.requests} == {folder.name}

@@ -28,15 +28,14 @@ from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
 from atrl_bench.results.records import Gold
-from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import ScoredSamples
 from atrl_bench.settings import read_yaml
 
 if TYPE_CHECKING:
     import datasets
     from PIL.Image import Image
 
-    from atrl_bench.results.statistics import Maker
+    from atrl_bench.results.score_array import ScoreArray
+    from atrl_bench.results.statistics import Maker, ScoredSamples
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
@@ -195,6 +194,8 @@ def find_task(name: str) -> Task:
 
 def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
     """Return the answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
+    from atrl_bench.results.statistics import ScoredSamples  # numpy, which listing tasks does without
+
     name, _, num_repeats = metric.partition("@")
     if name in ("acc", "mean"):
         return ScoredSamples(answers, f"mean@{num_repeats}")

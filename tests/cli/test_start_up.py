@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.experiments.plan import plan_table
@@ -12,7 +13,6 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import render
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
 
 MODELS = {"torch", "transformers", "trl", "lmms_eval", "datasets", "peft", "accelerate", "matplotlib", "sklearn", "av"}
 TABLES = {"pandas", "pyarrow", "PIL"}
@@ -60,7 +60,6 @@ def run_dir(tmp_path_factory, mini_world):
     """A run folder in which one column of two rows is answered, six problems once, and the whole table was rendered."""
     run = tmp_path_factory.mktemp("run")
     plan = plan_table("main_7b", RunDir.at(run, SMOKE, mini_world), rows=["grpo", "grpo_atrl"], columns=["geoqa_test"])
-    ids = [f"p{number}" for number in range(6)]
     with plan.run_dir.open_store() as store:
         for job in plan.jobs:
             (run / "checkpoints" / job.run_key).mkdir(parents=True)
@@ -69,14 +68,7 @@ def run_dir(tmp_path_factory, mini_world):
             at = f"checkpoints/{job.run_key}"
             store.finish_run(job.run_key, checkpoint=at, digest="d" * 16, seconds=75.0, summary={})
             model = TrainedModel(job.run_key, "d" * 16)
-            key = store.add_cell(cell_spec(model, "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict())
-            store.add_problems(key, [Problem(name, name, "What is 1 + 2?", Gold("3")) for name in ids])
-            store.add_responses(key, [Response(name, 0, "h", "\\boxed{3}", 4, 0.1, False) for name in ids])
-            states = ["correct", "wrong"] * 3
-            store.add_verdicts(
-                key, {(name, 0): Verdict(state, "3", "fast", "w") for name, state in zip(ids, states, strict=True)}
-            )
-            store.finish_cell(key, expected=6)
+            fill_cell(store, cell_spec(model, "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict(), "+-+-+-")
     render(plan_table("main_7b", plan.run_dir))
     return run
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.statistics import SeedSpread
 from atrl_bench.results.store import Store
 
@@ -26,23 +27,15 @@ def small(tmp_path):
     """Return a function that stores the given verdicts by row, one column, and builds the table of those rows."""
 
     def build(verdicts: dict[str, str], *, growing: Sequence[str] = (), groups: int | None = None, seeds: int = 1):
-        states = {"+": "correct", "-": "wrong", "?": "unparseable", "t": "timed out", "j": "judge failed"}
         definition = load_table("main_7b").select(rows=list(verdicts), columns=["mathvision_testmini"])
         with Store.open(tmp_path / "store.sqlite") as store:
             keys = {}
             for row, marks in verdicts.items():
                 for seed, of_seed in enumerate(marks.split()):
-                    key = store.add_cell({"row": row, "seed": seed, "decoding": {"repeats": 1}, "judge": None})
-                    names = [f"p{i}" for i in range(len(of_seed))]
+                    spec = {"row": row, "seed": seed, "decoding": {"repeats": 1}, "judge": None}
                     size = len(of_seed) // groups if groups else 1
-                    store.add_problems(key, [Problem(n, f"g{i // size}", "?", Gold("1")) for i, n in enumerate(names)])
-                    answered = [(n, m) for n, m in zip(names, of_seed, strict=True) if m != " "]
-                    store.add_responses(key, [Response(n, 0, "h", "x", 1, 0.1, False) for n, _ in answered if _ != "."])
-                    store.add_verdicts(
-                        key, {(n, 0): Verdict(states[m], "1", "fast", "") for n, m in answered if m != "."}
-                    )
-                    if row not in growing:
-                        store.finish_cell(key, expected=len(of_seed))
+                    problems = [Problem(f"p{i}", f"g{i // size}", "?", Gold("3")) for i in range(len(of_seed))]
+                    key = fill_cell(store, spec, of_seed, problems=problems, is_finished=row not in growing)
                     keys.setdefault((row, "mathvision_testmini"), []).append(key)
             return build_table(
                 definition, store, profile=load_profile("mini"), cell_keys=keys, runs={}, seeds=range(seeds)

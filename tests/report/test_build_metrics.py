@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import Table, TableCell
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.store import Store
 
 MINI = load_profile("mini")
-STATES = {"+": "correct", "-": "wrong"}
 
 
 def answer(store: Store, task: str, *repeats: str, kinds: list[str] | None = None, **spec: object) -> str:
     """Return the key of a finished cell: a string of + and - for each repeat, one mark a problem."""
-    key = store.add_cell({"task": task, "decoding": {"repeats": len(repeats)}, "judge": None, **spec})
-    names = [f"p{i}" for i in range(len(repeats[0]))]
-    metas = [{"question_type": kind} for kind in kinds] if kinds else [{}] * len(names)
-    problems = [Problem(name, name, "?", Gold("1"), meta) for name, meta in zip(names, metas, strict=True)]
-    store.add_problems(key, problems)
-    marks = [(name, r, mark) for r, marks in enumerate(repeats) for name, mark in zip(names, marks, strict=True)]
-    store.add_responses(key, [Response(name, r, "h", "x", 1, 0.1, False) for name, r, _ in marks])
-    store.add_verdicts(key, {(name, r): Verdict(STATES[mark], "1", "fast", "") for name, r, mark in marks})
-    store.finish_cell(key, expected=len(marks))
-    return key
+    metas = [{"question_type": kind} for kind in kinds] if kinds else [{}] * len(repeats[0])
+    problems = [Problem(f"p{i}", f"p{i}", "?", Gold("3"), meta) for i, meta in enumerate(metas)]
+    same = {"task": task, "decoding": {"repeats": len(repeats)}, "judge": None}
+    return fill_cell(store, same | spec, *repeats, problems=problems)
 
 
 def build(

@@ -7,13 +7,14 @@ import needs
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from stored import fill_cell
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import exports
 from atrl_bench.report.exports import export
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.records import Gold, Problem, Response
 from atrl_bench.results.store import Store
 
 DECODING = {"repeats": 2, "temperature": 0.1, "max_new_tokens": 4096}
@@ -35,14 +36,8 @@ SPEC = {
 
 def fill(store: Store, **changes) -> str:
     """Add a finished cell of four problems, two of them right at first and three at the second repeat."""
-    key = store.add_cell(SPEC | changes)
-    store.add_problems(key, [Problem(f"p{i}", f"g{i}", "How many?", Gold("3")) for i in range(4)])
-    at = [(i, repeat) for i in range(4) for repeat in range(2)]
-    store.add_responses(key, [Response(f"p{i}", r, "h", "=cmd() \\boxed{3}", 5, 0.1, False) for i, r in at])
-    states = ["correct" if i < 2 + r else "wrong" for i, r in at]
-    store.add_verdicts(key, {(f"p{i}", r): Verdict(s, "3", "fast", "w") for (i, r), s in zip(at, states, strict=True)})
-    store.finish_cell(key, expected=8)
-    return key
+    problems = [Problem(f"p{i}", f"g{i}", "How many?", Gold("3")) for i in range(4)]
+    return fill_cell(store, SPEC | changes, "++--", "+++-", problems=problems, text="=cmd() \\boxed{3}")
 
 
 def run_dir(folder):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from stored import fill_cell
 
 import atrl_bench
 from atrl_bench.errors import AtrlBenchError, MissingDataError
@@ -22,7 +23,6 @@ from atrl_bench.report.compare import compare_models
 from atrl_bench.report.exports import export
 from atrl_bench.report.figures.sources import Source, evaluated
 from atrl_bench.report.table_run import read_table, write_report
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
@@ -51,18 +51,10 @@ def run_dir(tmp_path_factory, mini_world):
                 checkpoint = f"checkpoints/{job.run_key}"
                 digest = spec.model_digest
                 store.finish_run(job.run_key, checkpoint=checkpoint, digest=digest, seconds=1.0, summary={})
-            _fill(store, store.add_cell(spec.as_dict()), RIGHT[job.row.id] + job.seed)
+            num_right = RIGHT[job.row.id] + job.seed
+            fill_cell(store, spec.as_dict(), "+" * num_right + "-" * (4 - num_right))
         write_report(read_table(plan, store), run_dir.reports)
     return run_dir
-
-
-def _fill(store: Store, key: str, num_right: int) -> None:
-    ids = [f"p{i}" for i in range(4)]
-    store.add_problems(key, [Problem(name, name, "?", Gold("3")) for name in ids])
-    store.add_responses(key, [Response(name, 0, "h", "3", 1, 0.1, False) for name in ids])
-    states = ["correct" if i < num_right else "wrong" for i in range(4)]
-    store.add_verdicts(key, {(n, 0): Verdict(s, "3", "fast", "") for n, s in zip(ids, states, strict=True)})
-    store.finish_cell(key, expected=4)
 
 
 def test_the_example_prints_the_frame(run_dir, monkeypatch, capsys):

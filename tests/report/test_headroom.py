@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stored import fill_cell
 
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
@@ -13,7 +14,6 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.contrasts import answer_of, contrasts, with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.statistics import SeedSpread
 from atrl_bench.results.store import Store
 
@@ -54,18 +54,11 @@ def table(path, accuracies):
         for row in made.rows:
             column, seeds = row.group and ("here" if row.group == "rich" else "there"), []
             for seed in SEEDS:
-                key = store.add_cell(
-                    {"task": TASKS[row.group], "model_name": f"{row.id}-{seed}", "decoding": {"repeats": 1}}
-                )
-                problems = [Problem(str(i), str(i), "?", Gold("1")) for i in range(200)]
-                store.add_problems(key, problems)
                 # One order of difficulty for all, so that differences are of the rows alone; seeds move by a problem.
                 order = np.random.default_rng(0).permutation(200)
-                right = {str(i) for i in order[: round(200 * accuracies.get(row.id, 0.5)) + seed % 2]}
-                store.add_responses(key, [Response(p.problem_id, 0, "h", "1", 1, 0.1, False) for p in problems])
-                verdicts = {(p.problem_id, 0): ("correct" if p.problem_id in right else "wrong") for p in problems}
-                store.add_verdicts(key, {at: Verdict(state, "1", "fast", "") for at, state in verdicts.items()})
-                store.finish_cell(key, expected=200)
+                right = set(order[: round(200 * accuracies.get(row.id, 0.5)) + seed % 2])
+                spec = {"task": TASKS[row.group], "model_name": f"{row.id}-{seed}", "decoding": {"repeats": 1}}
+                key = fill_cell(store, spec, "".join("+" if i in right else "-" for i in range(200)))
                 seeds.append(key)
             keys[row.id, column] = seeds
         built = build_table(made, store, profile=load_profile("smoke"), cell_keys=keys, runs={}, seeds=SEEDS)

@@ -7,12 +7,12 @@ import json
 import pytest
 import yaml
 from local_hub import Machine
+from stored import fill_cell
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.exports import export
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
@@ -37,12 +37,7 @@ def run_dir(tmp_path):
         decoding = {"repeats": 1, "temperature": 0.1, "max_new_tokens": 64}
         spec = {"kind": "evaluation", "task": "geoqa_test", "task_version": "1", "split": "test", "judge": None}
         spec |= {"model_name": key, "model_digest": "d" * 16, "decoding": decoding, "limit": None, "profile": "smoke"}
-        cell = store.add_cell(spec)
-        store.add_problems(cell, [Problem(f"p{i}", f"p{i}", "?", Gold("3")) for i in range(4)])
-        store.add_responses(cell, [Response(f"p{i}", 0, "h", "3", 1, 0.1, False) for i in range(4)])
-        states = ["correct", "correct", "correct", "wrong"]
-        store.add_verdicts(cell, {(f"p{i}", 0): Verdict(state, "3", "fast", "") for i, state in enumerate(states)})
-        store.finish_cell(cell, expected=4)
+        fill_cell(store, spec, "+++-")
     return run_dir, key
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.verify import verify
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
 
 
 @pytest.fixture
@@ -26,11 +27,7 @@ def run_dir(tmp_path):
     run_dir.reports.mkdir()
     (run_dir.reports / "table.html").write_text("<html><p>1</p></html>\n")
     with run_dir.open_store() as store:
-        key = store.add_cell({"task": "geoqa_test"})
-        store.add_problems(key, [Problem(name, name, "?", Gold("1")) for name in ("a", "b")])
-        store.add_responses(key, [Response(name, 0, "hash", "1", 1, 0.1, False) for name in ("a", "b")])
-        store.add_verdicts(key, {(name, 0): Verdict("correct", "1", "fast", "same") for name in ("a", "b")})
-        store.finish_cell(key, expected=2)
+        fill_cell(store, {"task": "geoqa_test"}, "++")
         run = store.add_run({"recipe": "grpo"})
         checkpoint = str(folder.relative_to(run_dir.root))
         store.finish_run(run, checkpoint=checkpoint, digest=digest, seconds=1.0, summary={})
@@ -44,10 +41,10 @@ def test_a_whole_run_folder_is_whole(run_dir):
 
 
 def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
-    with run_dir.open_store() as store:
-        store._connection.execute("UPDATE responses SET text = '2' WHERE problem_id = 'b'")
+    with sqlite3.connect(run_dir.store_path) as database:
+        database.execute("UPDATE responses SET text = '2' WHERE problem_id = 'p1'")
     [damage] = verify(run_dir).damages
-    assert "1 answers are not what was stored, the first to problem 'b'" in damage.what
+    assert "1 answers are not what was stored, the first to problem 'p1'" in damage.what
     assert damage.next == f"atrl-bench verify --repair {run_dir.options}"
     assert verify(run_dir, repair=True).is_whole
     with run_dir.open_store() as store:
@@ -56,8 +53,8 @@ def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
 
 
 def test_a_wrong_count_of_answers_is_named_and_counted_again(run_dir):
-    with run_dir.open_store() as store:
-        store._connection.execute("UPDATE counts SET graded = 7")
+    with sqlite3.connect(run_dir.store_path) as database:
+        database.execute("UPDATE counts SET graded = 7")
     [damage] = verify(run_dir).damages
     assert damage.next == f"atrl-bench verify --repair {run_dir.options}"
     assert verify(run_dir, repair=True).is_whole

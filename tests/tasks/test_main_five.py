@@ -158,18 +158,6 @@ def mathvista(**changes: Any) -> Gold:
     return find_task("mathvista_testmini").module.gold(row | changes)
 
 
-def test_a_float_precision_does_not_make_all_decimal_answers_wrong() -> None:
-    gold = mathvista(answer_type="float", answer="0.8", precision=1.0)
-    assert grade("\\boxed{0.8}", gold).state == "correct"
-    assert grade("\\boxed{0.83}", gold).state == "correct"
-    assert grade("\\boxed{0.9}", gold).state == "wrong"
-
-
-def test_integers_may_have_separators_and_are_not_cut_off() -> None:
-    assert grade("\\boxed{1,000}", mathvista(answer="1000")).state == "correct"
-    assert grade("\\boxed{12.9}", mathvista(answer="12")).state == "wrong"
-
-
 def test_lists_are_compared_as_lists_and_not_as_strings() -> None:
     gold = mathvista(answer_type="list", answer="[2014, 2016]")
     assert grade("\\boxed{[2014,2016]}", gold).state == "correct"
@@ -181,35 +169,6 @@ def test_an_answer_near_an_option_is_not_guessed_to_be_it() -> None:
     assert grade("", gold).state == "unparseable"
     assert grade("\\boxed{34°}", gold).state == "wrong"
     assert grade("\\boxed{35}", gold).state == "correct"
-
-
-# MathVision -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("response", "answer", "state"),
-    [
-        ("\\boxed{4\\pi}", "$4 \\pi$", "correct"),
-        ("\\boxed{2.004}", "2", "wrong"),  # both are 2.00 in two decimal places
-        ("\\boxed{0.004}", "0.001", "wrong"),
-        ("69^\\circ", "69{degrees}", "correct"),
-        ("The final answer is 60 minutes.", "60", "correct"),
-        ("\\boxed{\\frac{360}7}", "\\frac{360}{7}", "correct"),
-        ("\\boxed{5}", "5 \\text{ cm}", "correct"),
-        ("\\boxed{25\\pi}", "25\\pi cm^2", "correct"),
-        ("\\boxed{\\frac{36}{13}}", "\x0crac{36}{13}", "correct"),
-        ("\\boxed{4}", "$\\boxed{4}$", "correct"),
-    ],
-)
-def test_free_answers_are_compared_exactly_and_read_in_any_usual_form(response: str, answer: str, state: str) -> None:
-    gold = find_task("mathvision_test").module.gold({"answer": answer, "options": []})
-    assert grade(response, gold).state == state
-
-
-@pytest.mark.parametrize("response", ["\\boxed{C. 12}", "**C**", "\\boxed{12}", "(C)", "The answer is: C"])
-def test_an_option_is_its_letter_or_its_value(response: str) -> None:
-    gold = find_task("mathvision_test").module.gold({"answer": "C", "options": ["10", "11", "12", "13", "14"]})
-    assert grade(response, gold).state == "correct"
 
 
 # Splits -----------------------------------------------------------------------------------------------------------
@@ -226,15 +185,6 @@ def test_test_is_not_testmini(mini_world) -> None:
     assert [path.name for path in files["mathvision_testmini"]] == ["testmini-00000-of-00001.parquet"]
     texts = [path.name for path in table_files(find_task("mathverse_testmini"), mini_world)]
     assert texts == ["testmini-00000-of-00001.parquet"]
-
-
-@pytest.mark.parametrize("name", ["mathvision_test", "mathverse_text_only"])
-def test_the_synthetic_benchmark_of_another_split_grades_its_own_gold(name: str, mini_world) -> None:
-    problems = problems_of(name, mini_world)
-    assert len({problem.problem_id for problem in problems}) == len(problems) > 0
-    for problem in problems:
-        assert grade(f"\\boxed{{{problem.gold.answer}}}", problem.gold).state == "correct"
-        assert grade("\\boxed{-7717}", problem.gold).state == "wrong"
 
 
 def test_splits_of_one_benchmark_share_their_code() -> None:

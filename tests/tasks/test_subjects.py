@@ -158,22 +158,6 @@ def test_the_subject_comes_from_the_id_where_there_is_no_column(mini_world) -> N
     assert prepared["subject"] == ["Art_Theory", "Basic_Medical_Science"]
 
 
-@pytest.mark.parametrize("response", ["\\boxed{B}", "The answer is **B**", "B.", "(B)", "So it must be\n\n**B**", "y"])
-def test_an_answer_in_any_usual_form_is_read_and_never_drawn_at_random(response: str) -> None:
-    """lmms-eval's MMMU draws an option at random for the first two; its vision task takes only a bare "B"."""
-    gold = find_task("mmmu_val").module.gold(mmmu_row())
-    assert {grade(response, gold).state for _ in range(3)} == {"correct"}
-
-
-@pytest.mark.parametrize(
-    "response",
-    ["", " \n", "I cannot tell which of the two it is.", "There is not enough in the image to say.", "\\boxed{}"],
-)
-def test_a_response_without_an_option_is_unparseable_every_time(response: str) -> None:
-    gold = find_task("mmmu_val").module.gold(mmmu_row(options="['p', 'q']"))
-    assert {grade(response, gold).state for _ in range(5)} == {"unparseable"}
-
-
 def test_the_pronoun_i_is_not_option_i() -> None:
     gold = Gold("I", tuple(f"text {n}" for n in range(10)), kind="choice")
     for response in (
@@ -258,11 +242,6 @@ def test_emma_s_open_questions_have_no_options_and_context_comes_first() -> None
     assert grade("The image shows twelve springs, so the force is 7.", task.gold(row)).state == "wrong"
 
 
-def test_an_empty_prediction_is_never_correct() -> None:
-    for gold in (find_task("emma_test").module.gold(emma_row()), Gold("12"), open_gold("['a', 'b']")):
-        assert grade("", gold).state == "unparseable"
-
-
 def test_what_emma_core_was_taken_to_mean_is_there_to_print() -> None:
     assert "whole test split" in find_task("emma_test").note
     assert find_task("emma_mini").note == ""
@@ -270,20 +249,6 @@ def test_what_emma_core_was_taken_to_mean_is_there_to_print() -> None:
 
 
 # Twins ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*INTERLEAVED, "mmmu_pro_vision"])
-def test_a_synthetic_benchmark_names_each_row_once_and_grades_its_own_gold(name: str, mini_world) -> None:
-    info = find_task(name)
-    problems = [to_problem(info, row) for row in load_rows(info, mini_world)]
-    assert len({problem.problem_id for problem in problems}) == len(problems) > 0
-    assert all(problem.meta[info.code.breakdown] for problem in problems)
-    for problem in problems:
-        gold = problem.gold
-        for answer in (gold.answer, *gold.references):
-            assert grade(f"The answer is \\boxed{{{answer}}}.", gold).state == "correct"
-        wrong = LETTERS[(LETTERS.index(gold.answer) + 1) % len(gold.choices)] if gold.choices else "-7717"
-        assert grade(f"The answer is \\boxed{{{wrong}}}.", gold).state == "wrong"
 
 
 def test_synthetic_benchmarks_have_the_shapes_that_make_the_real_files_hard(mini_world) -> None:

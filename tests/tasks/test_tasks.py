@@ -43,6 +43,7 @@ def assert_grades_its_own_gold(problems) -> None:
         gold = problem.gold
         response = f"Some steps first. The answer is \\boxed{{{gold.answer}}}."
         assert grade(response, gold).state == "correct", problem
+        assert all(grade(f"\\boxed{{{answer}}}", gold).points for answer in gold.references), problem
         assert grade(response, another(gold)).points == 0, problem
 
 

@@ -1,0 +1,36 @@
+"""Answers in a store, without a model that gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
+from atrl_bench.results.store import Store
+
+STATES = {"+": "correct", "-": "wrong", "?": "unparseable", "t": "timed out", "j": "judge failed"}
+
+
+def fill_cell(
+    store: Store,
+    spec: Mapping[str, Any],
+    *repeats: str,
+    problems: Sequence[Problem] = (),
+    text: str = "\\boxed{3}",
+    is_finished: bool = True,
+) -> str:
+    """Answer a cell and return its key: a string for each repeat, with a mark of STATES for each problem, or a point.
+
+    A point stands for an answer that is not there. Without `problems` they are p0, p1, ..., each in a group of its own.
+    """
+    names = [problem.problem_id for problem in problems] or [f"p{number}" for number in range(len(repeats[0]))]
+    key = store.add_cell(spec)
+    store.add_problems(key, problems or [Problem(name, name, "What is 1 + 2?", Gold("3")) for name in names])
+    marks = {
+        (name, r): mark for r, of in enumerate(repeats) for name, mark in zip(names, of, strict=True) if mark != "."
+    }
+    store.add_responses(key, [Response(name, r, "h", text, 4, 0.1, False) for name, r in marks])
+    store.add_verdicts(key, {at: Verdict(STATES[mark], "3", "fast", "") for at, mark in marks.items()})
+    if is_finished:
+        store.finish_cell(key, expected=len(names) * len(repeats))
+    return key
