@@ -75,7 +75,15 @@ class _HandingOver(Store):
         return getattr(Store, name)(self, *arguments, **named)  # this process has become the writer
 
     def _join(self, deadline: float) -> None:
-        """Find the writer; raises `StoreError` where that lasts too long."""
+        while True:
+            try:
+                return self._find_writer()
+            except (OSError, EOFError, AuthenticationError) as error:  # it begins, or has just ended
+                if time.monotonic() > deadline:
+                    raise self._unreachable(error) from error
+            time.sleep(PAUSE)
+
+    def _find_writer(self) -> None:
         raise NotImplementedError
 
     def _unreachable(self, error: Exception) -> StoreError:
@@ -116,26 +124,18 @@ class SharedStore(_HandingOver):
         num_changed: int = self._hand_over("_commit", name, rows, is_flushed)
         return num_changed
 
-    def _join(self, deadline: float) -> None:
-        while True:
-            with explained(self.path, "open"):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._write_lock = take(self.path)
-            if self._write_lock is not None:
-                return self._become_writer(self._write_lock)
-            try:
-                return self._connect_to(announced(self.path))
-            except (OSError, EOFError, AuthenticationError) as error:  # it begins, or has just ended
-                if time.monotonic() > deadline:
-                    raise self._unreachable(error) from error
-            time.sleep(PAUSE)
-
-    def _connect_to(self, address: Address) -> None:
-        writer = _connected(address)
+    def _find_writer(self) -> None:
+        with explained(self.path, "open"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._write_lock = take(self.path)
+        if self._write_lock is not None:
+            return self._become_writer(self._write_lock)
+        writer = _connected(announced(self.path))
         if self._writer is None:
             self._connection.close()
             self._connection = connect(self.path, read_only=True)
         self._writer = writer
+        return None
 
     def _become_writer(self, lock: int) -> None:
         self._writer = None
@@ -166,21 +166,15 @@ class RemoteStore(_HandingOver):
     def heartbeat(self, kind: str, key: str, done: int, total: int, place: str = "") -> None:
         self._hand_over("heartbeat", kind, key, done, total, place or os.environ.get(PLACE, ""))
 
-    def _join(self, deadline: float) -> None:
-        while True:
-            try:
-                self._writer = _connected(self.address)
-                return
-            except AuthenticationError as error:
-                raise StoreError(
-                    f"The process at {self.address.host}:{self.address.port} does not write this run's results.",
-                    why="It knows another key: the command that started this job has ended.",
-                    next_step="the same command again; what was stored is there",
-                ) from error
-            except (OSError, EOFError) as error:
-                if time.monotonic() > deadline:
-                    raise self._unreachable(error) from error
-            time.sleep(PAUSE)
+    def _find_writer(self) -> None:
+        try:
+            self._writer = _connected(self.address)
+        except AuthenticationError as error:
+            raise StoreError(
+                f"The process at {self.address.host}:{self.address.port} does not write this run's results.",
+                why="It knows another key: the command that started this job has ended.",
+                next_step="the same command again; what was stored is there",
+            ) from error
 
     def _unreachable(self, error: Exception) -> StoreError:
         return StoreError(

@@ -337,28 +337,14 @@ class Store:
     def runs(self) -> list[Run]:
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) == TRAINING]
 
-    # What is neither trained nor answered: a record under a key of contents
-
-    def add_measurement(self, spec: Mapping[str, Any]) -> str:
-        """Return the key of the measurement with this spec, added if it is new; its spec names a kind of its own."""
-        assert spec["kind"] != TRAINING
-        return self._add("add_run", spec)
-
-    def measurement(self, key: str) -> Run | None:
-        """Return one measurement, its record as `summary`, or None if the store has none with this key."""
-        return self.run(key)
-
     def measurements(self) -> list[Run]:
+        """Return what is neither trained nor answered, and kept as a run of another kind, oldest first."""
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) != TRAINING]
 
-    def finish_measurement(self, key: str, record: Mapping[str, Any], *, seconds: float) -> None:
-        self._update_run(key, "done", seconds=seconds, summary=canonical_json(record))
-
-    def fail_measurement(self, key: str, reason: str) -> None:
-        self.fail_run(key, reason)
-
-    def finish_run(self, key: str, *, checkpoint: str, digest: str, seconds: float, summary: Mapping[str, Any]) -> None:
-        """Mark the run as done with its checkpoint (relative to the run folder) and the figures of its last steps."""
+    def finish_run(
+        self, key: str, *, seconds: float, summary: Mapping[str, Any], checkpoint: str = "", digest: str = ""
+    ) -> None:
+        """Mark the run as done with its checkpoint (relative to the run folder), and its last figures or its record."""
         self._update_run(key, "done", "", checkpoint, digest, seconds, canonical_json(summary))
 
     def fail_run(self, key: str, reason: str) -> None:

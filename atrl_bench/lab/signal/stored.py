@@ -65,7 +65,7 @@ def stored_signal(
         if (signal := read_signal(store, spec_key(spec))) is not None:
             return signal
         run_dir.record_environment()
-        key, started = store.add_measurement(spec), time.monotonic()
+        key, started = store.add_run(spec), time.monotonic()
 
         def tell(done: int, count: int) -> None:
             store.heartbeat("measurement", key, done, count)
@@ -74,15 +74,15 @@ def stored_signal(
         try:
             signal = measure(tell)
         except Exception as error:
-            store.fail_measurement(key, reason_of(error))
+            store.fail_run(key, reason_of(error))
             raise
-        store.finish_measurement(key, asdict(signal), seconds=time.monotonic() - started)
+        store.finish_run(key, summary=asdict(signal), seconds=time.monotonic() - started)
         return _SIGNAL.validate_python(plain(asdict(signal)))
 
 
 def read_signal(store: Store, key: str) -> Signal | None:
     """Return the signal that is stored under this key, None where none is, or none that is finished."""
-    stored = store.measurement(key)
+    stored = store.run(key)
     return _SIGNAL.validate_python(stored.summary) if stored is not None and stored.state == "done" else None
 
 

@@ -29,7 +29,6 @@ from atrl_bench.results.statistics.composite import Maker, plain_mean
 from atrl_bench.results.statistics.means import (
     Difference,
     Estimate,
-    clustered_score,
     constant_or,
     mean_of_parts,
     paired_difference,
@@ -115,9 +114,7 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
 
 def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
-    if answers.maker is None:
-        return clustered_score(answers.scores, answers.groups)
-    return score_of(bootstrap([_part(answers)], num_resamples, seed))
+    return suite_score([answers], num_resamples=num_resamples, seed=seed)
 
 
 def difference(
@@ -127,10 +124,7 @@ def difference(
 
     The two are answers of one task under one metric.
     """
-    if a.maker is None and b.maker is None:
-        return paired_difference(a.scores, b.scores, a.groups)
-    estimate = constant_or(bootstrap([_paired_part(*_common(a, b))], num_resamples, seed))
-    return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+    return suite_difference([a], [b], num_resamples=num_resamples, seed=seed)
 
 
 def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
@@ -141,8 +135,6 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     they are shared. (Where two parts use one name for unrelated content, this costs degrees of freedom, not validity.)
     Unrelated benchmarks are `average_of`'s. The number of a single part is that part's own.
     """
-    if len(parts) == 1:
-        return score(parts[0], num_resamples=num_resamples, seed=seed)
     if all(part.maker is None for part in parts):
         return score_of(mean_of_parts([(part.scores, part.groups) for part in parts]))
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
@@ -152,18 +144,16 @@ def suite_difference(
     a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
     """Return the suite's number of a minus that of b, part by part over the problems both have."""
-    if len(a) == len(b) == 1:
-        return difference(a[0], b[0], num_resamples=num_resamples, seed=seed)
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
-    if all(one.maker is None for one, _ in pairs):
-        gains = []
-        for one, other in pairs:
-            ours, theirs = one.scores, other.scores
-            gains.append(({problem: ours[problem] - theirs[problem] for problem in ours}, one.groups))
-        estimate = constant_or(mean_of_parts(gains))
-        return Difference(estimate, estimate.p_value(), "paired t, clustered")
-    estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
-    return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+    if any(one.maker is not None for one, _ in pairs):
+        estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
+        return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+    if len(pairs) == 1:
+        [(one, other)] = pairs
+        return paired_difference(one.scores, other.scores, one.groups)
+    gains = [({p: one.scores[p] - other.scores[p] for p in one.scores}, one.groups) for one, other in pairs]
+    estimate = constant_or(mean_of_parts(gains))
+    return Difference(estimate, estimate.p_value(), "paired t, clustered")
 
 
 def group_residuals(

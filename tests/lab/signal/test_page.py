@@ -43,9 +43,9 @@ def run_dir(tmp_path_factory):
         for rule in column.request.rules
     ]
     with run_dir.open_store() as store:
-        key = store.add_measurement(signal_spec(column.request, run_dir))
+        key = store.add_run(signal_spec(column.request, run_dir))
         record = Signal("mini", "virl39k", 9, 72, 1000, 0.3, rules)
-        store.finish_measurement(key, asdict(record), seconds=1.0)
+        store.finish_run(key, summary=asdict(record), seconds=1.0)
     return run_dir
 
 
