@@ -12,9 +12,6 @@ from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, allow_code
 from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
-JudgeKey = Annotated[str, Option(help="environment variable with the judge's key")]
-JudgeScope = Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")]
-JudgeStrict = Annotated[bool, Option(help="refuse a judge that fails its calibration")]
 TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
 EVALUATE = ("profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
 
@@ -26,9 +23,9 @@ def judge(
         str | None, Argument(help="URL of an LLM judge, OpenAI-compatible; default: say who judges")
     ] = None,
     model: JudgeModel = PAPERS_JUDGE,
-    api_key_variable: JudgeKey = "JUDGE_API_KEY",
-    scope: JudgeScope = "all",
-    strict: JudgeStrict = True,
+    api_key_variable: Annotated[str, Option(help="environment variable with the judge's key")] = "JUDGE_API_KEY",
+    scope: Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")] = "all",
+    strict: Annotated[bool, Option(help="refuse a judge that fails its calibration")] = True,
     rules: Annotated[bool, Option("--none", help="from now on the rule grader alone decides")] = False,
 ) -> None:
     """Choose who judges the answers of a run folder.
@@ -63,11 +60,10 @@ def evaluate(
     base_url: Annotated[str | None, Option(help="OpenAI-compatible URL that serves MODEL")] = None,
     num_parallel: Annotated[int, Option(min=1, help="requests at a time to a URL")] = 8,
     api_key_variable: Annotated[str, Option(help="environment variable with the key of --base-url")] = "OPENAI_API_KEY",
-    judge_base_url: Annotated[str | None, Option(help="OpenAI-compatible URL of an LLM judge")] = None,
+    judge_base_url: Annotated[
+        str | None, Option(help="URL of an LLM judge; default: the run folder's, see `atrl-bench judge`")
+    ] = None,
     judge_model: JudgeModel = PAPERS_JUDGE,
-    judge_api_key_variable: JudgeKey = "JUDGE_API_KEY",
-    judge_scope: JudgeScope = "all",
-    judge_strict: JudgeStrict = True,
 ) -> None:
     """Evaluate one model and print its scores.
 
@@ -80,10 +76,8 @@ def evaluate(
     from atrl_bench.models.chat_client import EndpointConfig
 
     allow_code(options.allow_code)
-    config = endpoint = None
-    if judge_base_url:
-        key, scope, strict = judge_api_key_variable, judge_scope, judge_strict
-        config = JudgeConfig(judge_base_url, judge_model, api_key_variable=key, scope=scope, strict=strict)
+    judge = JudgeConfig(judge_base_url, judge_model) if judge_base_url else None
+    endpoint = None
     if base_url:
         if options.serve:
             raise BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
@@ -91,7 +85,7 @@ def evaluate(
             raise BadParameter("what a server answers needs no cluster: leave out --on")
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
-    choice = EvaluationOptions(repeats, limit, frames, config, endpoint, options.seed)
+    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
     if not starts_here(price_of_evaluation(model, names, choice, run_dir), options):
         return
@@ -118,18 +112,13 @@ def compare(
     a: Annotated[
         str,
         Argument(
-            help="TABLE:ROW or TABLE:ROW:SEED, a model as `evaluate` takes it, or the key of a cell",
-            autocompletion=completion.row_models,
+            help="TABLE:ROW[:SEED], a model as for `evaluate`, or a cell's key", autocompletion=completion.row_models
         ),
     ],
     b: Annotated[str, Argument(help="what it is compared with", autocompletion=completion.row_models)],
     task: Annotated[
         str | None,
-        Option(
-            "--task",
-            help="tasks both were evaluated on, separated by commas; of rows, those of their table",
-            autocompletion=completion.tasks,
-        ),
+        Option(help="tasks that both answered; default: those of a row's table", autocompletion=completion.tasks),
     ] = None,
     metric: Annotated[str | None, Option(help="such as acc@1,mean@8; default: each benchmark's own")] = None,
 ) -> None:

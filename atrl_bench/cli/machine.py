@@ -31,8 +31,6 @@ def status(options: Options) -> None:
 @with_options("profile", "out", "data_dir", "as_json")
 def doctor(
     options: Options,
-    judge_base_url: Annotated[str | None, Option(help="also ask this judge")] = None,
-    judge_model: Annotated[str | None, Option(help="model name at that URL")] = None,
     gpu: Annotated[bool, Option("--gpu", help="measure one GPU instead, in minutes")] = False,
     size: Annotated[str | None, Option(help="with --gpu: 3b, or tiny to rehearse anywhere")] = None,
 ) -> None:
@@ -46,10 +44,8 @@ def doctor(
     if size:
         raise BadParameter("--size belongs to --gpu.")
     from atrl_bench.experiments.doctor import doctor as examine
-    from atrl_bench.grading.judge.judge import JudgeConfig
 
-    judge = JudgeConfig(judge_base_url, judge_model or "") if judge_base_url else None
-    diagnosis = examine(options.run_dir(), judge=judge)
+    diagnosis = examine(options.run_dir())
     show(diagnosis, options.as_json)
     if not diagnosis.is_healthy:
         raise Exit(1)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
+ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
+SIGNALS = "tables of signals (other measurements: `atrl-bench signal`)"
 TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
 ]
@@ -32,7 +34,7 @@ def run_table(options: Options, table: TableArgument) -> None:
     """
     allow_code(options.allow_code)
     if table == "all":
-        _refuse_selection(options.rows, options.columns, options.compared_at)
+        _refuse(options, ALL, *SELECTION)
         _run_all(options)
     elif _is_of_signals(table):
         _run_signals(table, options)
@@ -72,12 +74,12 @@ def plan(options: Options, table: TableArgument) -> None:
     Checkpoints, datasets, tokens, GPU-hours and disk; needs no GPU and no network. `all` counts what is left to do.
     """
     if table == "all":
-        _refuse_selection(options.rows, options.columns, options.compared_at)
+        _refuse(options, ALL, *SELECTION)
         show(_price_of_all(options), options.as_json)
     elif _is_of_signals(table):
         from atrl_bench.lab.signal.page import plan_signals
 
-        _refuse_selection_of_signals(options)
+        _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
         show(plan_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.experiments.price import price_of
@@ -91,7 +93,7 @@ def report(
     table: TableArgument,
     problems: Annotated[
         int | None,
-        Option("--problems", min=1, help="show the answers to so many problems a number; default: all"),
+        Option(min=1, help="show the answers to so many problems a number; default: all"),
     ] = None,
     credit: Annotated[
         bool, Option("--credit", help="first compute the credit of every answer whose verdict changed")
@@ -104,13 +106,13 @@ def report(
     if table == "all":
         from atrl_bench.cli.table_runs import report_all
 
-        _refuse_selection(options.rows, options.columns, options.seeds, options.compared_at)
+        _refuse(options, ALL, *SELECTION, "seeds")
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show(pages, options.as_json)
     elif _is_of_signals(table):
         from atrl_bench.lab.signal.page import render_signals
 
-        _refuse_selection_of_signals(options)
+        _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
         _show_table(render_signals(table, options.run_dir()), options)
     else:
         from atrl_bench.report.table_run import render
@@ -129,9 +131,9 @@ def explain(
 
     Training, data, prompts, decoding, verdicts, interval, the published number beside it, and how to redo it.
     """
-    from atrl_bench.report import explain as explanation
+    from atrl_bench.report.explain import explain as explanation
 
-    show(explanation.explain(_planned(table, options), row, column), options.as_json)
+    show(explanation(_planned(table, options), row, column), options.as_json)
 
 
 def _planned(table: str, options: Options) -> Plan:
@@ -169,7 +171,7 @@ def _run_signals(table: str, options: Options) -> None:
     """Measure what a table of signals lacks and print it, or say what that is."""
     from atrl_bench.lab.signal.page import plan_signals, run_signals
 
-    _refuse_selection_of_signals(options)
+    _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
     run_dir = options.run_dir()
     if options.dry_run:
         show(plan_signals(table, run_dir), options.as_json)
@@ -178,15 +180,6 @@ def _run_signals(table: str, options: Options) -> None:
     _show_table(result, options)
     if result.failures:
         raise Exit(1)
-
-
-def _refuse_selection_of_signals(options: Options) -> None:
-    refused = (options.rows, options.columns, options.seeds, options.compared_at, options.on)
-    if any(option is not None for option in refused):
-        raise BadParameter(
-            "a table of signals takes no --rows, --columns, --seeds, --compared-at or --on;\n"
-            "to measure others: atrl-bench signal --help"
-        )
 
 
 def _run_all(options: Options) -> None:
@@ -228,8 +221,6 @@ def _price_of_all(options: Options) -> Price:
     return price_in(options.run_dir(price_in=price_in))
 
 
-def _refuse_selection(*options: str | None) -> None:
-    if any(option is not None for option in options):
-        raise BadParameter(
-            "all tables at once take no --rows, --columns or --compared-at,\nand their report no --seeds"
-        )
+def _refuse(options: Options, kind: str, *names: str) -> None:
+    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None]:
+        raise BadParameter(f"{kind} take no {' or '.join(given)}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, Option
 
 from atrl_bench.cli import completion
 from atrl_bench.cli.options import Options, names_of, with_options
@@ -33,10 +32,8 @@ def train(
         ),
     ],
     credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
-    schedule: Annotated[str | None, Option(help="strict or minibatch4")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="field=value of the recipe; repeatable")] = None,
     model: Annotated[str | None, Option(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
-    engine: Annotated[str | None, Option(help="verl: it samples and trains, as --rollouts verl; docs/verl.md")] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.
 
@@ -50,14 +47,13 @@ def train(
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
 
-    overrides = train_command.recipe_overrides(credit=credit, schedule=schedule, assignments=set_ or [])
-    options = by_engine(options, engine)
+    overrides = train_command.recipe_overrides(set_ or [], credit=credit)
 
     def price_in(run_dir: RunDir) -> Price:
         return price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
 
     if bases.is_base(recipe):
-        folder = bases.rebuild(recipe, options.out, quiet=options.as_json)
+        folder = bases.rebuild(recipe, options.out, quiet=options.as_json, dry_run=options.dry_run)
         show({"checkpoint": folder}, options.as_json)
         return
     run_dir = options.run_dir(model=model, price_in=price_in)
@@ -79,15 +75,6 @@ def train(
         show(result, options.as_json)
 
 
-def by_engine(options: Options, engine: str | None) -> Options:
-    """The options with the engine that trains: verl samples for itself, so that it is a choice of rollouts."""
-    if engine in (None, "trl"):
-        return options
-    if engine != "verl" or options.rollouts not in (None, "verl"):
-        raise BadParameter(f"{engine!r} with --rollouts {options.rollouts}.\nWrite trl, or verl alone.")
-    return replace(options, rollouts="verl")
-
-
 @with_options(*TRAINING, "on")
 def sweep(
     options: Options,
@@ -103,8 +90,7 @@ def sweep(
     from atrl_bench.experiments.price import price_of_trainings
     from atrl_bench.experiments.sweep import expand, load_sweep
 
-    overrides = train_command.recipe_overrides(credit=None, schedule=None, assignments=set_ or [])
-
+    overrides = train_command.recipe_overrides(set_ or [])
     recipes = expand(load_sweep(name), **overrides)
 
     def price_in(run_dir: RunDir) -> Price:

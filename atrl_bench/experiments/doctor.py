@@ -91,17 +91,14 @@ class Diagnosis(Record):
             yield Command(f"atrl-bench run-table main_7b {self.run_dir.options}")
 
 
-def doctor(run_dir: RunDir, *, judge: JudgeConfig | None = None) -> Diagnosis:
-    """Return what was looked at; a look that breaks is itself a finding.
-
-    Without `judge`, the run folder's is looked at; one without a model's name may serve any.
-    """
+def doctor(run_dir: RunDir) -> Diagnosis:
+    """What was looked at; a look that breaks is itself a finding."""
     looks: dict[str, Callable[[], Iterator[Check]]] = {
         "packages": lambda: packages(run_dir),
         "GPU": lambda: gpu(run_dir.profile),
         "data": lambda: data(run_dir),
         "disk": lambda: disk(run_dir),
-        "judge": lambda: ask_judge(judge or run_dir.judge),
+        "judge": lambda: ask_judge(run_dir.judge),
     }
     return Diagnosis(run_dir, tuple(check for name, look in looks.items() for check in _findings(name, look)))
 
@@ -322,7 +319,9 @@ def ask_judge(judge: JudgeConfig | None) -> Iterator[Check]:
         yield Check("judge", "missing", found, fix)
         return
     models = ", ".join(names[:5]) or "nothing"
-    if judge.model in ("", *names):
+    if judge.model in names:
         yield Check("judge", "ok", f"{base} serves {models}")
     else:
-        yield Check("judge", "missing", f"{base} serves {models}, not {judge.model}", "correct --judge-model")
+        yield Check(
+            "judge", "missing", f"{base} serves {models}, not {judge.model}", "atrl-bench judge URL --model MODEL"
+        )

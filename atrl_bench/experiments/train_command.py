@@ -58,8 +58,8 @@ class TrainedSweep(Record):
         yield Rows(rows, ("", "first", "last", "accuracy of the first and last rollouts"), right=(1, 2), indent=0)
 
 
-def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the recipe fields that the command line sets; values are read as YAML."""
+def recipe_overrides(assignments: Sequence[str], *, credit: str | None = None) -> dict[str, Any]:
+    """The recipe fields that the command line sets; values are read as YAML."""
     fields: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -71,8 +71,6 @@ def recipe_overrides(*, credit: str | None, schedule: str | None, assignments: S
 
         credit_rule(credit)  # an unknown name says so now
         fields["credit"] = credit
-    if schedule is not None:
-        fields["schedule"] = schedule
     return fields
 
 

@@ -168,10 +168,12 @@ def is_base(recipe: str) -> bool:
     return recipe == MINI_BASE or recipe in list_bases()
 
 
-def rebuild(name: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Return a shipped base, trained anew into `folder`; by default to where it is looked for, if it is missing."""
+def rebuild(name: str, folder: Path | None = None, *, quiet: bool = False, dry_run: bool = False) -> Path:
+    """The folder of a shipped base, trained anew; by default where it is looked for, if it is missing there."""
     is_here = name == MINI_BASE or is_shipped_whole(name)
     folder = folder or (Path("runs") / name if is_here else rebuilt_folder(name))
+    if dry_run:
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
 
     def show(done: int, total: int, loss: float) -> None:

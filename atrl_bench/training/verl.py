@@ -48,7 +48,7 @@ SAMPLER_GB = 24.0  # of weights, that one GPU may hold of the model that samples
 MIN_BATCHED_TOKENS = 8192
 _LAST_LINES = 15  # of verl's log, that an error shows
 _ROWS_AT_ONCE = 256  # of its table, in memory
-_HERE = "leave --engine verl out, so that TRL trains it"
+_HERE = "leave --rollouts verl out, so that TRL trains it"
 
 
 def verl_configuration(

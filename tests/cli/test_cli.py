@@ -147,6 +147,12 @@ def test_the_papers_run_is_resolved_without_gpu_network_or_model(tmp_path):
         assert expected in result.stdout
 
 
+def test_a_dry_run_of_a_shipped_base_says_where_it_would_be_and_trains_nothing(tmp_path):
+    result = atrl_bench("train", "mini-perception", "--dry-run", "--json", "--out", tmp_path / "base")
+    assert json.loads(result.stdout) == {"checkpoint": str(tmp_path / "base")}
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -1,4 +1,4 @@
-"""The configurations that `train --engine verl` writes are ones that verl accepts, at the paper's sizes."""
+"""The configurations that `train --rollouts verl` writes are ones that verl accepts, at the paper's sizes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
                 raise InvalidFileError(
                     f"verl's engine cannot compute the credit {credit.rule!r}.",
                     why=f"It reads {', '.join(sorted(missing))}, from a second pass over changed images.",
-                    next_step="train it without --engine verl, or choose another rule",
+                    next_step="train it without --rollouts verl, or choose another rule",
                 )
             config = credit.credit_config()
             capture: Any = (
