@@ -33,15 +33,8 @@ class FolderJudge(Record):
     judge: JudgeConfig | None = None
     calibration: CalibrationReport | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
-        return {
-            "judge": asdict(self.judge) if self.judge else None,
-            "calibration": asdict(self.calibration) if self.calibration else None,
-        }
-
     def blocks(self) -> Iterable[Block]:
-        """Yield what a person reads: who decides about what, and whether it was right where the verdict is known."""
+        """Who decides about what, and whether it was right where the verdict is known."""
         if self.judge is None:
             yield f"No judge in {self.root}: the rule grader alone decides."
             return

@@ -15,6 +15,7 @@ from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item,
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import ALL_SETS, find_set
+from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.hooks import open_image
@@ -60,9 +61,6 @@ class TaskContamination:
         """The part of the task's problems that is in the training set."""
         return self.num_overlapping / self.num_problems if self.num_problems else 0.0
 
-    def document(self) -> dict[str, Any]:
-        return vars(self) | {"share": self.share, "pairs": [pair.document() for pair in self.pairs]}
-
     def rows(self) -> Iterator[Sequence[str]]:
         yield f"{self.num_overlapping:,}", f"found, {100 * self.share:.2f} %"
         for kind in FOUND:
@@ -79,9 +77,6 @@ class Contamination(Record):
     """What was found of several tasks in one training set."""
 
     tasks: tuple[TaskContamination, ...]
-
-    def document(self) -> list[dict[str, Any]]:
-        return [task.document() for task in self.tasks]
 
     def blocks(self) -> Iterable[Block]:
         for task in self.tasks:
@@ -230,7 +225,7 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
 def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
     remembered = recalled(run_dir.root / FILE)
     for task in tasks:
-        remembered[task.data] = {name: v for name, v in task.document().items() if name not in ("pairs", "data")}
+        remembered[task.data] = {name: v for name, v in plain(task).items() if name not in ("pairs", "data")}
     write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
 
 

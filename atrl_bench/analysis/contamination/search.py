@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from atrl_bench.analysis.contamination.similarity import Gallery, Picture, Text
 
@@ -40,22 +39,17 @@ class Item:
 class Overlap:
     """A test problem and a training row: how alike their texts are (1: the same), how far their pictures are apart."""
 
-    test_id: str
-    train_id: str
+    test: str
+    train: str
     kind: str
-    similarity: float
-    distance: float | None
-
-    def document(self) -> dict[str, Any]:
-        distance = None if self.distance is None else round(self.distance, 3)
-        names = {"test": self.test_id, "train": self.train_id, "kind": self.kind}
-        return names | {"text": round(self.similarity, 3), "picture": distance}
+    text: float
+    picture: float | None
 
     def row(self) -> Sequence[str]:
-        similarity, distance = self.document()["text"], self.document()["picture"]
-        text = "same" if similarity == 1 else f"{100 * similarity:.0f} %" if similarity else "other"
-        picture = "other" if distance is None else "same" if not distance else f"{100 * distance:.0f} % off"
-        return self.test_id[:20], f"= {self.train_id[:20]}", f"text {text}", f"picture {picture}"
+        text = "same" if self.text == 1 else f"{100 * self.text:.0f} %" if self.text else "other"
+        off = self.picture
+        picture = "other" if off is None else "same" if not off else f"{100 * off:.0f} % off"
+        return self.test[:20], f"= {self.train[:20]}", f"text {text}", f"picture {picture}"
 
 
 class ProblemIndex:
@@ -87,7 +81,8 @@ class ProblemIndex:
         for index in sorted(distances.keys() | similarities.keys()):
             test, similarity = self.items[index], similarities.get(index, 0.0)
             kind = _kind(test, train, similarity, index in distances)
-            overlaps.append(Overlap(test.item_id, train.item_id, kind, similarity, distances.get(index)))
+            apart = round(distances[index], 3) if index in distances else None
+            overlaps.append(Overlap(test.item_id, train.item_id, kind, round(similarity, 3), apart))
         return overlaps
 
     def num_groups(self, item: Item) -> int:
@@ -119,7 +114,7 @@ class Tally:
 
     def add(self, train: Item) -> None:
         for pair in self.index.pairs(train):
-            key = (pair.test_id, pair.kind)
+            key = (pair.test, pair.kind)
             self.num_pairs[key] += 1
             if self.num_pairs[key] <= MAX_PAIRS:
                 self.pairs.setdefault(key, []).append(pair)

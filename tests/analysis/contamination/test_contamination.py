@@ -93,17 +93,17 @@ def planted(tmp_path_factory) -> tuple[dict[str, Any], Path]:
 def test_every_planted_problem_is_found_in_its_kind(planted):
     record, _ = planted
     assert record.counts == {SAME_QUESTION: 2, SAME_PICTURE: 1, TEXT_ALONE: 1, OTHER_PICTURE: 2}
-    pairs = {pair.test_id: pair for pair in record.pairs}
-    assert {test: (pair.train_id, pair.kind) for test, pair in pairs.items()} == {
+    pairs = {pair.test: pair for pair in record.pairs}
+    assert {test: (pair.train, pair.kind) for test, pair in pairs.items()} == {
         "0": ("t0", SAME_QUESTION),
         "1": ("t1", SAME_QUESTION),
         "2": ("t2", SAME_PICTURE),
         "3": ("t3", TEXT_ALONE),
         "4": ("t4", OTHER_PICTURE),  # its text is nowhere else: listed for a person to look at
     }
-    assert pairs["0"].distance == 0
-    assert 0 < pairs["1"].distance <= 0.1
-    assert pairs["4"].distance is None
+    assert pairs["0"].picture == 0
+    assert 0 < pairs["1"].picture <= 0.1
+    assert pairs["4"].picture is None
 
 
 def test_a_text_with_another_picture_is_not_counted_as_found(planted):
