@@ -68,9 +68,9 @@ def code_of(group: Group, name: str) -> str | None:
     return file_digest(sorted(folder.rglob("*.py")) if is_package else [file])
 
 
-def files_of(group: Group, own: Path, pattern: str = "*.yaml") -> dict[str, Path]:
+def files_of(group: Group, shipped: Path, pattern: str = "*.yaml") -> dict[str, Path]:
     """The files in our folder and in those of other packages, by name; a name that both have is an error."""
-    files = {path.stem: path for path in sorted(own.glob(pattern))}
+    files = {path.stem: path for path in sorted(shipped.glob(pattern))}
     for entry in plugins(group).values():
         for path in sorted(_folder(entry).glob(pattern)):
             if files.setdefault(path.stem, path) != path:

@@ -65,18 +65,18 @@ def blocks_of(content: Any) -> Iterator[Block]:
     for name, value in lists.items():
         yield name
         if isinstance(value, Mapping):
-            yield Rows([(str(key), _text(each)) for key, each in value.items()])
+            yield Rows([(str(key), _text(item)) for key, item in value.items()])
         elif isinstance(value[0], Mapping):
-            yield Rows([[_text(each) for each in row.values()] for row in value], list(value[0]), cut=True)
+            yield Rows([[_text(cell) for cell in row.values()] for row in value], list(value[0]), cut=True)
         else:
-            yield Rows([(_text(each),) for each in value])
+            yield Rows([(_text(item),) for item in value])
     if command:
         yield Command(command)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     if isinstance(value, bool):
