@@ -38,12 +38,12 @@ class RunSettings(BaseModel):
 
 
 def read_settings(root: Path) -> RunSettings:
-    """Return what was chosen for the run folder at `root`, nothing where it has no such file."""
+    """What was chosen for the run folder at `root`, nothing where it has no such file."""
     path = root / FILE
-    if not path.is_file():
-        return RunSettings()
     try:
         return RunSettings.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return RunSettings()
     except ValueError as error:
         raise InvalidFileError(
             f"{path} does not say what this folder is run with.",
