@@ -42,12 +42,11 @@ def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table
     assert re.search(r"rule: squared_attention", dry_run)
     made = checkout.run("run-table", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared")
     assert re.search(r"Squared attention", made), made
-    # Another rule is another training; a comment is none.
     first = trainings(checkout)
-    checkout.write("sharper/rules.py", function.replace("    connectivity_T =", "    # as ever\n    connectivity_T ="))
-    assert trainings(checkout) == first
     checkout.write("sharper/rules.py", function.replace("**2", "**3"))
-    assert trainings(checkout) != first
+    assert trainings(checkout) != first  # another rule is another training
+    checkout.write("sharper/rules.py", function)
+    assert trainings(checkout) == first
 
 
 def trainings(checkout) -> set[str]:
@@ -102,7 +101,7 @@ def test_a_reward_is_a_class_a_line_in_the_registry_and_a_recipe(checkout):
     checkout.write("recipes/grpo_brief.yaml", recipe)
     train = ("train", "grpo_brief", "--credit", "atrl", "--profile", "smoke")
     assert "+0.5 correct" in checkout.run(*train, "--dry-run")
-    assert "Checkpoint" in checkout.run(*train)
+    assert "checkpoints/" in checkout.run(*train)
     program = (
         "from atrl_bench.grading.grade import GradingPool; from atrl_bench.training.rewards.brief import BriefReward\n"
         "texts = [r'\\boxed{5}', 'so ' * 20 + r'\\boxed{5}', r'\\boxed{6}']\n"
