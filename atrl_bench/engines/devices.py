@@ -38,7 +38,6 @@ class Devices:
         return not self.gpus and self.processes == 1
 
     def first(self, count: int) -> Devices:
-        """Return so many of them."""
         return Devices(self.gpus[:count]) if self.gpus else Devices(processes=count)
 
 
@@ -54,7 +53,7 @@ class Machine:
     is_chosen: bool = False
 
     def devices_for(self, num_gpus: int) -> Devices:
-        """Return the devices of work that needs so many GPUs and has the machine to itself.
+        """The devices of work that needs so many GPUs and has the machine to itself.
 
         What needs more than there are was refused before (`room.py`), unless it is trained and only to be evaluated.
         """
@@ -75,7 +74,7 @@ ONE_PROCESS = Machine()
 
 
 def machine(gpus: str | None, processes: int | None, *, visible: Sequence[str] | None = None) -> Machine:
-    """Return what `--gpus` and `--processes` leave of the GPUs that this command sees; without them, all."""
+    """What `--gpus` and `--processes` leave of the GPUs that this command sees; without them, all."""
     if processes is not None:
         if gpus is not None:
             raise InvalidFileError(
@@ -89,7 +88,7 @@ def machine(gpus: str | None, processes: int | None, *, visible: Sequence[str] |
 
 
 def visible_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[str]:
-    """Return the GPUs of this machine, or those that CUDA_VISIBLE_DEVICES leaves of them, in its order.
+    """The GPUs of this machine, or those that CUDA_VISIBLE_DEVICES leaves of them, in its order.
 
     As CUDA does, the first name that is no GPU here ends the list. `root` is where `dev` and `proc` are.
     """
@@ -106,14 +105,14 @@ def visible_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[str
 
 
 def memory_gb(gpus: Sequence[str]) -> tuple[float, ...]:
-    """Return the memory of each of these GPUs; infinite where the driver's tool does not say it, as of a MIG slice."""
+    """The memory of each of these GPUs; infinite where the driver's tool does not say it, as of a MIG slice."""
     sizes = _driver_sizes() if gpus else {}
     return tuple(sizes.get(gpu, math.inf) for gpu in gpus)
 
 
 @cache
 def _driver_sizes() -> dict[str, float]:
-    """Return the memory of every GPU in GB, by its number and by its UUID. The driver's tool may take seconds."""
+    """The memory of every GPU in GB, by its number and by its UUID. The driver's tool may take seconds."""
     command = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
@@ -124,7 +123,7 @@ def _driver_sizes() -> dict[str, float]:
 
 
 def environment(devices: Devices) -> dict[str, str]:
-    """Return the variables with which a process sees these GPUs and no others, numbered as the driver's tools do."""
+    """The variables with which a process sees these GPUs and no others, numbered as the driver's tools do."""
     return {VISIBLE: ",".join(devices.gpus), "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 
@@ -135,7 +134,7 @@ def _num_gpus(root: Path) -> int:
 
 
 def _chosen(text: str, visible: Sequence[str]) -> tuple[str, ...]:
-    """Return what `--gpus` names: one number is how many, a list says which of the visible ones."""
+    """What `--gpus` names: one number is how many, a list says which of the visible ones."""
     here = f"{len(visible)} GPU{'' if len(visible) == 1 else 's'}"
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text.strip().isdecimal():

@@ -17,7 +17,7 @@ PATIENCE = 20.0  # seconds that a program has to end by itself
 
 
 def main(command: list[str]) -> int:
-    """Return the exit code of the program, as soon as nothing of it is left."""
+    """The exit code of the program, as soon as nothing of it is left."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     signal.signal(signal.SIGTERM, lambda *_: _signal(process, signal.SIGTERM))
     threading.Thread(target=_end_with_starter, args=(process,), daemon=True).start()

@@ -41,7 +41,7 @@ class Placement(Generic[ItemT]):
         self._free = list(machine.gpus)
 
     def next(self) -> tuple[ItemT, Devices] | None:
-        """Return the first piece of work that fits on what is free, with its devices; None where none does."""
+        """The first piece of work that fits on what is free, with its devices; None where none does."""
         for place, (item, demand) in enumerate(self._waiting):
             if demand.least <= len(self._free):
                 del self._waiting[place]
@@ -50,12 +50,11 @@ class Placement(Generic[ItemT]):
         return None
 
     def give_back(self, devices: Devices) -> None:
-        """Free the devices of work that has ended."""
         self._free = [gpu for gpu in self._machine.gpus if gpu in {*self._free, *devices.gpus}]
 
 
 def default_workers(machine: Machine) -> int:
-    """Return how many pieces of work run side by side: one a GPU, else as many as have cores for their processes."""
+    """How many pieces of work run side by side: one a GPU, else as many as have cores for their processes."""
     return max(1, len(machine.gpus), usable_cores() // machine.processes)
 
 
@@ -113,7 +112,6 @@ class DeadWorkerError(AtrlBenchError):
 
 
 def exit_reason(exit_code: int | None) -> str:
-    """Return in words how a process ended."""
     if exit_code is None or exit_code >= 0:
         return f"ended with code {exit_code}"
     hint = ": is memory short?" if -exit_code == signal.SIGKILL else ""
@@ -143,7 +141,6 @@ class _Worker:
             self.connection.send((work, item, devices))
 
     def retry(self) -> _Worker:
-        """Return a new worker that begins this one's work again."""
         new = _Worker()
         new.begin(self.work, self.item, self.devices, self.attempt + 1)
         return new
@@ -162,7 +159,7 @@ def _serve(connection: Connection[Any, Any], parent: int) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """Return the error, or its words where it is of a kind that does not survive the way to another process."""
+    """The error, or its words where it is of a kind that does not survive the way to another process."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

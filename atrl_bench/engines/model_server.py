@@ -39,7 +39,7 @@ class Vllm:
 
 
 def find_vllm() -> Vllm:
-    """Return the vLLM on the path, or beside this Python; it may have an environment of its own."""
+    """The vLLM on the path, or beside this Python; it may have an environment of its own."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     program = shutil.which("vllm", path=path)
     if program is None:
@@ -52,7 +52,7 @@ def find_vllm() -> Vllm:
 
 
 def _version(program: Path) -> str:
-    """Return the version, as the program's environment has it recorded: asking vLLM itself takes half a minute."""
+    """The version, as the program's environment has it recorded: asking vLLM itself takes half a minute."""
     folders = [str(folder) for folder in program.parent.parent.glob("lib/python3*/site-packages")]
     for distribution in importlib.metadata.distributions(name="vllm", path=folders):
         return distribution.version
@@ -77,7 +77,6 @@ class ModelServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is still there."""
         return self.process.poll() is None
 
     def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
@@ -92,11 +91,9 @@ class ModelServer:
         raise self.died()
 
     def died(self) -> EndpointError:
-        """Return what to say of a server that is not there any more."""
         return self.error(f"The model server died (exit code {self.process.wait()}).")
 
     def error(self, what: str) -> EndpointError:
-        """Return an error with the end of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         last = "\n".join(line.rstrip() for line in lines[-LAST_LINES:] if line.strip())
         why = f"It last said:\n{last}" if last else "It said nothing."
@@ -122,7 +119,7 @@ class ModelServer:
 def running_vllm(
     vllm: Vllm, model: Path, name: str, flags: Sequence[str], *, devices: Devices, log: Path, port: int | None = None
 ) -> Iterator[ModelServer]:
-    """Yield a vLLM that is starting to serve the model in a folder under a name; it is stopped at the end.
+    """A vLLM that is starting to serve the model of a folder as `name`; it is stopped at the end.
 
     What it prints goes to `log`. Without `port` it gets one that is free.
     """
@@ -150,13 +147,12 @@ def running_vllm(
 
 
 def serve_command(program: Path | str, model: Path | str, name: str, flags: Sequence[str], port: int) -> list[str]:
-    """Return the command that serves a model under a name."""
     where = ["--host", HOST, "--port", str(port)]
     return [str(program), "serve", str(model), "--served-model-name", name, *where, *flags]
 
 
 def _free_port(wanted: int | None) -> int:
-    """Return this port, or any that is free; raises `EndpointError` where somebody else would answer at it."""
+    """This port, or any that is free; raises `EndpointError` where somebody else would answer at it."""
     try:
         with socket.create_server((HOST, wanted or 0)) as listener:
             port: int = listener.getsockname()[1]

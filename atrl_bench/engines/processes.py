@@ -38,7 +38,7 @@ class Processes:
         return self.index == 0
 
     def agree(self, value: T) -> T:
-        """Return the main process's value, as soon as all have come here."""
+        """The main process's value, as soon as all have come here."""
         if self.count == 1:
             return value
         from accelerate.utils import broadcast_object_list
@@ -47,7 +47,7 @@ class Processes:
         return agreed[0]
 
     def main_first(self, make: Callable[[], T]) -> T:
-        """Return `make()`, called by the main process before the others: what it fetches is there for them."""
+        """`make()`, called by the main process before the others: what it fetches is there for them."""
         if self.is_main:
             made = make()
             self.agree(None)
@@ -57,7 +57,7 @@ class Processes:
 
     @contextmanager
     def own_folder(self, folder: Path) -> Iterator[Path]:
-        """Yield this folder to the main process, and to each of the others an empty one that is gone afterwards."""
+        """Yield this folder in the main process, in each other one an empty folder that is gone afterwards."""
         if self.is_main:
             yield folder
             return
@@ -85,7 +85,7 @@ class Processes:
 
 @cache
 def launched() -> Processes:
-    """Return this process's place among those of its launch, with its own device chosen for it.
+    """This process's place among those of its launch, with its own device chosen for it.
 
     The process group is there from now on: weights that are loaded later can be read by one and sent to the others.
     """

@@ -45,7 +45,7 @@ class ClusterJob(Generic[ItemT]):
     then: tuple[ClusterJob[ItemT], ...] = ()
 
     def all_jobs(self) -> Iterator[ClusterJob[ItemT]]:
-        """Yield this job and all that come after it."""
+        """This job and all that come after it."""
         yield self
         for job in self.then:
             yield from job.all_jobs()
@@ -62,7 +62,7 @@ class RayCluster(Cluster):
 
     @classmethod
     def at(cls, name: str = HERE) -> RayCluster:
-        """Return the cluster at `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
+        """The cluster at `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
         address = AUTO if name == HERE else name
         ray = _connected(address)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -108,7 +108,7 @@ class RayCluster(Cluster):
             )
 
     def _submit(self, work: Callable[[ItemT, Devices], None], job: ClusterJob[ItemT], variables: dict[str, str]) -> Any:
-        """Return the reference to the task that does a job."""
+        """The reference to a job's task."""
         resources = job.resources
         options: dict[str, Any] = {
             "name": job.name,
@@ -164,7 +164,7 @@ def _enter(folder: str, node: str) -> None:
 
 
 def _connected(address: str) -> Any:
-    """Return ray, connected to the cluster at this address."""
+    """ray, connected to the cluster at this address."""
     try:
         import ray
         import ray.exceptions
@@ -195,7 +195,7 @@ def _require_answer(address: str) -> None:
 
 
 def _host(address: str) -> str:
-    """Return the address by which a cluster's nodes reach this machine; `ATRL_BENCH_HOST` names a better one."""
+    """The address by which a cluster's nodes reach this machine; `ATRL_BENCH_HOST` names a better one."""
     if address == AUTO:
         import ray.util
 

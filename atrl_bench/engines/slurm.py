@@ -25,7 +25,7 @@ class SlurmAllocation(Cluster):
     nodes: int = 1
 
     def write_script(self, arguments: Sequence[str]) -> Path:
-        """Return the script that starts Ray on these nodes and gives this command there."""
+        """The script that starts Ray on these nodes and gives this command there."""
         command = shlex.join(["atrl-bench", *arguments, "--on", "ray", "--yes"])
         path = FOLDER / f"{arguments[0]}.sbatch"
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ class SlurmAllocation(Cluster):
 
 
 def submit(script: Path) -> str | None:
-    """Return the number of the job that runs the script; None where there is no `sbatch` to submit it with."""
+    """The number of the job that runs the script; None where there is no `sbatch` to submit it with."""
     if shutil.which("sbatch") is None:
         return None
     command = ["sbatch", "--parsable", str(script)]

@@ -52,7 +52,7 @@ def evaluate(
     data_dir: Path | None,
     on_progress: OnProgress | None = None,
 ) -> str:
-    """Return the key of the cell of `model` on `task`, filled now as far as the store does not have it.
+    """Fill the cell of `model` on `task` with what the store lacks, and return its key.
 
     `on_progress(done, total)` is called after every batch. A row that is no problem, or whose images or video cannot be
     decoded, is skipped and counted; more than one in a hundred of them fail the cell.
@@ -86,7 +86,7 @@ def evaluate(
 
 
 def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:
-    """Return the model of a cell that this process answers, loaded once, with its bounds on images."""
+    """The model of a cell that this process answers, loaded once, with its bounds on images."""
     decoding = spec.decoding
     assert decoding.min_pixels is not None  # only behind an endpoint are they unknown
     assert decoding.max_pixels is not None
@@ -166,7 +166,7 @@ class CellRunner:
                 yield lambda: served
 
     def _served(self, endpoint: EndpointConfig) -> EndpointModel:
-        """Return the model behind an address; our own vLLM needs banned tokens and counts the end token."""
+        """The model behind an address; our own vLLM needs banned tokens and counts the end token."""
         if self.spec.engine is None:
             return EndpointModel(endpoint)
         never_drawn = media_token_ids(local.find_model(self.model).folder)

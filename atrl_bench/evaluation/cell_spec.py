@@ -36,7 +36,6 @@ class Engine:
 
     @property
     def text(self) -> str:
-        """What a reader is told."""
         return f"{self.name} {self.version}"
 
 
@@ -73,7 +72,6 @@ class Decoding:
     video_max_pixels: int | None = None  # of each frame
 
     def sampling(self, run_seed: int) -> Sampling:
-        """Return how answers are drawn under this seed."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p, run_seed)
 
 
@@ -103,7 +101,7 @@ class CellSpec:
         return spec_key(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the spec as the store keeps it, without what a task has no use for: its hash is the key."""
+        """The spec as the store keeps it, without what a task has no use for: its hash is the key."""
         content = {"kind": "evaluation", **asdict(self)}
         if self.decoding.num_frames is None:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
@@ -114,7 +112,6 @@ class CellSpec:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CellSpec:
-        """Return the spec that the store kept as `content`."""
         fields = {name: value for name, value in content.items() if name != "kind"}
         return cls(**fields | {"decoding": Decoding(**content["decoding"])})
 
@@ -127,7 +124,7 @@ def cell_spec(
     profile: Profile,
     data_dir: Path | None,
 ) -> CellSpec:
-    """Return what the number of `model` on `task` depends on. Reads files, loads no model."""
+    """What the number of `model` on `task` depends on. Reads files, loads no model."""
     info, judge = find_task(task), options.judge
     if options.engine is not None and not is_served(task):
         options = replace(options, engine=None, endpoint=None)
@@ -153,7 +150,7 @@ def cell_spec(
 
 
 def is_served(task: str) -> bool:
-    """Return whether an engine answers a task: the frames of a video would lose their times on the way to it."""
+    """Whether an engine answers a task: the frames of a video would lose their times on the way to it."""
     return not find_task(task).shows_videos
 
 
@@ -184,13 +181,13 @@ def _decoding(options: EvaluationOptions, profile: Profile, *, info: Task, is_kn
 
 
 def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
-    """Return what draws a chart, and how a judge is asked about it."""
+    """What draws a chart, and how a judge is asked about it."""
     prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
     return {"matplotlib": version("matplotlib"), **prompt}
 
 
 def is_cell_done(store: Store, key: str, judge: JudgeConfig | None) -> bool:
-    """Return whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
+    """Whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
 
     A judge that gave no verdict is asked again, and a program is run once that is permitted.
     """

@@ -46,7 +46,6 @@ class CellWriter:
 
     @property
     def num_rows(self) -> int:
-        """How many rows the benchmark has."""
         return len(self.problems) + len(self.malformed)
 
     def grade_stored(self) -> None:
@@ -84,7 +83,7 @@ class CellWriter:
         self.store.add_verdicts(self.key, dict(zip(answers, verdicts, strict=True)))
 
     def _judged(self, judge: Judge, responses: Sequence[Response], verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Return the verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
+        """The verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
         golds = [self.golds[response.problem_id] for response in responses]
         texts = [response.text for response in responses]
         decided = list(with_opinions(list(zip(texts, golds, strict=True)), verdicts, judge.config))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Dataset:
-    """Return the benchmark's rows with images still encoded, numbered, the first `limit` of them."""
+    """The benchmark's rows with images still encoded, numbered, the first `limit` of them."""
     import datasets
 
     origin = data_dir or task.hub_id or task.folder
@@ -63,7 +63,7 @@ def _typed(table: Any, root: Path) -> Any:
 
 
 def _with_own_files(table: Any, column: str, root: Path) -> Any:
-    """Return the table with those images of a column that are files, not embedded, found below the dataset's folder."""
+    """The table with those images of a column that are files, not embedded, found below the dataset's folder."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -92,14 +92,14 @@ def _guessed_features(schema: Any) -> Any:
 
 
 def without_images(rows: Dataset) -> Dataset:
-    """Return the rows without their image columns: quick to go through."""
+    """The rows without their image columns: quick to go through."""
     import datasets
 
     return rows.remove_columns([name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)])
 
 
 def row_name(task: Task, row: Row, index: int) -> str:
-    """Return the problem id of a row; one that is too damaged to have an id is named by its place."""
+    """The problem id of a row; one that is too damaged to have an id is named by its place."""
     try:
         name = task.code.problem_id(row)
     except Exception:
@@ -108,7 +108,7 @@ def row_name(task: Task, row: Row, index: int) -> str:
 
 
 def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], list[UnreadableRow]]:
-    """Return the rows that are problems, these problems, and the rows that are none, with why not."""
+    """The rows that are problems, these problems, and the rows that are none, with why not."""
     problems, damaged, kept = [], [], []
     for index, row in enumerate(without_images(rows)):
         try:
@@ -129,7 +129,7 @@ def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], li
 
 
 def _checked(problem: Problem) -> Problem:
-    """Return a problem whose parts are of the types that the store and the grader take them for."""
+    """A problem whose parts are of the types that the store and the grader take them for."""
     gold = problem.gold
     texts = [("question", problem.question), ("group", problem.group), ("answer", gold.answer)]
     texts += [("option", option) for option in gold.choices] + [("answer", answer) for answer in gold.references]
@@ -143,7 +143,7 @@ def _checked(problem: Problem) -> Problem:
 
 
 def to_problem(task: Task, row: Row) -> Problem:
-    """Return a row as the store keeps it: with its gold answer and everything its verdict depends on."""
+    """A row as the store keeps it: with its gold answer and everything its verdict depends on."""
     code = task.code
     meta = {name: row[name] for name in code.kept if name in row}
     if code.judge_question is not None:

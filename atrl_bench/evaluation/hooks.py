@@ -51,7 +51,7 @@ def hooks(
     images: Callable[[Row], Sequence[Image | str]],
     medium: str = "image",
 ) -> Hooks:
-    """Return lmms-eval's view of a benchmark that these five functions describe, whose prompts speak of a `medium`."""
+    """lmms-eval's view of a benchmark that these five functions describe, whose prompts speak of a `medium`."""
 
     def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
         run_seed = int((settings or {}).get("run_seed", 0))
@@ -78,7 +78,7 @@ _PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
 def interleaved(
     doc_to_text: Callable[..., str], pictures: Callable[[Row], Mapping[int, Image]]
 ) -> Callable[..., Messages]:
-    """Return a `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
+    """A `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
 
     A picture that is named twice is shown twice, one that is never named comes first, and a name without a picture
     stays text. Without this hook lmms-eval puts all images before the text, whatever `<image 2>` an option is.
@@ -105,7 +105,7 @@ def interleaved(
 
 
 def mean_score(items: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean over problems: the aggregation of every metric of ours."""
+    """The mean over problems: the aggregation of every metric of ours."""
     return _mean([item["score"] for item in items])
 
 
@@ -117,7 +117,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def prepare(split: Dataset) -> Dataset:
-    """Return the split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
+    """The split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
 
     One unreadable picture would otherwise end the whole run as soon as lmms-eval touches its row. The number is the
     only name that every row of every benchmark has.
@@ -131,7 +131,7 @@ def prepare(split: Dataset) -> Dataset:
 
 
 def image_names(rows: Dataset, column: str) -> list[str]:
-    """Return a name for the picture of each row, the same where the picture is: the cluster of questions about it."""
+    """A name for the picture of each row, the same where the picture is: the cluster of questions about it."""
     pictures = rows.select_columns(column)
     return [_image_name(row[column] or {}) for row in pictures]
 
@@ -141,7 +141,7 @@ def _image_name(cell: Mapping[str, Any]) -> str:
 
 
 def open_image(cell: Any) -> Image:
-    """Return an image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
+    """An image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
 
     Transparent pixels become white, as on the page they come from: plain conversion would show black on black.
     """
@@ -165,7 +165,7 @@ def open_image(cell: Any) -> Image:
 
 
 def numbered_images(row: Row) -> dict[int, Image]:
-    """Return the pictures of the columns `image_1`, `image_2` and so on by their number, without the empty ones."""
+    """The pictures of the columns `image_1`, `image_2` and so on by their number, without the empty ones."""
     numbers = sorted(int(name.removeprefix("image_")) for name in row if re.fullmatch(r"image_\d{1,2}", name))
     return {number: open_image(cell) for number in numbers if (cell := row[f"image_{number}"]) is not None}
 
@@ -175,7 +175,7 @@ MEDIA_ROOT_VARIABLE = "ATRL_BENCH_MEDIA_ROOT"  # says it where lmms-eval alone r
 
 
 def video_file(row: Row, name: str) -> str:
-    """Return the path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
+    """The path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
     root = row.get(MEDIA_ROOT) or os.environ.get(MEDIA_ROOT_VARIABLE)
     if not root:
         raise MissingDataError(
@@ -187,7 +187,7 @@ def video_file(row: Row, name: str) -> str:
 
 
 def num_pixels(row: Row) -> int:
-    """Return how many pixels the row's images have, read from their headers; a broken header counts as none."""
+    """How many pixels the row's images have, read from their headers; a broken header counts as none."""
     from PIL import Image as Pillow
 
     total = 0
@@ -209,7 +209,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0
 
 
 def read_list(text: str) -> list[str]:
-    """Return the items of a Python list that a dataset keeps as a string: `"['3 cm', \\"it's\\"]"`.
+    """The items of a Python list that a dataset keeps as a string: `"['3 cm', \\"it's\\"]"`.
 
     Nothing is evaluated. A last string that was never closed (`"['24/7', '3.43]"`) ends where the list does, and a
     backslash that Python would not have written, as in `\\frac`, is a backslash.
@@ -234,7 +234,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def open_gold(answer: str) -> Gold:
-    """Return the gold of an open question: the one answer, or the first of a list of accepted ones with the others.
+    """The gold of an open question: the one answer, or the first of a list of accepted ones with the others.
 
     Only a list of quoted strings is a list of answers: `[1, 2]` may be an interval.
     """
@@ -244,7 +244,7 @@ def open_gold(answer: str) -> Gold:
 
 
 def choice_gold(answer: str, options: Sequence[str]) -> Gold:
-    """Return the gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
+    """The gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
 
     What is neither (MathVerse has `False`, `C` above `D`, and letters without options) is compared as it stands.
     """
@@ -258,7 +258,7 @@ def choice_gold(answer: str, options: Sequence[str]) -> Gold:
 
 
 def repair_latex(answer: str) -> str:
-    """Return a gold answer with the damage of earlier conversions undone, and nothing else changed.
+    """A gold answer with the damage of earlier conversions undone, and nothing else changed.
 
     Seen in the public files: the form feed of a `\\f` that was read as an escape, in `\\x0crac{36}{13}`; a box around
     the whole answer, `$\\boxed{4}$`; the unit of `69{degrees}`; and `掳`, which is a degree sign read as Chinese.

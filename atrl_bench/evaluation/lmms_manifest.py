@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
 
 def manifest() -> ModelManifest:
-    """Return the name of our model class, and where it is."""
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return ModelManifest("atrl", chat_class_path="atrl_bench.evaluation.lmms_model.RepeatSampler")

@@ -52,7 +52,7 @@ class RepeatSampler(lmms):
         self.read_frames = partial(read_video, num_frames=num_frames, max_pixels=video_max_pixels)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Return one answer a request, in their order; the n-th copy of a request gets the n-th repeat's."""
+        """One answer a request, in their order; the n-th copy of a request gets the n-th repeat's."""
         answers: dict[tuple[str, int], list[str]] = {}
         for task in dict.fromkeys(request.task_name for request in requests):
             of_task = [request for request in requests if request.task_name == task]
@@ -60,7 +60,7 @@ class RepeatSampler(lmms):
         return [answers[request.task_name, request.doc_id].pop(0) for request in requests]
 
     def _answers(self, requests: list[Instance]) -> dict[int, list[str]]:
-        """Return the answers to the requests of one task by their rows' numbers."""
+        """The answers to the requests of one task, by `doc_id`."""
         num_repeats = Counter(request.doc_id for request in requests)
         problems = list({request.doc_id: request for request in requests}.values())
         texts, groups = [request.args[0] for request in problems], [""] * len(problems)

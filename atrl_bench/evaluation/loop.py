@@ -58,11 +58,10 @@ class AnswerJob:
 
     @property
     def sampling(self) -> Sampling:
-        """How answers are drawn."""
         return self.spec.decoding.sampling(self.spec.run_seed)
 
     def batches(self) -> list[list[int]]:
-        """Return the rows of each batch of this process."""
+        """The rows of each batch of this process."""
         settings, (number, count) = {"run_seed": self.spec.run_seed}, self.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
         groups = [problem.group for problem in self.problems]
@@ -70,7 +69,7 @@ class AnswerJob:
         return batches[number::count]
 
     def questions(self, batch: Sequence[int]) -> Iterator[Question]:
-        """Yield what is missing of a batch, without the problems that cannot be shown."""
+        """What is missing of a batch, without the problems that cannot be shown."""
         missing = {}
         for index in batch:
             problem_id = self.problems[index].problem_id
@@ -99,7 +98,7 @@ def answer(job: AnswerJob) -> None:
 def plan_batches(
     row_at: Callable[[int], Row], texts: Sequence[str], groups: Sequence[str], batch_size: int, max_pixels: int
 ) -> list[list[int]]:
-    """Return the numbers of the rows in each batch, the longest first so that too little memory shows at once."""
+    """The numbers of the rows in each batch, the longest first so that too little memory shows at once."""
 
     def size(index: int) -> tuple[float, str, int]:
         row = row_at(index)
@@ -113,7 +112,7 @@ def plan_batches(
 
 
 def _ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) -> list[Response]:
-    """Return the answers to these questions; a server may leave out the last of each."""
+    """A server may leave out the last answers to a question."""
     prompts, repeats = zip(*questions, strict=True)
     return [response for responses in answerer.generate(prompts, repeats, sampling) for response in responses]
 

@@ -103,11 +103,10 @@ class Task(Dataset):
 
     @property
     def lmms_eval_name(self) -> str:
-        """The name of this task inside lmms-eval."""
         return LMMS_EVAL_PREFIX + self.name
 
     def headline(self, num_repeats: int) -> str:
-        """Return the metric that the benchmark is quoted by, over so many repeats."""
+        """The metric that the benchmark is quoted by, over so many repeats."""
         return "acc@1" if (self.code.headline, num_repeats) == ("mean", 1) else f"{self.code.headline}@{num_repeats}"
 
     @cached_property
@@ -150,14 +149,14 @@ class Suite:
 
 @cache
 def list_tasks() -> tuple[Task, ...]:
-    """Return every benchmark in `tasks/` and in other packages, by name."""
+    """Every benchmark in `tasks/` and in other packages, by name."""
     configs = ((path, _read(path)) for path in _task_files().values())
     return tuple(_task(path, config) for path, config in configs if "group" not in config)
 
 
 @cache
 def list_suites() -> tuple[Suite, ...]:
-    """Return every group of tasks in `tasks/` and in other packages, by name."""
+    """Every group of tasks in `tasks/` and in other packages, by name."""
     configs = (_read(path) for path in _task_files().values())
     return tuple(
         Suite(
@@ -175,7 +174,7 @@ def _task_files() -> dict[str, Path]:
 
 
 def expand(names: Sequence[str]) -> list[Task]:
-    """Return the tasks that these names of tasks and suites stand for, each once, in this order."""
+    """The tasks of these names, a suite's tasks for a suite, each once, in this order."""
     suites = {suite.name: suite.tasks for suite in list_suites()}
     all_names = [*(task.name for task in list_tasks()), *suites]
     for name in names:
@@ -185,7 +184,6 @@ def expand(names: Sequence[str]) -> list[Task]:
 
 
 def find_task(name: str) -> Task:
-    """Return the benchmark called `name`."""
     tasks = {task.name: task for task in list_tasks()}
     if name not in tasks:
         raise UnknownNameError("task", name, tasks, next_step="atrl-bench list tasks")
@@ -193,7 +191,7 @@ def find_task(name: str) -> Task:
 
 
 def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
-    """Return the answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
+    """The answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
     from atrl_bench.results.statistics import ScoredSamples  # numpy, which listing tasks does without
 
     name, _, num_repeats = metric.partition("@")
@@ -229,14 +227,14 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
 
 @cache
 def _publications() -> dict[str, Publication]:
-    """Return what the task files do not say of where their datasets are published, by folder."""
+    """What the task files do not say of where their datasets are published, by folder."""
     content = read_yaml((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, Publication]).validate_python(content)
 
 
 @cache
 def _shipped() -> dict[str, str]:
-    """Return the digest of each task file as it was shipped; `tests/tasks/test_versions.py` writes them down."""
+    """The digest of each task file as it was shipped; `tests/tasks/test_versions.py` writes them down."""
     content: dict[str, str] = json.loads((folder("tasks") / "_shipped.json").read_text(encoding="utf-8"))
     return content
 
@@ -249,7 +247,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_included(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield a task file, then the one that it includes, which it goes before, and so on."""
+    """A task file, then the one that it includes, which it goes before, and so on."""
     content = dict(read_yaml(path.read_text(encoding="utf-8"), FUNCTION.strip()))
     included = content.pop("include", None)
     yield path, content
@@ -259,12 +257,11 @@ def _with_included(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _hooks(config: Mapping[str, Any]) -> list[str]:
-    """Return the functions that a task file names, that of `process_docs` first."""
+    """The functions that a task file names, that of `process_docs` first."""
     return [config["process_docs"], *(value for value in config.values() if str(value).startswith(FUNCTION))]
 
 
 def _python_file(path: Path, hook: str) -> Path:
-    """Return the file beside the task file `path` that has this function."""
     return path.with_name(hook.removeprefix(FUNCTION).split(".")[0] + ".py")
 
 

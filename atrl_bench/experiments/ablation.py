@@ -62,7 +62,7 @@ Setting = float | int | str | bool | None
 
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
-    """Return the ablation with the points that these settings make, and the rows that those points are."""
+    """The ablation with the points that these settings make, and the rows that those points are."""
     values: dict[str, list[Setting]] = {}
     for assignment in assignments:
         name, of_name = _values(assignment)
@@ -84,7 +84,6 @@ def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tupl
 
 
 def _values(assignment: str) -> tuple[str, list[Setting]]:
-    """Return the field's own name and its values."""
     name, equals, text = (part.strip() for part in assignment.partition("="))
     if not equals or not text:
         raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
@@ -106,12 +105,11 @@ def _value(text: str) -> Setting:
 
 
 def _text(value: Setting) -> str:
-    """Return the value as `_value` reads it."""
+    """As `_value` reads it."""
     return "null" if value is None else str(value)
 
 
 def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDefinition:
-    """Return the row that differs from the ablation's point in these fields."""
     from atrl_bench.credit.rules import credit_rule
 
     start = definition.row(definition.point or "")
@@ -141,7 +139,7 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
 
 
 def _config(credit: CreditChoice) -> Any:
-    """Return the settings as the credit computes with them: two choices of one config are one point."""
+    """The settings as the credit computes with them: two choices of one config are one point."""
     return CreditConfig.preset(credit.preset).replace(**credit.settings)
 
 
@@ -156,7 +154,7 @@ def _label(changes: Mapping[str, Setting]) -> str:
 
 
 def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
-    """Return whether two rows are one training, however their credits are written down."""
+    """Whether two rows are one training, however their credits are written down."""
 
     def training(row: RowDefinition) -> list[Any]:
         fields = definition.recipe_fields(row)
@@ -167,7 +165,7 @@ def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefiniti
 
 
 def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefinition, ...]:
-    """Return the rows with this one in its place: along the curve it is a point of, else after the ablation's point."""
+    """The rows with this one in its place: along the curve it is a point of, else after the ablation's point."""
     rows, mine = definition.rows, dataclasses.asdict(_config(row.credit))
     of_field: dict[str, list[tuple[float, RowDefinition]]] = defaultdict(list)
     for other in rows:
@@ -200,7 +198,7 @@ def _is_number(value: Any) -> bool:
 
 
 def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:
-    """Return the ablation with the points that were run in this folder before."""
+    """The ablation with the points that were run in this folder before."""
     for assignments in _saved(definition, run_dir) if definition.kind == "ablation" else []:
         definition, _ = with_points(definition, assignments)
     return definition

@@ -68,7 +68,6 @@ def credit_of_responses(
     rule: str = "atrl",
     run_seed: int = 0,
 ) -> list[TokenCredit]:
-    """Return the credit of each response to the prompt at its place."""
     from atrl_bench.credit.rules import token_credit
 
     credits = []
@@ -89,7 +88,7 @@ def credit_of_responses(
 def read_again(
     model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], num_layers: int
 ) -> Iterator[ReadResponse]:
-    """Yield the attention rows of each response, read by the model after its prompt and ended as it would end one."""
+    """The attention rows of each response, read by the model after its prompt and ended as it would end one."""
     import torch
 
     from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
@@ -121,7 +120,7 @@ def read_again(
 
 
 def _tokens(tokenizer: Any, text: str) -> tuple[list[int], list[str]]:
-    """Return the token ids of a text and the piece of it each stands for; the pieces join to the text.
+    """The token ids of a text and the piece of it each stands for; the pieces join to the text.
 
     A response that spells out `<|image_pad|>` has written letters, not an image.
     """
@@ -149,7 +148,7 @@ def credit_of_cell(
     num_problems: int | None = None,
     answers: Collection[tuple[str, int]] | None = None,
 ) -> dict[tuple[str, int], TokenCredit]:
-    """Return the credit of a cell's answers: of its first `num_problems` problems, or of `answers` only, if given.
+    """The credit of a cell's answers: of its first `num_problems` problems, or of `answers` only, if given.
 
     It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
     `MissingDataError` where that model or the benchmark's rows are not on this machine.
@@ -184,12 +183,12 @@ def credit_of_cell(
 def remembered_credit(
     key: str, run_dir: RunDir, config: CreditConfig | None = None, rule: str = "atrl"
 ) -> dict[tuple[str, int], TokenCredit]:
-    """Return the credit of those of a cell's answers for which it was computed before; needs no model."""
+    """What was computed before; needs no model."""
     return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
 
 
 def is_shaded(key: str, run_dir: RunDir) -> bool:
-    """Return whether the credit that a page shows of a cell's answers is remembered, or is known not to be had."""
+    """Whether the credit that a page shows of a cell's answers is remembered, or is known not to be had."""
     return _path(key, run_dir, CreditConfig(), "atrl").is_file()
 
 
@@ -225,7 +224,7 @@ def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
 
 
 def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:
-    """Return what the model was shown for these problems, by their id, from the benchmark's rows."""
+    """What the model was shown, by problem id."""
     spec = CellSpec.from_dict(_cell(store, key).spec)
     task = find_task(spec.task)
     rows = load_rows(task, run_dir.data_dir(task.folder), spec.limit)
@@ -243,7 +242,7 @@ def _cell(store: Store, key: str) -> Cell:
 
 
 def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
-    """Return the model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
+    """The model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
     spec = CellSpec.from_dict(cell.spec)
     trained = {run.digest: run for run in store.runs() if run.state == "done"}
     run = trained.get(spec.model_digest)
@@ -258,7 +257,7 @@ def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
 
 
 def _remembered(path: Path) -> dict[tuple[str, int], TokenCredit]:
-    """Return the credit that a file remembers by answer; the answer of a damaged line is read by its model again."""
+    """The credit in a file; the answer of a damaged line is read by its model again."""
     credit = {}
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:

@@ -39,7 +39,7 @@ def run_on_cluster(
 
 @contextmanager
 def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[Mapping[str, str]]:
-    """Yield the variables with which other machines reach what they need: this store, and the judge."""
+    """The variables with which other machines reach what they need: this store, and the judge."""
     with served(store, cluster.host) as address:
         variables = {WRITER: address.text}
         if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
@@ -48,7 +48,7 @@ def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[M
 
 
 def parts_of(job: AnyJob, store: Store) -> tuple[ClusterJob[AnyJob], ...]:
-    """Return what is left of a job: its training with its benchmarks behind it, or the benchmarks that it lacks.
+    """What is left of a job: its training with its benchmarks behind it, or the benchmarks that it lacks.
 
     Where a server answers, the benchmarks are one part: it takes minutes to start.
     """
@@ -69,7 +69,7 @@ def _training(job: TrainingJob, then: tuple[ClusterJob[AnyJob], ...] = ()) -> Cl
 
 
 def _evaluation(job: EvaluationJob) -> ClusterJob[AnyJob]:
-    """Return the part that answers these benchmarks: on a GPU, or on as many as a server of the model needs."""
+    """The part that answers these benchmarks: on a GPU, or on as many as a server of the model needs."""
     gpus = job.num_gpus(job.run_dir.rates)
     name = f"evaluate {job.name} on {', '.join(task for task, _ in job.evaluations)}"
     return ClusterJob(job, name, _resources(gpus, gpus * RUNTIME_GB))

@@ -188,7 +188,7 @@ class TableDefinition(Settings):
         return self
 
     def under(self, profile: Profile) -> TableDefinition:
-        """Return the table with the seeds, learning rates and rows that it has under a profile."""
+        """The table with the seeds, learning rates and rows that it has under a profile."""
         changes: dict[str, Any] = self.profiles.get(profile.name, TableSizes()).model_dump(exclude_none=True)
         if self.of_worlds and not profile.generated_data:
             reason = f"Its worlds are small and generated: atrl-bench run-table {self.id} --profile mini"
@@ -197,7 +197,6 @@ class TableDefinition(Settings):
         return self.model_copy(update=changes)
 
     def row(self, name: str) -> RowDefinition:
-        """Return the row called `name`."""
         return next(row for row in self.rows if row.id == name)
 
     @property
@@ -212,21 +211,21 @@ class TableDefinition(Settings):
         return [*turned, *self.pairs]
 
     def baseline_of(self, row: RowDefinition) -> str:
-        """Return the row that this one is compared with; rows with one baseline compete with each other."""
+        """The row that this one is compared with; rows with one baseline compete with each other."""
         of_group = {group.id: group.baseline for group in self.groups}
         return of_group.get(row.group or "") or self.baseline
 
     def columns_of(self, row: RowDefinition) -> tuple[ColumnDefinition, ...]:
-        """Return the columns that a row is evaluated on: its group's, or all."""
+        """The columns that a row is evaluated on: its group's, or all."""
         of_group = next((group.columns for group in self.groups if group.id == row.group), ())
         return tuple(column for column in self.columns if not of_group or column.id in of_group)
 
     def model_of(self, row: RowDefinition) -> str | None:
-        """Return the row's base model, None for the profile's."""
+        """None for the profile's."""
         return row.model or self.model
 
     def recipe_fields(self, row: RowDefinition) -> dict[str, Any]:
-        """Return what this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`.
+        """What this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`.
 
         A recipe that has no schedule or no credit, as supervised training, is given the table's ones no more.
         """
@@ -240,7 +239,7 @@ class TableDefinition(Settings):
         return {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
-        """Return the command that fills a row which only an endpoint can answer; one for each number of frames."""
+        """The command that fills a row which only an endpoint can answer; one for each number of frames."""
         tasks: dict[int | None, list[str]] = {}
         for column in self.columns:
             tasks.setdefault(column.frames, []).append(column.task)
@@ -251,7 +250,7 @@ class TableDefinition(Settings):
         )
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
-        """Return the table with these rows and columns only, in its own order; None keeps all that the rows need."""
+        """The table with these rows and columns only, in its own order; None keeps all that the rows need."""
         kept = _pick("row", self.rows, rows)
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
@@ -262,7 +261,7 @@ ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 
 def list_tables() -> list[str]:
-    """Return the names of the known tables, ablations among them."""
+    """Ablations are among them."""
     return sorted(_table_files())
 
 
@@ -271,13 +270,11 @@ def _table_files() -> dict[str, Path]:
 
 
 def list_ablations() -> list[str]:
-    """Return the names of the tables that are ablations."""
     return [name for name in list_tables() if load_table(name).kind == "ablation"]
 
 
 @cache
 def load_table(table: str) -> TableDefinition:
-    """Return the table called `table`."""
     files = _table_files()
     if table not in files:
         raise UnknownNameError("table", table, files)
@@ -285,7 +282,7 @@ def load_table(table: str) -> TableDefinition:
 
 
 def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
-    """Return the printed scores by (row, column), digit by digit; empty if the paper has no such table.
+    """The printed scores by (row, column), digit by digit; empty if the paper has no such table.
 
     Scores of rows and columns that were selected away are left out; names the full table does not know are an error.
     """
@@ -294,7 +291,7 @@ def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Deci
 
 
 def load_paper_spreads(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
-    """Return the printed standard deviations over training runs by (row, column), where the paper has any."""
+    """The printed standard deviations over training runs by (row, column), where the paper has any."""
     path = folder("reports") / "paper" / f"{definition.id}.csv"
     return read_paper_scores(path, definition, spreads=True) if path.is_file() else {}
 
@@ -302,7 +299,7 @@ def load_paper_spreads(definition: TableDefinition) -> dict[tuple[str, str], Dec
 def read_paper_scores(
     path: Path, definition: TableDefinition, *, spreads: bool = False
 ) -> dict[tuple[str, str], Decimal]:
-    """Return the scores, or spreads, of one CSV file whose first column names rows and whose header names columns."""
+    """The scores, or spreads, of one CSV file whose first column names rows and whose header names columns."""
     full = load_table(definition.id) if definition.id in list_tables() else definition
     rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
     kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}

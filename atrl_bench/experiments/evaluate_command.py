@@ -37,11 +37,9 @@ class ScoreInterval:
 
     @classmethod
     def of(cls, estimate: Estimate) -> ScoreInterval:
-        """Return an estimate's score and error bar."""
         return cls(estimate.mean, estimate.stderr, estimate.half_width(), estimate.num_problems)
 
     def row(self, name: str, metric: str) -> tuple[str, ...]:
-        """Return the cells of a line that says it."""
         name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
         half_width = 100 * self.half_width_95
         # Two groups of problems say nothing about a third.
@@ -69,7 +67,6 @@ class TaskScores:
     judge: JudgeSummary | None
 
     def rows(self) -> Iterable[tuple[str, ...]]:
-        """Yield the scores, their parts, and where every answer went."""
         yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
         for key, parts in self.by.items():
             yield from (interval.row(f"  {key}: {value}", self.headline) for value, interval in parts.items())
@@ -95,7 +92,6 @@ class SuiteScores:
     scores: dict[str, ScoreInterval]
 
     def rows(self) -> Iterable[tuple[str, ...]]:
-        """Yield the score and what it is the mean of."""
         yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
         yield (f"  the mean of {', '.join(self.parts)}",)
 
@@ -107,7 +103,7 @@ class ModelScores(Record):
     scores: tuple[TaskScores | SuiteScores, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the scores, their intervals, and where every row went."""
+        """The scores, their intervals, and where every row went."""
         yield Rows([row for scores in self.scores for row in scores.rows()], right=(2,), indent=0)
 
 
@@ -120,7 +116,7 @@ def evaluate_model(
     *,
     quiet: bool = False,
 ) -> ModelScores:
-    """Return the scores of each task and each suite in `names`, with intervals, every row accounted for."""
+    """The scores of each task and each suite in `names`, with intervals, every row accounted for."""
     tasks, keys = expand(names), {}
     evaluations = tuple((task.name, options) for task in tasks)
     job = EvaluationJob(run_dir=run_dir, name=model, model=model, evaluations=evaluations, num_shaded=0)
@@ -150,7 +146,6 @@ def _answer_elsewhere(job: EvaluationJob, where: Machine | Cluster, store: Store
 
 
 def task_scores(store: Store, key: str, task: str) -> TaskScores:
-    """Return everything a cell says."""
     info, samples = find_task(task), store.samples(key)
     statistics, by = info.code.statistics, info.code.breakdown
     answers = ScoreArray.of(samples)
@@ -183,13 +178,13 @@ def _parts(answers: ScoreArray, num_repeats: int, by: str) -> dict[str, ScoreInt
 
 
 def _variants(info: Task, samples: Sequence[Sample]) -> list[str]:
-    """Return which of the task's variants there are: some need a judge."""
+    """Which of the task's variants there are: some need a judge."""
     names = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
     return [name for name in info.code.variants if name in names]
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:
-    """Return the mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
+    """The mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
     others = [
         replace(sample, verdict=sample.verdict._replace(score=float(sample.verdict.details.get(name, 0.0))))
         for sample in samples
@@ -208,7 +203,7 @@ def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteS
 
 
 def headline_answers(info: Task, answers: ScoreArray, num_repeats: int) -> ScoredSamples:
-    """Return the answers under the number that the benchmark is quoted by."""
+    """The answers under the number that the benchmark is quoted by."""
     return ScoredSamples(answers, info.headline(num_repeats), info.code.statistics)
 
 

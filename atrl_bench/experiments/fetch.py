@@ -48,7 +48,6 @@ class StockItem:
 
     @property
     def row(self) -> tuple[str, str, str]:
-        """Its line in a table."""
         gigabytes = sum(origin.bytes for origin in self.origins) / 1e9
         words = [f"{one.repository} at {one.commit[:8]}, {counted(one.files, 'file')}" for one in self.origins]
         details = "; ".join(words) or self.folder
@@ -68,7 +67,6 @@ class Stock(Record):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it is here."""
         return all(item.state == HERE for item in self.items)
 
     @property
@@ -77,7 +75,6 @@ class Stock(Record):
         return any(item.state == TO_FETCH for item in self.items)
 
     def blocks(self) -> Iterable[Block]:
-        """Yield what is needed by its kind, then what cannot be had and why, then the next command."""
         if not self.items:
             yield f"{self.name} under profile {self.profile}: nothing is to be fetched."
             yield "Its model is here and its data is generated. For the paper's: --profile paper"
@@ -109,7 +106,7 @@ class Stock(Record):
 
 
 def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
-    """Return what a table, benchmark, training set or model needs, or `all` tables, and what of it is here.
+    """What a table, benchmark, training set or model needs, or `all` tables, and what of it is here.
 
     `update` moves the pins of its repositories to the hub's latest commits.
     """
@@ -136,7 +133,7 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
 
 def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
-    """Return what is here once everything that can be fetched was; `on_item(item)` is called before each."""
+    """Fetch what can be fetched, and say what is here then; `on_item(item)` is called before each."""
     require_space((stock.bytes_to_fetch + stock.bytes_unpacked) / GB)
     failures: dict[tuple[str, str], AtrlBenchError] = {}
     for item in stock.items:
@@ -153,7 +150,7 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
 
 
 def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
-    """Return an item, and the sizes of the files that are to be fetched for it."""
+    """An item, and the sizes in bytes of the files that are to be fetched for it."""
     if need.dataset is not None and (data_dir := need.data_dir(run_dir)) is not None:
         return StockItem(*need, HERE, folder=str(data_dir / need.dataset.folder)), {}
     is_here, origins = need.is_here, []
@@ -190,7 +187,7 @@ def _update(need: Need) -> None:
 
 
 def _next_command(stock: Stock, run_dir: RunDir) -> str:
-    """Return what to type next: this command while something lacks, then what uses it."""
+    """What to type next: this command while something lacks, then what uses it."""
     if not stock.is_complete:
         return f"atrl-bench fetch {stock.name} {run_dir.options}"
     if stock.name == ALL or stock.name in list_tables():

@@ -56,7 +56,6 @@ class TrainingJob(_Job):
     base_model: Path | str | None = None
 
     def num_gpus(self, rates: MachineRates) -> int:
-        """How many GPUs hold it."""
         return gpus_of(self.recipe, self.run_dir.profile, rates)
 
 
@@ -72,7 +71,6 @@ class EvaluationJob(_Job):
 
     @property
     def model_here(self) -> Path | str:
-        """The model, once it is trained."""
         assert not isinstance(self.model, TrainingJob)
         return self.model
 
@@ -88,7 +86,7 @@ LAUNCH_SPEC: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(TrainingJob 
 
 
 def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
-    """Return what a row of a table needs, without the benchmarks that this machine may not run."""
+    """What a row of a table needs, without the benchmarks that this machine may not run."""
     run_dir = run_dir.with_model(job.model)
     model: TrainingJob | str = job.model
     if job.recipe is not None:
@@ -103,7 +101,7 @@ def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
 
 
 def is_done(job: TrainingJob | EvaluationJob, store: Store) -> bool:
-    """Return whether nothing of a job is left to do: trained, answered, graded by its judge, shaded for its pages."""
+    """Whether nothing of a job is left to do: trained, answered, graded by its judge, shaded for its pages."""
     if isinstance(job, TrainingJob):
         return trained_model(spec_key(job.spec), store) is not None
     is_trained = not isinstance(job.model, TrainingJob) or is_done(job.model, store)
@@ -111,7 +109,6 @@ def is_done(job: TrainingJob | EvaluationJob, store: Store) -> bool:
 
 
 def remaining(job: EvaluationJob, store: Store) -> EvaluationJob:
-    """Return the job without the benchmarks that are done."""
     model = trained_model(spec_key(job.model.spec), store) if isinstance(job.model, TrainingJob) else job.model
 
     def is_left(task: str, options: EvaluationOptions) -> bool:
@@ -134,7 +131,7 @@ def run_job(job: TrainingJob | EvaluationJob, where: Devices) -> None:
 
 
 def train(job: TrainingJob, where: Devices, store: Store | None) -> Path:
-    """Return the folder of the job's checkpoint, trained now unless the store has it, and recorded there.
+    """Train, unless the store has it, and record it there; returns the checkpoint's folder.
 
     A recipe that starts from another's checkpoint has that one trained first. A process that helps the main one of its
     launch has no store.
@@ -259,7 +256,7 @@ def _answer_here(job: EvaluationJob, where: Devices, store: Store) -> list[Excep
 
 
 def _answer_over(job: EvaluationJob, where: Devices, store: Store) -> list[Exception]:
-    """Return the same over devices; the processes end with the first task that fails, and others begin after it."""
+    """The same over devices: the processes end with the first task that fails, and others go on after it."""
     errors: list[Exception] = []
     job = remaining(job, store)
     while job.evaluations:
@@ -280,7 +277,7 @@ def answer_and_shade(job: EvaluationJob, task: str, options: EvaluationOptions, 
 
 
 def answer_task(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
-    """Return the key of the cell of `model` on `task`, filled now unless the store has it.
+    """Fill the cell of `model` on `task` unless the store has it, and return its key.
 
     The run folder's judge decides unless the options name another.
     """

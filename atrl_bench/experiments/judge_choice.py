@@ -51,7 +51,7 @@ class FolderJudge(Record):
 
 
 def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> FolderJudge:
-    """Return what this judge said to its calibration questions, and write down that it judges the folder.
+    """Ask this judge its calibration questions, and write down that it judges the folder.
 
     Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
     """
@@ -68,7 +68,7 @@ def drop_judge(run_dir: RunDir) -> FolderJudge:
 
 
 def folder_judge(run_dir: RunDir) -> FolderJudge:
-    """Return who judges in this folder, and what it said to its calibration questions here; asks nobody."""
+    """Who judges in this folder, and what it said to its calibration questions here; asks nobody."""
     if run_dir.judge is None or not run_dir.store_path.is_file():
         return FolderJudge(run_dir.root, run_dir.judge)
     with run_dir.open_store(read_only=True) as store:
@@ -76,12 +76,11 @@ def folder_judge(run_dir: RunDir) -> FolderJudge:
 
 
 def judge_name(judge: JudgeConfig | None) -> str:
-    """Return who decides about answers, in a few words."""
     return NOBODY if judge is None else f"{judge.model} at {judge.base_url}"
 
 
 def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None, engine: Engine | None = None) -> list[Cell]:
-    """Return the cells, of those that differ in judge or engine alone the one of these, else the newest.
+    """The cells, of those that differ in judge or engine alone the one of these, else the newest.
 
     Without an engine this process answered.
     """

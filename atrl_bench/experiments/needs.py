@@ -59,11 +59,10 @@ class Need(NamedTuple):
         return dataset.repository.page if dataset and dataset.hub_id and dataset.publication.gated else None
 
     def data_dir(self, run_dir: RunDir) -> Path | None:
-        """Return the data folder that has it, None where that is the hub's part."""
+        """The data folder that has it, None where that is the hub's part."""
         return run_dir.data_dir(self.dataset.folder) if self.dataset else None
 
     def fetch(self) -> None:
-        """Bring all of it to this machine."""
         if self.dataset is not None:
             fetch_dataset(self.dataset)
         else:
@@ -73,7 +72,7 @@ class Need(NamedTuple):
 def needs_of(
     models: Iterable[str], recipes: Iterable[Recipe], tasks: Iterable[str], run_dir: RunDir
 ) -> tuple[Need, ...]:
-    """Return what these need, each once; neither data that is generated nor a model in a folder is needed."""
+    """What these need, each once; neither data that is generated nor a model in a folder is needed."""
     needs = [Need(MODEL, model) for model in models if is_on_hub(model)]
     if not run_dir.profile.generated_data:
         trained = [stage.data for recipe in recipes for stage in stages_of(recipe)]
@@ -83,7 +82,7 @@ def needs_of(
 
 
 def needs_of_name(name: str, run_dir: RunDir) -> tuple[Need, ...]:
-    """Return what `fetch NAME` brings: for a table, task, suite, training set or model, or for `all` tables."""
+    """What `fetch NAME` brings: for a table, task, suite, training set or model, or for `all` tables."""
     tasks = [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())]
     if name == ALL or name in list_tables():
         tables = list_tables() if name == ALL else [name]
@@ -106,5 +105,4 @@ def _needs_of_table(name: str, run_dir: RunDir) -> tuple[Need, ...]:
 
 
 def is_on_hub(model: str) -> bool:
-    """Return whether a model's name is a hub id."""
     return model.count("/") == 1 and not model.startswith((".", "/")) and not Path(model).exists()

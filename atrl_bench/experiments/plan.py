@@ -79,7 +79,7 @@ class Job:
 
 
 def planned_key(spec: dict[str, Any], missing: NotFetchedError | None) -> str:
-    """Return the key of a training; while something is missing for that, a stand-in that tells trainings apart."""
+    """The key of a training; while something is missing for that, a stand-in that tells trainings apart."""
     return spec_key(spec) if missing is None else f"unknown-{spec_key(spec)}"
 
 
@@ -100,7 +100,6 @@ class Plan:
 
     @property
     def profile(self) -> Profile:
-        """The sizes of everything here."""
         return self.run_dir.profile
 
     @property
@@ -109,7 +108,7 @@ class Plan:
         return self.seeds[: self.definition.rate_seeds]
 
     def needed(self, rates: Mapping[str, float]) -> tuple[Job, ...]:
-        """Return the jobs that a run carries out once each row's best rate is known, those of rows at NaN left out.
+        """The jobs that a run carries out once each row's best rate is known, those of rows at NaN left out.
 
         Rates that are compared by nothing are trained with the seeds that pick one, and answer no benchmark.
         """
@@ -121,7 +120,7 @@ class Plan:
         return replace(job, evaluations=()) if job.seed in self.rate_seeds else None
 
     def at(self, rates: Mapping[str, float]) -> Plan:
-        """Return the plan with one learning rate a row, by default the profile's; a row at NaN is left out."""
+        """The plan with one learning rate a row, by default the profile's; a row at NaN is left out."""
         jobs = tuple(job for job in self.jobs if job.rate == rates.get(job.row.id, PROFILES_OWN))
         return replace(self, jobs=jobs)
 
@@ -141,7 +140,7 @@ class Plan:
 
 
 def table_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
-    """Return the options that train a table with these seeds at its learning rates, none where they are its own."""
+    """The options that train a table with these seeds at its learning rates, none where they are its own."""
     options = [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
     if definition.compared_at != load_table(definition.id).compared_at:
         options.append(f"--compared-at {definition.compared_at}")
@@ -157,7 +156,7 @@ def plan_table(
     seeds: Sequence[int] | None = None,
     compared_at: ComparedAt | None = None,
 ) -> Plan:
-    """Return the jobs of a table in a run folder. Without `seeds`, rows are trained as often as the table says.
+    """The jobs of a table in a run folder. Without `seeds`, rows are trained as often as the table says.
 
     Points that `ablate` added to an ablation in this run folder are among its rows. `compared_at` replaces what the
     table says of learning rates.
@@ -177,7 +176,7 @@ def plan_ablation(
     columns: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Plan:
-    """Return the jobs of an ablation, or, with `settings`, of these points and what they are compared with.
+    """The jobs of an ablation, or, with `settings`, of these points and what they are compared with.
 
     A setting is `field=value` or `field=value,value,...`; several settings make every combination. `topk=0.15` keeps
     that share of the tokens by hard truncation.
@@ -197,7 +196,7 @@ def plan_definition(
     seeds: Sequence[int] | None = None,
     only: frozenset[str] | None = None,
 ) -> Plan:
-    """Return the jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
+    """The jobs of a table in a run folder, of which the rows in `only` are to be carried out, by default all."""
     definition = definition.under(run_dir.profile)
     seeds = tuple(seeds or definition.seeds)
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
@@ -226,7 +225,7 @@ def plan_definition(
 
 
 def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
-    """Return what these columns need, each once: their tasks, or the tasks of their suites."""
+    """What these columns need, each once: their tasks, or the tasks of their suites."""
     needed = [
         Evaluation(task.name, column.frames if task.shows_videos else None)
         for column in columns
@@ -237,7 +236,7 @@ def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
 
 @cache
 def obstacle(task: str) -> str | None:
-    """Return why this machine may not run a task, None where it may; looked up once a process."""
+    """Why this machine may not run a task, None where it may; looked up once a process."""
     if CODE_ISOLATION in find_task(task).needs:
         try:
             require_isolation()
@@ -247,7 +246,7 @@ def obstacle(task: str) -> str | None:
 
 
 def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, Any], NotFetchedError | None]:
-    """Return what names a training, and what is missing for that: then it only tells trainings apart."""
+    """What names a training, and what is missing for that: then it only tells trainings apart."""
     try:
         return training_spec(recipe, run_dir, seed), None
     except NotFetchedError as error:
@@ -256,7 +255,7 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
 
 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
-    """Return what names the training of `recipe` in this run folder: everything that can change its weights."""
+    """What names the training of `recipe` in this run folder: everything that can change its weights."""
     base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(find_set(recipe.data).folder))
     if (first := first_stage(recipe)) is not None:
         base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
@@ -265,17 +264,17 @@ def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
 
 @cache
 def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
-    """Return the digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
+    """The digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
     return model_digest(base_model), data_digest(find_set(data), data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
-    """Return the cell keys of a job by column, several for a suite; a column that lacks one is left out."""
+    """The cell keys of a job by column, several for a suite; a column that lacks one is left out."""
     return _by_column(plan, evaluation_keys(job, plan, store))
 
 
 def runs_by_rate(plan: Plan, store: Store, seeds: Sequence[int] | None = None) -> dict[str, dict[float, list[Run]]]:
-    """Return the trainings of each row that the store knows, by their learning rates, with these seeds, or all."""
+    """The trainings of each row that the store knows, by their learning rates, with these seeds, or all."""
     runs: dict[str, dict[float, list[Run]]] = {}
     for job in plan.jobs:
         if job.run_key is not None and (seeds is None or job.seed in seeds):
@@ -285,7 +284,7 @@ def runs_by_rate(plan: Plan, store: Store, seeds: Sequence[int] | None = None) -
 
 
 def best_rates(plan: Plan, store: Store) -> dict[str, float]:
-    """Return each row's best learning rate; NaN, which is no job's, for a row that is not trained at all of them."""
+    """Each row's best learning rate; NaN, which is no job's, for a row that is not trained at all of them."""
     runs = runs_by_rate(plan, store, plan.rate_seeds)
     chosen = {row: best_rate(of_row, len(plan.rate_seeds)) for row, of_row in runs.items() if len(of_row) > 1}
     return {row: math.nan if rate is None else rate for row, rate in chosen.items()}
@@ -299,7 +298,7 @@ def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[st
 
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
-    """Return the cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
+    """The cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
     model = job.model if job.run_key is None else trained_model(job.run_key, store)
     return {} if model is None else _cell_keys(model, job.evaluations, plan)
 
@@ -316,7 +315,7 @@ def _cell_keys(
 
 
 def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOptions, run_dir: RunDir) -> str | None:
-    """Return the key of a cell; None where something is missing for that: nothing of it can be stored then."""
+    """The key of a cell; None where something is missing for that: nothing of it can be stored then."""
     options = run_dir.with_choices(options)
     try:
         data_dir = run_dir.data_dir(find_task(task).folder)
@@ -326,7 +325,7 @@ def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOpt
 
 
 def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
-    """Return the keys of each (row, column) over seeds and parts, as far as what they depend on exists."""
+    """The keys of each (row, column) over seeds and parts, as far as what they depend on exists."""
     keys: dict[tuple[str, str], list[str]] = {}
     for job in plan.jobs:
         for column, of_column in job_cells(job, plan, store).items():
@@ -338,12 +337,12 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
 
 
 def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return the cells that `atrl-bench evaluate MODEL --base-url URL` fills, by column; no table asks an endpoint."""
+    """The cells that `atrl-bench evaluate MODEL --base-url URL` fills, by column; no table asks an endpoint."""
     evaluations = evaluations_of(*plan.definition.columns)
     return _by_column(plan, _cell_keys(model, evaluations, plan, endpoint=EndpointConfig("", model)))
 
 
 def trained_model(run_key: str, store: Store) -> TrainedModel | None:
-    """Return the checkpoint of a training as the store remembers it, None where it is not done."""
+    """None where it is not done."""
     run = store.run(run_key)
     return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None

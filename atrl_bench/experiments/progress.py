@@ -48,7 +48,6 @@ class FolderStatus(Record):
     items: tuple[ItemStatus, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield how many items are in which state, then what runs and what failed by name."""
         counts = Counter((item.kind, item.state) for item in self.items)
         words = [f"{counted(n, NOUNS[kind])} {state}" for (kind, state), n in sorted(counts.items())]
         yield f"{self.folder}: {', '.join(words) or 'empty'}"
@@ -68,7 +67,7 @@ NOUNS = {"run": "training", "cell": "evaluation", "measurement": "measurement"}
 
 
 def read_status(run_dir: RunDir) -> FolderStatus:
-    """Return every training run and every cell of the folder with its state, how far it is and the time left."""
+    """Every training run and every cell of the folder with its state, how far it is and the time left."""
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = write_lock.is_held(store.path)
@@ -95,7 +94,7 @@ def _item(
 
 
 def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:
-    """Return the name of a run, a measurement or a cell, from its spec; `trained` names checkpoints by their runs."""
+    """The name of a run, a measurement or a cell, from its spec; `trained` names checkpoints by their runs."""
     if kind == "measurement":
         return f"{spec['kind']} of {spec['model_name']} on {spec['recipe']['data']}, seed {spec['seed']}"
     if kind == "run":
@@ -104,7 +103,7 @@ def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:
 
 
 def trained_label(spec: dict[str, Any]) -> str:
-    """Return the name of what a run trains: its objective and credit, the settings that are its own, its seed."""
+    """The name of what a run trains: its objective and credit, the settings that are its own, its seed."""
     recipe = spec["recipe"]
     settings = (recipe.get("credit") or {}).get("settings", {})  # only training on rollouts has credit and a schedule
     words = " ".join([short_label("run", spec), *(f"{name}={value}" for name, value in settings.items())])
@@ -123,7 +122,7 @@ METHODS = {
 
 
 def short_label(kind: str, spec: dict[str, Any]) -> str:
-    """Return a name of one or two words for a progress line: the objective with its credit, or the benchmark."""
+    """A name of one or two words for a progress line: the objective with its credit, or the benchmark."""
     if kind == "cell":
         return str(spec["task"]).split("_")[0]
     recipe = spec["recipe"]
@@ -140,7 +139,7 @@ def _left(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in its two largest units: 42 s, 3 min 20 s, 2 h 5 min."""
+    """A length of time in its two largest units: 42 s, 3 min 20 s, 2 h 5 min."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -166,11 +165,9 @@ class Watch:
 
     @property
     def num_done(self) -> int:
-        """How many rows are done."""
         return len(self._ended)
 
     def row_done(self) -> None:
-        """Count a row that is done now."""
         self._ended.append(time.time())
 
     def __enter__(self) -> Self:
@@ -204,13 +201,13 @@ class Watch:
             thread.join()
 
     def line(self) -> str:
-        """Return one line: rows done, what runs now and how far it is, the time left."""
+        """One line: rows done, what runs now and how far it is, the time left."""
         beats = self._beats()
         now = " | ".join(f"{name} {beat.done}/{beat.total}" for name, beat in self._running(beats))
         return f"{self.num_done}/{self.num_jobs} {self.noun}{self._left(beats)} | {now or 'starting'}"
 
     def bars(self) -> Grid:
-        """Return the same as bars, one for all and one for each piece of work that runs now."""
+        """The same as bars, one for all and one for each piece of work that runs now."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -226,7 +223,7 @@ class Watch:
         return grid
 
     def _beats(self) -> list[Progress]:
-        """Return how far everything is that has begun since this began."""
+        """Of what has begun since this command did."""
         return [beat for beat in self.store.progress() if beat.updated > self._started]
 
     def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
@@ -235,7 +232,7 @@ class Watch:
         return [(name, beat) for name, beat in named if name]
 
     def _label(self, beat: Progress) -> str:
-        """Return what to call the work behind a heartbeat, read from the store once; "" for what is not in it."""
+        """What to call the work behind a heartbeat, read from the store once; "" for what is not in it."""
         at = beat.kind, beat.key
         if at not in self._labels:
             record = self.store.run(beat.key) if beat.kind == "run" else self.store.cell(beat.key)
@@ -245,7 +242,7 @@ class Watch:
         return self._labels[at]
 
     def _left(self, beats: Sequence[Progress]) -> str:
-        """Return how long the rest takes, once something says how long a row does.
+        """How long the rest takes, once something says how long a row does.
 
         A worker begins a row when it has ended one, so rows are taken to end in the order in which they began.
         """
@@ -264,7 +261,7 @@ class Watch:
 
 
 def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:
-    """Return how long a row takes: as long as the finished ones took.
+    """How long a row takes: as long as the finished ones took.
 
     While these are few they may be ones that train nothing; then no less than the trainings that run now will take.
     """
@@ -275,7 +272,7 @@ def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> fl
 
 
 def _training_seconds(beat: Progress, begun: Sequence[float], now: float) -> float | None:
-    """Return how long a training takes by its own speed, with what came before its first step.
+    """How long a training takes by its own speed, with what came before its first step.
 
     Its row is the last one that had begun by then. `None` where its only heartbeat could be of any of several rows.
     """

@@ -22,7 +22,6 @@ class RankPart:
         self._job, self.num_done = LAUNCH_SPEC.validate_json(path.read_bytes()), 0
 
     def do(self) -> None:
-        """Do it, together with the other processes."""
         job = self._job
         if isinstance(job, TrainingJob):
             with job.run_dir.open_store() if launched().is_main else contextlib.nullcontext() as store:

@@ -23,12 +23,12 @@ RunsByRate = Mapping[float, Sequence[Run]]
 
 
 def rates_of(recipe: Recipe, rates: Sequence[float]) -> Sequence[float]:
-    """Return the rates that a recipe is trained at: the profile's own alone where nothing is sampled to pick by."""
+    """The rates that a recipe is trained at: the profile's own alone where nothing is sampled to pick by."""
     return rates if isinstance(recipe, RolloutRecipe) else (PROFILES_OWN,)
 
 
 def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
-    """Return the recipe at `rate` times its learning rate under this profile; at once its own, the recipe itself."""
+    """The recipe at `rate` times its learning rate under this profile; at once its own, the recipe itself."""
     if rate == PROFILES_OWN:
         return recipe
     learning_rate = rate * recipe.sizes(profile).learning_rate
@@ -36,14 +36,14 @@ def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
 
 
 def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
-    """Return the recipe with its policy looked at on the way, which moves no weight and changes no key."""
+    """The recipe with its policy looked at on the way, which moves no weight and changes no key."""
     if not isinstance(recipe, RolloutRecipe):
         return recipe
     return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "checks": NUM_CHECKS}})
 
 
 def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
-    """Return the rate with the highest accuracy late in training; None until every seed of every rate is trained."""
+    """The rate with the highest accuracy late in training; None until every seed of every rate is trained."""
     accuracies = {rate: training_accuracy(of_rate, num_seeds) for rate, of_rate in sorted(runs.items())}
     if not accuracies or None in accuracies.values():
         return None
@@ -51,11 +51,10 @@ def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
 
 
 def training_accuracy(runs: Sequence[Run], num_seeds: int) -> float | None:
-    """Return the mean over seeds of what picks a rate; None until every seed is trained."""
+    """The mean over seeds of what picks a rate; None until every seed is trained."""
     values = [run.summary[PICKED_BY] for run in runs if run.state == "done" and PICKED_BY in run.summary]
     return sum(values) / len(values) if len(values) >= num_seeds else None
 
 
 def rate_text(rate: float) -> str:
-    """Return how a page calls a rate."""
     return f"{rate:g}× rate"

@@ -26,17 +26,17 @@ class RowModel:
 
 
 def names_a_row(name: str) -> bool:
-    """Return whether a name is `TABLE:ROW` or `TABLE:ROW:SEED` of a known table."""
+    """Whether it is `TABLE:ROW` or `TABLE:ROW:SEED` of a known table."""
     return ":" in name and name.partition(":")[0] in list_tables()
 
 
 def table_of(name: str, run_dir: RunDir) -> TableDefinition:
-    """Return the table that the name of a row begins with, with the points that were added to it in this folder."""
+    """The table that the name of a row begins with, with the points that were added to it in this folder."""
     return with_saved_points(load_table(name.partition(":")[0]), run_dir)
 
 
 def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
-    """Return the model of a row; where several seeds are trained and none is named, that of the first.
+    """The model of a row; where several seeds are trained and none is named, that of the first.
 
     Of several learning rates it is the row's best; the profile's until that is known.
     """

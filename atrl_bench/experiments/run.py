@@ -33,7 +33,7 @@ class PlanRun:
 
 
 def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, quiet: bool = False) -> PlanRun:
-    """Return what became of the jobs that the store lacks, as many at a time as fit on the machine, `jobs` at most."""
+    """Run the jobs that the store lacks, as many at a time as fit on the machine, `jobs` at most."""
     require_plan_fits(plan, where)  # before anybody fetches what it needs
     for job in plan.due:
         if job.missing is not None:
@@ -81,7 +81,7 @@ def _run_jobs(
 
 
 def demand(job: EvaluationJob, machine: Machine, num_jobs: int, rates: MachineRates = ASSUMED) -> Demand:
-    """Return how many GPUs a job needs and could use; none where there is none, or the CPU will do.
+    """How many GPUs a job needs and could use; none where there is none, or the CPU will do.
 
     Those that the user chose are used in any case. What needs more than there are was refused before (`room.py`),
     unless it is trained and only to be evaluated.

@@ -26,7 +26,7 @@ NUM_ATTEMPTS = 4  # a server of this machine that does not answer is down
 
 
 def installed_engine() -> Engine:
-    """Return the vLLM that answers where a command says `--serve`; raises `MissingDataError` where there is none."""
+    """The vLLM that answers where a command says `--serve`; raises `MissingDataError` where there is none."""
     return Engine("vllm", find_vllm().version)
 
 
@@ -40,7 +40,7 @@ def serving(
     port: int | None = None,
     seconds: float = START_SECONDS,
 ) -> Iterator[ModelServer]:
-    """Yield a healthy server of the model on these devices, which reads images as this process does.
+    """A healthy server of the model on these devices, which reads images as this process does.
 
     What it prints goes to the run folder's `logs`, in a file that is called after `name`.
     """
@@ -67,19 +67,17 @@ def require_engine(run_dir: RunDir) -> None:
 
 
 def flags_for(ref: ModelRef, run_dir: RunDir, devices: Devices) -> list[str]:
-    """Return the flags with which the model is served on these devices: a copy on as few as hold it."""
+    """The flags with which the model is served on these devices: a copy on as few as hold it."""
     profile = run_dir.profile.model_copy(update={"model": str(ref.folder)})
     of_a_copy = max(1, gpus_to_serve(profile, run_dir.rates.on(memory_gb(devices.gpus))))
     return vllm_flags(ref.folder, run_dir.profile.evaluation, num_gpus=len(devices.gpus), gpus_per_copy=of_a_copy)
 
 
 def file_name(name: str) -> str:
-    """Return a name under which files of a job may lie."""
     return re.sub(r"[^\w.=+-]+", "-", name)
 
 
 def endpoint_of(server: ModelServer) -> EndpointConfig:
-    """Return how a server of this machine is asked."""
     return EndpointConfig(server.base_url, server.name, num_parallel=NUM_PARALLEL, num_attempts=NUM_ATTEMPTS)
 
 

@@ -43,12 +43,10 @@ class Sweep(Settings):
 
 
 def list_sweeps() -> list[str]:
-    """Return the names of the shipped sweeps."""
     return sorted(path.stem for path in (folder("recipes") / "sweeps").glob("*.yaml"))
 
 
 def load_sweep(name_or_path: str | Path) -> Sweep:
-    """Return a sweep by its name or its file."""
     path = Path(name_or_path)
     if path.suffix not in {".yaml", ".yml"}:
         path = folder("recipes") / "sweeps" / f"{name_or_path}.yaml"
@@ -58,7 +56,7 @@ def load_sweep(name_or_path: str | Path) -> Sweep:
 
 
 def expand(sweep: Sweep, **overrides: Any) -> list[Recipe]:
-    """Return the recipes of a sweep in the order of its file, with `overrides` on top.
+    """The recipes of a sweep in the order of its file, with `overrides` on top.
 
     Each is named by what it varies, as `cluster_refinement:outlier_scale=0.4`.
     """

@@ -50,7 +50,6 @@ class TrainedSweep(Record):
     points: tuple[TrainedRecipe, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """A row for each point: how accurate its rollouts were at both ends, and where the checkpoint is."""
         rows = []
         for point in self.points:
             ends = (point.summary.get(f"{end} accuracy") for end in ("first", "last"))
@@ -83,7 +82,7 @@ def train_recipe(
     seed: int = 0,
     quiet: bool = False,
 ) -> TrainedRecipe | None:
-    """Return the recipe's checkpoint in a run folder, trained now unless it is there.
+    """Train a recipe in a run folder, unless it is trained there.
 
     A process that helps the main one of its launch returns None: it may have no such folder.
     """
@@ -105,7 +104,7 @@ def train_sweep(
     seed: int = 0,
     quiet: bool = False,
 ) -> TrainedSweep:
-    """Return the checkpoint of each point of a sweep; those that are there are kept."""
+    """Train each point of a sweep; those that are there are kept."""
     jobs = [_job(recipe, run_dir, seed) for recipe in expand(load_sweep(sweep), **overrides)]
     points: list[TrainedRecipe] = []
     errors: list[BaseException] = []
@@ -131,7 +130,6 @@ def _job(recipe: Recipe, run_dir: RunDir, seed: int, spec: dict[str, Any] | None
 
 
 def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
-    """Return the configuration that verl would be started with, and the command."""
     require_verl_form(recipe, run_dir.profile)
     assert isinstance(recipe, RolloutRecipe)
     folder, profile = run_dir.checkpoints / "RUN" / "verl", run_dir.profile
@@ -155,7 +153,7 @@ def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
 def key_steps(
     data: str, endpoint: EndpointConfig, run_dir: RunDir, *, limit: int | None = None, quiet: bool = False
 ) -> KeyStepsResult:
-    """Return the file with a training set's key steps and what is in it, asked of a served model."""
+    """The file with a training set's key steps and what is in it, asked of a served model."""
     folder = run_dir.data_dir(find_set(data).folder)
     if folder is None:
         raise MissingDataError(

@@ -204,7 +204,6 @@ class StepCounter:
         self._done, self._num_steps, self._on_progress = 0, num_steps, on_progress
 
     def __call__(self, loss: float) -> None:
-        """Count one more step."""
         self._done += 1
         if self._on_progress is not None:
             self._on_progress(self._done, self._num_steps, loss)

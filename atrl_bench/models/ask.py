@@ -38,7 +38,7 @@ def ask_all(
     on_reply: Callable[[Question, Reply[Reading]], None] | None = None,
     sleep: Callable[[float], object] | None = None,
 ) -> list[Reply[Reading]]:
-    """Return the reply to each question, in order; `endpoint.num_parallel` are asked at a time.
+    """The reply to each question, in order; `endpoint.num_parallel` are asked at a time.
 
     `read` returns None for a reply without what is `wanted`; one that the token limit has cut off is not even read,
     unless `read_cut_off`. `on_reply` is called the moment a reply is there, from several threads.

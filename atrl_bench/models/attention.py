@@ -31,11 +31,9 @@ def prefer_flash_attention(model: Any, dtype: str) -> None:
 
 
 def attention_of(model: Any) -> str:
-    """Return the attention implementation of the model's text layers."""
     return str(model.config.get_text_config()._attn_implementation)
 
 
 def joins_vision_windows(model: Any) -> bool:
-    """Return whether the model's vision tower attends within all windows at once."""
     vision = getattr(model.config, "vision_config", None)
     return getattr(vision, "_attn_implementation", None) == IMPLEMENTATION

@@ -17,12 +17,12 @@ WEIGHTS = "model.safetensors"
 
 @cache
 def list_bases() -> tuple[str, ...]:
-    """Return the names of all shipped bases, `mini` the first."""
+    """All shipped bases, `mini` the first."""
     return tuple(sorted((path.name for path in BASES.iterdir()), key=lambda name: (name != "mini", name)))
 
 
 def base_folder(model: str) -> Path:
-    """Return where the shipped base of this name lies, or would lie once it is trained."""
+    """Where the shipped base of this name lies, or would lie once it is trained."""
     return BASES / model if is_shipped_whole(model) else rebuilt_folder(model)
 
 
@@ -31,7 +31,6 @@ def is_shipped_whole(model: str) -> bool:
 
 
 def rebuilt_folder(model: str) -> Path:
-    """Return where a base is trained that is not shipped whole."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HOME) / "atrl_bench" / "bases" / model

@@ -111,7 +111,7 @@ class ChatClient:
         top_p: float | None = None,
         never_drawn: Sequence[int] = (),
     ) -> list[Completion]:
-        """Return up to `n` answers (a server may not know how to give several) from one request, tried once.
+        """Up to `n` answers (a server may not know how to give several) from one request, tried once.
 
         No token in `never_drawn` is in them, where the server knows `logit_bias`.
         Raises `NoReplyError` where it is worth another try, so wrap it: `client.retried(lambda: client.complete(...))`.
@@ -143,7 +143,7 @@ class ChatClient:
         return [completion._replace(text=self._redacted(completion.text)) for completion in read_completions(content)]
 
     def retried(self, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, called again after a growing wait while it raises `NoReplyError`.
+        """Call `attempt` again, each time after a longer wait, while it raises `NoReplyError`.
 
         Raises `EndpointError` when the endpoint has not answered at all, and `UselessReplyError` when it has.
         """
@@ -201,11 +201,11 @@ class ChatClient:
             )
 
     def _without_key(self, text: str) -> str:
-        """Return what a server said without the key, which some repeat in what they refuse."""
+        """What a server said without the key, which some repeat in what they refuse."""
         return text.replace(self._key, f"${self.config.api_key_variable}") if self._key else text
 
     def _redacted(self, text: str) -> str:
-        """Return what a server said without the key; a short one, such as EMPTY, is no secret but may be an answer."""
+        """What a server said without the key; a short one, such as EMPTY, is no secret but may be an answer."""
         return self._without_key(text) if self._key and len(self._key) >= MIN_SECRET else text
 
     def _served_models(self) -> list[str]:
@@ -217,7 +217,7 @@ class ChatClient:
 
 
 def _address(url: str) -> SplitResult | None:
-    """Return the parts of an address; None for what is none, which the first request says."""
+    """The parts of an address; None for what is none, which the first request says."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -32,7 +32,7 @@ class CheckpointStore:
 
     @classmethod
     def by(cls, option: str) -> CheckpointStore | None:
-        """Return what `--checkpoints` names; a folder by its whole path, which other processes find, too."""
+        """What `--checkpoints` names; a folder by its whole path, which other processes find, too."""
         if option == NONE:
             return None
         return cls((option if "://" in option else str(Path(option).absolute())).rstrip("/"))
@@ -43,7 +43,7 @@ class CheckpointStore:
             files.pipe_file(f"{root}/{OPENED}", b'{"holds": "checkpoints of atrl-bench by their trainings\' keys"}\n')
 
     def digest_of(self, key: str) -> str | None:
-        """Return the digest of a training's checkpoint, None where it is not there, or not whole."""
+        """The digest of a training's checkpoint, None where it is not there, or not whole."""
         with self._files() as (files, root):
             path = f"{root}/{key}/{DONE}"
             content = files.cat_file(path) if files.exists(path) else b"{}"
@@ -61,7 +61,7 @@ class CheckpointStore:
                 files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
 
     def fetch(self, folder: Path, digest: str = "") -> bool:
-        """Return whether the store has this training's checkpoint, which is then in its folder here, whole.
+        """Bring this training's checkpoint into its folder here, whole; false where the store has none.
 
         With `digest` another checkpoint is refused. What is in the folder already, of a training that was begun, is
         replaced once all has arrived with the digest that its training gave it.
@@ -88,7 +88,7 @@ class CheckpointStore:
         return True
 
     def has(self, key: str, digest: str) -> bool:
-        """Return whether a training's checkpoint is there; raises if it is not the one that has this digest."""
+        """Whether a training's checkpoint is there; raises if it is not the one that has this digest."""
         there = self.digest_of(key)
         if digest and there not in (None, digest):
             raise MissingDataError(
@@ -126,7 +126,7 @@ class CheckpointStore:
 
 
 def _inside(folder: Path, name: Path) -> Path:
-    """Return where a file of a checkpoint lies; an object store takes any name, also one that leads out."""
+    """Where a file of a checkpoint lies; an object store takes any name, also one that leads out."""
     if ".." in name.parts or name.is_absolute():
         raise ValueError(f"{name} would be written outside the checkpoint's folder")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,7 @@ class _Usage(BaseModel):
 
 
 def read_completions(content: bytes) -> list[Completion]:
-    """Return the answers of a reply; raises `NoReplyError` for a reply that holds none.
+    """The answers of a reply; raises `NoReplyError` for a reply that holds none.
 
     A number of tokens that cannot be one is taken for not told, which is 0: the answer stands without it.
     """
@@ -99,7 +99,7 @@ def read_completions(content: bytes) -> list[Completion]:
 
 
 def without_ends(completions: Sequence[Completion]) -> list[Completion]:
-    """Return the answers of one reply of a server that counts the token that ended each, without these tokens."""
+    """The answers of one reply of a server that counts the token that ended each, without these tokens."""
     num_ends = sum(one.finish_reason == "stop" for one in completions)
     num_tokens = max(0, sum(one.num_tokens for one in completions) - num_ends)
     counts = shares(num_tokens, [len(one.text) for one in completions])
@@ -107,7 +107,7 @@ def without_ends(completions: Sequence[Completion]) -> list[Completion]:
 
 
 def is_blocked(content: bytes) -> bool:
-    """Return whether a refusal says, in its code, that a provider's filter kept the answer back."""
+    """Whether a refusal says, in its code, that a provider's filter kept the answer back."""
     try:
         error = json.loads(content)["error"]
         codes = {error.get("code"), error.get("type"), (error.get("innererror") or {}).get("code")}
@@ -117,7 +117,7 @@ def is_blocked(content: bytes) -> bool:
 
 
 def shares(total: int, lengths: Sequence[int]) -> list[int]:
-    """Return each answer's part of a number of tokens that the server only tells for all of them together."""
+    """Each answer's part of a number of tokens that the server only tells for all of them together."""
     bounds = [0]
     for length in lengths:
         bounds.append(bounds[-1] + length)

@@ -50,7 +50,7 @@ class SampledTokens:
 
 
 def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndarray:
-    """Return the `count` random numbers in [0, 1) that belong to this repeat of this problem, one for each step."""
+    """The `count` random numbers in [0, 1) that belong to this repeat of this problem, one for each step."""
     key = hashlib.sha256(f"sample:{run_seed}:{repeat}:{problem_id}".encode()).digest()[:16]
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big"))).random(count)
 
@@ -64,7 +64,7 @@ def sample(
     *,
     with_logprobs: bool = False,
 ) -> list[SampledTokens]:
-    """Return one answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
+    """One answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
 
     No answer has a token that stands for an image or a video. `with_logprobs`: those of the model's own distribution at
     the temperature, in which such tokens do have a share.
@@ -92,7 +92,6 @@ def without_media_tokens(model: Any) -> Iterator[None]:
 
 
 def media_tokens(model: Any) -> list[int]:
-    """Return the tokens that stand for images and videos."""
     return [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
 
 
@@ -174,7 +173,7 @@ def _sample(
 
 
 def _draw(logits_RV: torch.Tensor, row_M: np.ndarray, uniform_M: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """Return one token for each open answer: the inverse of its row's distribution function at its random number."""
+    """One token for each open answer: the inverse of its row's distribution function at its random number."""
     row = torch.from_numpy(row_M).to(logits_RV.device)
     if sampling.temperature == 0:
         return logits_RV.argmax(-1)[row].cpu().numpy()

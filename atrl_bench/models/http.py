@@ -53,13 +53,12 @@ class BoundedHttp:
         )
 
     def close(self) -> None:
-        """Close every connection, and end what is under way."""
         for future in tuple(self._under_way):
             future.cancel()
         asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
 
     def exchange(self, method: str, url: str, body: bytes | None = None, *, max_bytes: int) -> Reply:
-        """Return one reply to a request, whose body is JSON.
+        """The body of a request is JSON.
 
         Raises `NoReplyError` for what may pass by itself: no connection, a cut reply, one that is too long or too slow.
         Raises `ValueError` for a URL that is none.

@@ -65,7 +65,7 @@ class ModelRef:
 
 
 def model_ref(model: str | Path) -> ModelRef:
-    """Return which model is meant by a shipped base, a folder or a hub id; the last need not be on this machine."""
+    """Which model is meant by a shipped base, a folder or a hub id; the last need not be on this machine."""
     name = str(model)
     shipped = {base_folder(base): base for base in list_bases()}
     folder = base_folder(name) if name in shipped.values() else Path(model)
@@ -97,7 +97,7 @@ class TrainedModel:
 
 
 def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
-    """Return where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`.
+    """Where `model` is on this machine; a hub id that is not here, or not whole, is fetched if `download`.
 
     A checkpoint whose files are not what its training left there is refused.
     """
@@ -139,14 +139,14 @@ class LocalModel:
     eos_ids: tuple[int, ...]
 
     def chat_text(self, prompt: Prompt) -> str:
-        """Return the prompt as the chat template of the model writes it, up to where the answer begins."""
+        """The prompt as the chat template of the model writes it, up to where the answer begins."""
         text: str = self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
         return text
 
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Response]]:
-        """Return, for each prompt, the answers with these repeat numbers."""
+        """For each prompt, the answers with these repeat numbers."""
         from atrl_bench.models.decoding import Draw, sample
 
         started = time.perf_counter()
@@ -173,7 +173,7 @@ class LocalModel:
 
 
 def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt], dtype: Any) -> Any:
-    """Return what the model takes for these prompts: left-padded tokens, pixels of images and of whole videos.
+    """What the model takes for these prompts: left-padded tokens, pixels of images and of whole videos.
 
     The frames are the ones that were read, at the moments at which they are shown. Only pixels are cast to the model's
     type: in bfloat16 the seconds between two frames, and with them the last positions in time, would be off.
@@ -194,7 +194,7 @@ def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt]
 
 
 def prompt_hash(text: str, prompt: Prompt) -> str:
-    """Return 16 hex digits that name the text and all pixels of a prompt, and when each frame of a video is shown."""
+    """16 hex digits that name the text and all pixels of a prompt, and when each frame of a video is shown."""
     digest = hashlib.sha256(text.encode())
     for image in prompt.images:
         digest.update(f"{image.size}".encode() + image.tobytes())
@@ -209,7 +209,7 @@ _loaded: dict[tuple[str, int, int, int, str], LocalModel] = {}
 def load(
     ref: ModelRef, *, min_pixels: int, max_pixels: int, video_max_pixels: int | None = None, dtype: str
 ) -> LocalModel:
-    """Return the model, loaded once a process and content; another model takes its place in memory.
+    """The model, loaded once a process and content; another model takes its place in memory.
 
     Images are brought between `min_pixels` and `max_pixels`, each frame of a video to `video_max_pixels` at most.
     """

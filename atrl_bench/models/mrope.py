@@ -16,7 +16,7 @@ VIDEO = 2  # in `mm_token_type_ids`: 0 is text, 1 an image
 
 
 def put_words_after_videos(model: Any) -> Any:
-    """Return the model with positions that go on after a video's last moment; other models are left alone."""
+    """Have positions go on after a video's last moment; other models are left alone."""
     inner: Any = getattr(model, "model", None)
     original = getattr(inner, "get_rope_index", None)
     if original is None or not hasattr(getattr(inner.config, "vision_config", None), "tokens_per_second"):
@@ -42,7 +42,7 @@ def put_words_after_videos(model: Any) -> Any:
 
 
 def words_after_videos(positions_3S: torch.Tensor, types_S: torch.Tensor) -> torch.Tensor:
-    """Return one prompt's positions, all that follows a video moved behind the video's largest."""
+    """One prompt's positions, all that follows a video moved behind the video's largest."""
     moved_3S = positions_3S.clone()
     is_video_S = types_S == VIDEO
     ends = (is_video_S[:-1] & ~is_video_S[1:]).nonzero().flatten().tolist()

@@ -43,4 +43,4 @@ class Answerer(Protocol):
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Response]]:
-        """Return, for each prompt, the answers with these repeat numbers; a server may stop after the first of them."""
+        """For each prompt, the answers with these repeat numbers; a server may stop after the first of them."""

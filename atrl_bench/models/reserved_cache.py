@@ -39,7 +39,6 @@ class ReservedLayer(DynamicLayer):
         return torch.index_select(states_RHSD, 0, rows, out=chosen)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Return all keys and values, the new ones among them."""
         self.keys, self.values = _grown(self.keys, key_states), _grown(self.values, value_states)
         return self.keys, self.values
 
@@ -50,7 +49,7 @@ class ReservedLayer(DynamicLayer):
 
 
 def _grown(states_RHSD: Tensor, more: Tensor) -> Tensor:
-    """Return the states with more behind them, in the room that is there."""
+    """The states with more behind them, in the room that is there."""
     num_rows, num_heads, length, size = states_RHSD.shape
     grown = states_RHSD.as_strided((num_rows, num_heads, length + more.shape[2], size), states_RHSD.stride())
     grown[:, :, length:] = more

@@ -65,7 +65,7 @@ class EndpointModel:
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Response]]:
-        """Return, for each prompt, the answers to as many of the first of these repeats as one request brings."""
+        """For each prompt, the answers to as many of the first of these repeats as one request brings."""
         return [self._ask(prompt, wanted, sampling) for prompt, wanted in zip(prompts, repeats, strict=True)]
 
     def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Response]:
@@ -96,14 +96,14 @@ class EndpointModel:
         ]
 
     def _show(self, prompt: Prompt) -> tuple[list[dict[str, Any]], str]:
-        """Return the prompt as it is sent, and what names its words and pixels; made once for all repeats."""
+        """The prompt as it is sent, and what names its words and pixels; made once for all repeats."""
         if (shown := self._shown.get(prompt)) is None:
             messages = chat_messages(prompt, self._picture_url)
             shown = self._shown[prompt] = messages, prompt_hash(messages)
         return shown
 
     def _picture_url(self, image: Image) -> str:
-        """Return a picture's address, made once: versions of one problem often show the same picture."""
+        """A picture's address, made once: versions of one problem often show the same picture."""
         name = (image.mode, image.size, hashlib.sha256(image.tobytes()).digest())
         if (url := self._picture_urls.get(name)) is None:
             if len(self._picture_urls) >= NUM_PICTURES:
@@ -113,19 +113,19 @@ class EndpointModel:
 
 
 def media_token_ids(folder: Path) -> list[int]:
-    """Return the tokens of a model that stand for an image or a video: it could draw them, and not read them."""
+    """The tokens of a model that stand for an image or a video: it could draw them, and not read them."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return [config[name] for name in MEDIA_TOKENS if config.get(name) is not None]
 
 
 def request_seed(run_seed: int, problem_id: str, repeat: int) -> int:
-    """Return the seed of the request whose first answer is this repeat: 31 bits, which every server takes."""
+    """The seed of the request whose first answer is this repeat: 31 bits, which every server takes."""
     digest = hashlib.sha256(f"request:{run_seed}:{repeat}:{problem_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 def chat_messages(prompt: Prompt, url_of: Callable[[Image], str] | None = None) -> list[dict[str, Any]]:
-    """Return the prompt's turns as the chat API writes them, each image where it stands among the words.
+    """The prompt's turns as the chat API writes them, each image where it stands among the words.
 
     The API has no word for a video that every server knows: its frames are sent as images, in order of time.
     """
@@ -149,14 +149,13 @@ def data_url(image: Image) -> str:
 
 
 def png(image: Image) -> bytes:
-    """Return the image's very pixels as a PNG."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", compress_level=1)  # as lossless as 6, and several times faster
     return buffer.getvalue()
 
 
 def prompt_hash(messages: Sequence[dict[str, Any]]) -> str:
-    """Return 16 hex digits that name the words and images of a request."""
+    """16 hex digits over the words and images of a request."""
     digest = hashlib.sha256()
     for turn in messages:
         for part in turn["content"]:

@@ -31,7 +31,7 @@ KNOWN_SHAPES = {
 
 
 def model_shape(model: str) -> ModelShape | None:
-    """Return the shape of a known hub id or of a local folder, read from its files; None for another hub id."""
+    """The shape of a known hub id or of a local folder, read from its files; None for another hub id."""
     folder = base_folder(model) if model in list_bases() else Path(model)
     if not (folder / "config.json").is_file():
         return KNOWN_SHAPES.get(model)

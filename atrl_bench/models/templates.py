@@ -26,13 +26,13 @@ LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
 
 def choose_template(run_seed: int, problem_id: str) -> int:
-    """Return which template this problem gets in this run: the same on every machine and whatever else is run."""
+    """Which template this problem gets in this run: the same on every machine and whatever else is run."""
     digest = hashlib.sha256(f"template:{run_seed}:{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % len(TEMPLATES)
 
 
 def render(question: str, template: int, medium: str = "image") -> str:
-    """Return the text of the user turn: the question in its frame, which speaks of the image or of another `medium`.
+    """The text of the user turn: the question in its frame, which speaks of the image or of another `medium`.
 
     Where only the image has the question, a fixed sentence stands for it.
     """
@@ -41,13 +41,13 @@ def render(question: str, template: int, medium: str = "image") -> str:
 
 
 def with_choices(question: str, options: Sequence[str]) -> str:
-    """Return the question followed by its options, lettered and one per line."""
+    """The question followed by its options, lettered and one per line."""
     lines = [f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False)]
     return "\n".join([question.strip(), "Choices:", *lines])
 
 
 def split_options(text: str) -> list[str]:
-    """Return the options of a string such as `"A. 1 cm;B. 1.5 cm; C. No correct answer"`, without their letters.
+    """The options of a string such as `"A. 1 cm;B. 1.5 cm; C. No correct answer"`, without their letters.
 
     Only the letter that is due next starts an option, and only at the beginning or after a separator, so `"A. B; B. C"`
     (options named after points of a figure) and `"PA > PB > AB"` keep their inner letters.

@@ -14,7 +14,7 @@ NOT_SENT = ("lock", "*.tmp", "resume", "unfinished")
 def upload_model(
     folder: Path, written: Mapping[str, bytes], hub_id: str, *, private: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the address of the repository and the files sent: a folder's, and `written` by their names."""
+    """Send a folder's files and `written`, by their names; returns the repository's address and all names."""
     import httpx
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -35,7 +35,7 @@ def upload_model(
 
 
 def files_of(folder: Path) -> list[str]:
-    """Return the names, below it, of the files of a checkpoint's folder that are sent."""
+    """The files of a checkpoint's folder that are sent, by their names below it."""
     names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     return [
         name.as_posix()

@@ -59,12 +59,12 @@ class Video:
 
     @property
     def timestamps(self) -> tuple[float, ...]:
-        """Return the second at which each frame is shown."""
+        """The second at which each frame is shown."""
         return tuple(index / self.source_fps for index in self.indices)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return what a transformers processor calls `video_metadata`: from it follow the positions in time."""
+        """What a transformers processor calls `video_metadata`: from it follow the positions in time."""
         return {
             "total_num_frames": self.num_source_frames,
             "fps": self.source_fps,
@@ -73,22 +73,22 @@ class Video:
 
     @property
     def fps(self) -> float:
-        """Return how many of these frames there are a second of the video."""
+        """How many of these frames there are a second of the video."""
         return len(self.indices) / self.num_source_frames * self.source_fps
 
     def pictures(self) -> list[Image]:
-        """Return the frames as pictures, for whoever cannot take a video."""
+        """The frames as pictures, for whoever cannot take a video."""
         from PIL import Image as Pillow
 
         return [Pillow.fromarray(frame) for frame in self.frames]
 
     def reordered(self, order: Sequence[int]) -> Video:
-        """Return the video with these frames in this order, shown at the same moments: what T-GRPO shuffles."""
+        """The video with these frames in this order, shown at the same moments: what T-GRPO shuffles."""
         return replace(self, frames=self.frames[list(order)])
 
 
 def spaced(num_source_frames: int, num_frames: int) -> tuple[int, ...]:
-    """Return `num_frames` evenly spaced places from the first to the last frame, fewer for a shorter file.
+    """`num_frames` evenly spaced places from the first to the last frame, fewer for a shorter file.
 
     Always an even number: the model sees two frames as one step in time. A single frame is seen twice.
     """
@@ -101,7 +101,7 @@ def spaced(num_source_frames: int, num_frames: int) -> tuple[int, ...]:
 
 
 def read_video(path: str | Path, num_frames: int, *, max_pixels: int | None = None) -> Video:
-    """Return `num_frames` frames of the file, each of at most `max_pixels`; raises `BadVideoError`, never hangs."""
+    """`num_frames` frames of the file, each of at most `max_pixels`; raises `BadVideoError`, never hangs."""
     path = Path(path)
     if not path.is_file():
         raise BadVideoError(f"there is no video file {path.name} in {path.parent.name}")
@@ -124,7 +124,7 @@ def _remembered(path: str, content: tuple[int, int], num_frames: int, max_pixels
 
 
 def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
-    """Return the frames, decoded in this process and without any limit."""
+    """In this process and without any limit."""
     import decord
 
     name = Path(path).name  # all that an error says of the path: a reason in a report is the same on every machine
@@ -148,7 +148,7 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
 
 
 def reduced(frame: np.ndarray, max_pixels: int | None) -> np.ndarray:
-    """Return the frame, made smaller if it has more pixels than that, in whole visual tokens as Qwen does it.
+    """The frame, made smaller if it has more pixels than that, in whole visual tokens as Qwen does it.
 
     The processor then finds nothing left to do; and 64 frames of 1080p would be 400 MB to hand over.
     """
@@ -172,7 +172,7 @@ class _Workers:
         self._pool: ProcessPool | None = None
 
     def decode(self, path: str, num_frames: int, max_pixels: int | None, seconds: float) -> Video:
-        """Return the frames, or raise `BadVideoError` after `seconds` of computing."""
+        """Raises `BadVideoError` after `seconds` of computing."""
         from pebble import ProcessExpired
 
         name = Path(path).name
@@ -224,7 +224,7 @@ class _Workers:
         return self._pool
 
     def close(self) -> None:
-        """Stop the worker; the next video starts a new one."""
+        """The next video starts a new worker."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()

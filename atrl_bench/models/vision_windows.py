@@ -39,7 +39,7 @@ def join_vision_windows(model: Any) -> bool:
 
 @functools.cache
 def kernel() -> Callable[..., Any] | None:
-    """Return torch's attention of sequences laid end to end; None where this torch or machine has none."""
+    """torch's attention of sequences laid end to end; None where this torch or machine has none."""
     import torch
 
     if not torch.cuda.is_available() or torch.version.cuda is None or torch.cuda.get_device_capability() < (8, 0):
@@ -63,7 +63,7 @@ def windows_at_once(
     max_length_q: int,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Return the attention output (1, S, H, D), each window for itself; `cu_seq_lens_q` says where they begin."""
+    """The attention output (1, S, H, D), each window for itself; `cu_seq_lens_q` says where they begin."""
     import torch
 
     varlen_attn = kernel()
@@ -74,7 +74,7 @@ def windows_at_once(
 
 
 def _has_windows(module: nn.Module) -> bool:
-    """Return whether a module is an attention layer that is given the bounds of windows, and drops nothing out."""
+    """Whether a module is an attention layer that is given the bounds of windows, and drops nothing out."""
     is_attention = hasattr(module, "config") and hasattr(module, "scaling")
     takes_bounds = is_attention and "cu_seqlens" in inspect.signature(type(module).forward).parameters
     return takes_bounds and not getattr(module, "attention_dropout", 0)

@@ -17,7 +17,7 @@ CPU_CACHE_BYTES = 1 << 30  # of keys and values; vLLM would take most of the mem
 
 
 def vllm_flags(folder: Path, sizes: EvaluationSizes, *, num_gpus: int, gpus_per_copy: int = 1) -> list[str]:
-    """Return the flags with which vLLM answers as this process would, with as many copies as these GPUs hold."""
+    """The flags with which vLLM answers as this process would, with as many copies as these GPUs hold."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     # Without the first, a request that says nothing of a repetition penalty gets the one the model's files suggest.
     flags = ["--generation-config", "vllm", "--dtype", sizes.dtype]
@@ -33,7 +33,7 @@ def vllm_flags(folder: Path, sizes: EvaluationSizes, *, num_gpus: int, gpus_per_
 
 
 def _max_model_len(config: dict[str, Any], sizes: EvaluationSizes) -> int:
-    """Return the tokens of the longest request: as many images as there may be, the words, and the answer."""
+    """The tokens of the longest request: as many images as there may be, the words, and the answer."""
     vision, text = config.get("vision_config"), config.get("text_config", config)
     image_tokens = 0
     if vision is not None:

@@ -45,7 +45,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
     def forward_step(
         self, micro_batch: TensorDict, loss_function: Callable[..., Any] | None, forward_only: bool
     ) -> Any:
-        """Returns what verl's does, with the credit of each token where the batch asks for it."""
+        """What verl's does, with the credit of each token where the batch asks for it."""
         request = tensordict_utils.get_non_tensor_data(micro_batch, REQUEST, None)
         if request is None or not forward_only:
             return super().forward_step(micro_batch, loss_function, forward_only)
@@ -68,7 +68,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
         return loss, output
 
     def _weights_of(self, credit: VerlCredit, sequences: _Sequences) -> CreditWeights:
-        """Returns what makes credit of this engine's attention rows, prepared at the first pass that asks."""
+        """What turns into credit this engine's attention rows, prepared at the first pass that asks."""
         if self._weights is None:
             self._refuse()
             rule = credit_rule(credit.rule)
@@ -131,18 +131,18 @@ class _Sequences:
             self.response_mask_BT[b, self._rows_of(b)] = mask.bool()
 
     def _rows_of(self, b: int) -> slice:
-        """Returns which of the T positions hold the response."""
+        """Which of the T positions hold the response."""
         return slice(self.prompt_lengths[b] - self.first, self.lengths[b] - self.first)
 
     def of_responses(self, output: Tensor) -> Tensor:
-        """Returns values_BT of one of verl's outputs, whose value for a token lies at the one before it."""
+        """values_BT of one of verl's outputs, whose value for a token lies at the one before it."""
         values_BT = torch.zeros(self.response_mask_BT.shape, device=self.ids_BS.device)
         for b, value in enumerate(output.unbind()):
             values_BT[b, self._rows_of(b)] = value[self.prompt_lengths[b] - 1 : -1].float()
         return values_BT
 
     def as_output(self, values_BT: Tensor, *, like: Any) -> Tensor:
-        """Returns the values as one of verl's outputs, one at every prompt token but the last."""
+        """The values as one of verl's outputs, one at every prompt token but the last."""
         values_N = torch.ones(sum(self.lengths), device=self.ids_BS.device)
         end = 0
         for b, (prompt, length) in enumerate(zip(self.prompt_lengths, self.lengths, strict=True)):

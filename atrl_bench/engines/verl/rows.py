@@ -51,7 +51,7 @@ class PackedRecording:
         self.num_layers += 1
 
     def rows_on_device(self, reading: Reading) -> Tensor:
-        """Returns rows_BTS as of a batch padded on the right: its last T positions hold all responses."""
+        """rows_BTS as of a batch padded on the right: its last T positions hold all responses."""
         if not self.num_layers:
             raise RuntimeError("verl's forward pass went round the function that attention rows are taken from.")
         num_positions = max(self._lengths_B)

@@ -33,7 +33,7 @@ class VerlCredit:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> VerlCredit | None:
-        """Returns what a configuration of verl chooses, None where it trains without credit."""
+        """What a configuration of verl chooses, None where it trains without credit."""
         chosen = config.get(KEY)
         if chosen is None:
             return None
@@ -42,11 +42,9 @@ class VerlCredit:
         return credit
 
     def credit_config(self) -> CreditConfig:
-        """Returns the settings of the credit."""
         return CreditConfig(**self.config)
 
     def document(self) -> dict[str, Any]:
-        """Returns it as the configuration holds it."""
         return asdict(self)
 
 
@@ -62,7 +60,7 @@ def refuse_what_cannot_be_credited(config: Mapping[str, Any]) -> None:
 
 
 def _conditions(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[Any, ...], str]]:
-    """Yield (setting, its value, the values that credit can be had with, why)."""
+    """(setting, its value, the values that credit can be had with, why)."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     settings: dict[str, tuple[tuple[Any, ...], str]] = {
         f"{actor}.strategy": (("fsdp2", "fsdp"), _ENGINE),
@@ -80,7 +78,6 @@ def _conditions(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[Any
 
 
 def _at(config: Mapping[str, Any], path: str) -> Any:
-    """Returns the value at a dotted path, None where there is none."""
     value: Any = config
     for name in path.split("."):
         value = value.get(name) if hasattr(value, "get") else None

@@ -59,13 +59,11 @@ class TokenCreditTrainer(PPOTrainerSync):
 
 
 def credited(advantages: Any, credit: Any) -> Any:
-    """Returns the advantages of packed responses times their credit."""
     products = [of_tokens * own for of_tokens, own in zip(advantages.unbind(), credit.unbind(), strict=True)]
     return torch.nested.as_nested_tensor(products, layout=torch.jagged)
 
 
 def _figures(credit_N: Any, mask_N: Any) -> dict[str, float]:
-    """Returns what verl's log says of the credit."""
     own = credit_N[mask_N.bool()].float()
     if not len(own):
         return {}

@@ -114,7 +114,7 @@ def _mathvision(count: int, rng: np.random.Generator) -> list[Row]:
 
 
 def posed_mathvision(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Posed, bool]]:
-    """Yield what each row is made from: the form of its answer, its problem, and whether its solution is told."""
+    """What each row is made from: the form of its answer, its problem, and whether its solution is told."""
     for index in range(count):
         form = str(rng.choice(["letters", "five", "open"], p=[73 / 304, 117 / 304, 114 / 304]))
         names = {

@@ -65,7 +65,7 @@ def _names(digits: Digits) -> list[str]:
 
 
 def _box(digit: int) -> list[float]:
-    """Return a box in a picture of height 1 whose width grows with the digit."""
+    """A box in a picture of height 1 whose width grows with the digit."""
     return [0.0, 0.1, round(0.09 * (digit + 1), 2), 0.9]
 
 
