@@ -79,8 +79,7 @@ def machine(gpus: str | None, processes: int | None, *, visible: Sequence[str] |
         if gpus is not None:
             raise InvalidFileError(
                 "--gpus and --processes exclude each other.",
-                why="--processes spreads work over processes of the CPU; GPUs have a process each.",
-                next_step="give one of them",
+                next_step="give --gpus, with a process each, or --processes of the CPU",
             )
         return Machine(processes=processes, is_chosen=True)
     visible = visible_gpus(os.environ) if visible is None else visible

@@ -44,8 +44,7 @@ def find_vllm() -> Vllm:
     program = shutil.which("vllm", path=path)
     if program is None:
         raise MissingDataError(
-            "vLLM is not installed here.",
-            why="There is no program `vllm` on the path.",
+            "vLLM is not installed here: there is no program `vllm` on the path.",
             next_step=f"{INSTALL}, or put the `bin` of an environment that has it on the PATH",
         )
     return Vllm(Path(program), _version(Path(program)))

@@ -39,8 +39,6 @@ from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 if TYPE_CHECKING:
     from datasets import Dataset
 
-OnProgress = Callable[[int, int], None]
-
 
 def evaluate(
     model: str | Path,
@@ -50,11 +48,10 @@ def evaluate(
     store: Store,
     profile: Profile,
     data_dir: Path | None,
-    on_progress: OnProgress | None = None,
 ) -> str:
     """Fill the cell of `model` on `task` with what the store lacks, and return its key.
 
-    `on_progress(done, total)` is called after every batch. A row that is no problem, or whose images or video cannot be
+    A row that is no problem, or whose images or video cannot be
     decoded, is skipped and counted; more than one in a hundred of them fail the cell.
     """
     processes = launched()
@@ -68,7 +65,7 @@ def evaluate(
     key = store.add_cell(spec.as_dict())
     if processes.agree(is_cell_done(store, key, options.judge)):
         return key
-    runner = CellRunner(store, spec, model, options, profile, data_dir, on_progress)
+    runner = CellRunner(store, spec, model, options, profile, data_dir)
     try:
         if processes.count > 1:
             processes.main_first(lambda: load_rows(find_task(task), data_dir, options.limit))  # one of them fetches it
@@ -104,7 +101,6 @@ class CellRunner:
     options: EvaluationOptions
     profile: Profile
     data_dir: Path | None
-    on_progress: OnProgress | None
 
     def fill(self, *, share: tuple[int, int] = (0, 1)) -> None:
         """Answer and grade what the cell lacks, or this process's share of it: then the cell is left open."""
@@ -122,9 +118,7 @@ class CellRunner:
         judge = Judge(self.options.judge, self.store) if self.options.judge else None
         if judge is not None:
             check_calibration(judge)  # before hours of answering, not after
-        writer = CellWriter(
-            self.store, key, problems, self.spec.decoding.repeats, judge, self.on_progress, share, malformed=malformed
-        )
+        writer = CellWriter(self.store, key, problems, self.spec.decoding.repeats, judge, share, malformed=malformed)
         if share[0] == 0:
             writer.grade_stored()
         if writer.num_done < writer.total:
@@ -139,15 +133,12 @@ class CellRunner:
                 AnswerJob(
                     task=task,
                     rows=rows,
-                    problems=writer.problems,
                     spec=self.spec,
                     sizes=self.profile.evaluation,
                     load_answerer=load_answerer,
                     stored=self.store.responses(self.spec.key).keys(),
-                    keep=writer.save,
-                    skip=writer.skip,
+                    writer=writer,
                     num_parallel=endpoint.num_parallel if endpoint else 0,
-                    share=writer.share,
                 )
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from atrl_bench.errors import InvalidFileError
@@ -26,7 +26,6 @@ class CellWriter:
     problems: Sequence[Problem]
     num_repeats: int
     judge: Judge | None
-    on_progress: Callable[[int, int], None] | None
     share: tuple[int, int] = (0, 1)
     num_done: int = 0
     malformed: Sequence[UnreadableRow] = ()  # rows that are no problems
@@ -105,5 +104,3 @@ class CellWriter:
             cell = self.store.cell(self.key)
             self.num_done = cell.num_responses if cell else 0
         self.store.heartbeat("cell", self.key, self.num_done, self.total)
-        if self.on_progress is not None:
-            self.on_progress(self.num_done, self.total)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from atrl_bench.evaluation.cell_spec import CellSpec
+from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import without_images
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, num_pixels
 from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.models.prompt import Answerer, Prompt, Sampling
 from atrl_bench.profiles import EvaluationSizes
-from atrl_bench.results.records import Problem, Response
+from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,23 +39,19 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerJob:
-    """What is to be answered and by whom, what has been, and where new answers go.
+    """What is to be answered and by whom, what has been, and who writes down new answers and rows that cannot be shown.
 
-    With `num_parallel` the answerer is a server, and so many problems are asked about at a time. `share` is (number of
-    this process, number of processes): other processes answer the other batches.
+    With `num_parallel` the answerer is a server, and so many problems are asked about at a time.
     """
 
     task: Task
     rows: Dataset
-    problems: Sequence[Problem]
     spec: CellSpec
     sizes: EvaluationSizes
     load_answerer: Callable[[], Answerer]
     stored: Collection[tuple[str, int]]  # (problem id, repeat) of the answers that there are
-    keep: Callable[[list[Response]], None]  # is given each batch of answers as it arrives
-    skip: Callable[[UnreadableRow], None]  # is told of each row that cannot be shown
+    writer: CellWriter
     num_parallel: int = 0
-    share: tuple[int, int] = (0, 1)
 
     @property
     def sampling(self) -> Sampling:
@@ -62,9 +59,9 @@ class AnswerJob:
 
     def batches(self) -> list[list[int]]:
         """The rows of each batch of this process."""
-        settings, (number, count) = {"run_seed": self.spec.run_seed}, self.share
+        settings, (number, count) = {"run_seed": self.spec.run_seed}, self.writer.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
-        groups = [problem.group for problem in self.problems]
+        groups = [problem.group for problem in self.writer.problems]
         batches = plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)
         return batches[number::count]
 
@@ -72,14 +69,14 @@ class AnswerJob:
         """What is missing of a batch, without the problems that cannot be shown."""
         missing = {}
         for index in batch:
-            problem_id = self.problems[index].problem_id
+            problem_id = self.writer.problems[index].problem_id
             repeats = [n for n in range(self.spec.decoding.repeats) if (problem_id, n) not in self.stored]
             if repeats:
                 missing[index] = repeats
         prompts = prompts_for(self.task, (self.rows[index] for index in missing), self.spec)
         for repeats, prompt in zip(missing.values(), prompts, strict=True):
             if isinstance(prompt, UnreadableRow):
-                self.skip(prompt)
+                self.writer.skip(prompt)
             else:
                 yield Question(prompt, repeats)
 
@@ -92,7 +89,7 @@ def answer(job: AnswerJob) -> None:
         return
     for batch in job.batches():
         if missing := list(job.questions(batch)):
-            job.keep(_ask(job.load_answerer(), missing, job.sampling))
+            job.writer.save(_ask(job.load_answerer(), missing, job.sampling))
 
 
 def plan_batches(
@@ -146,7 +143,7 @@ def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
                 rest = question.repeats[len(future.result()) :]
                 unfinished += [question._replace(repeats=[repeat]) for repeat in reversed(rest)]
             if arrived:
-                job.keep(arrived)
+                job.writer.save(arrived)
             if failure is not None:
                 for future in running:
                     future.cancel()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
 
 READINGS: tuple[Reading, Reading] = ("own", "predicting")
+RULE, CONFIG = "atrl", CreditConfig()  # whose credit pages show
 DIGITS = 5  # as many as survive another machine's order of adding up
 VERSION = 1  # of the remembered files; changes with anything here that could change them
 
@@ -64,8 +65,7 @@ def credit_of_responses(
     model: LocalModel,
     prompts: Sequence[Prompt],
     responses: Sequence[str],
-    config: CreditConfig,
-    rule: str = "atrl",
+    config: CreditConfig = CONFIG,
     run_seed: int = 0,
 ) -> list[TokenCredit]:
     from atrl_bench.credit.rules import token_credit
@@ -73,7 +73,7 @@ def credit_of_responses(
     credits = []
     for read in read_again(model, prompts, responses, config.num_layers):
         seed = zlib.crc32(str((run_seed, list(read.token_ids))).encode())  # as in training
-        credit = token_credit(read.attention_B[config.reading], rule, config, seed)
+        credit = token_credit(read.attention_B[config.reading], RULE, config, seed)
         credits.append(
             TokenCredit(
                 read.texts,
@@ -142,9 +142,7 @@ def credit_of_cell(
     store: Store,
     key: str,
     run_dir: RunDir,
-    config: CreditConfig | None = None,
     *,
-    rule: str = "atrl",
     num_problems: int | None = None,
     answers: Collection[tuple[str, int]] | None = None,
 ) -> dict[tuple[str, int], TokenCredit]:
@@ -153,7 +151,6 @@ def credit_of_cell(
     It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
     `MissingDataError` where that model or the benchmark's rows are not on this machine.
     """
-    config = CreditConfig() if config is None else config
     cell = _cell(store, key)
     problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}
     responses = {
@@ -161,7 +158,7 @@ def credit_of_cell(
         for answer, response in store.responses(key).items()
         if answer[0] in problem_ids and (answers is None or answer in answers)
     }
-    path = _path(key, run_dir, config, rule)
+    path = _path(key, run_dir)
     credit = _remembered(path)
     missing = {answer: response for answer, response in responses.items() if answer not in credit}
     if missing:
@@ -172,7 +169,7 @@ def credit_of_cell(
         # Equal answers to one problem have equal credit, and are read once.
         texts = list(dict.fromkeys((answer[0], missing[answer].text) for answer in readable))
         of_problems, run_seed = [prompts[problem_id] for problem_id, _ in texts], int(cell.spec["run_seed"])
-        computed = credit_of_responses(model, of_problems, [text for _, text in texts], config, rule, run_seed)
+        computed = credit_of_responses(model, of_problems, [text for _, text in texts], CONFIG, run_seed)
         of_text = dict(zip(texts, computed, strict=True))
         credit |= {answer: of_text[answer[0], missing[answer].text] for answer in readable}
         with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
@@ -180,16 +177,14 @@ def credit_of_cell(
     return {answer: credit[answer] for answer in responses if answer in credit}
 
 
-def remembered_credit(
-    key: str, run_dir: RunDir, config: CreditConfig | None = None, rule: str = "atrl"
-) -> dict[tuple[str, int], TokenCredit]:
+def remembered_credit(key: str, run_dir: RunDir) -> dict[tuple[str, int], TokenCredit]:
     """What was computed before; needs no model."""
-    return _remembered(_path(key, run_dir, CreditConfig() if config is None else config, rule))
+    return _remembered(_path(key, run_dir))
 
 
 def is_shaded(key: str, run_dir: RunDir) -> bool:
     """Whether the credit that a page shows of a cell's answers is remembered, or is known not to be had."""
-    return _path(key, run_dir, CreditConfig(), "atrl").is_file()
+    return _path(key, run_dir).is_file()
 
 
 def shade(store: Store, key: str, run_dir: RunDir, num_problems: int) -> None:
@@ -197,9 +192,8 @@ def shade(store: Store, key: str, run_dir: RunDir, num_problems: int) -> None:
     try:
         credit_of_cell(store, key, run_dir, num_problems=num_problems)
     except MissingDataError:
-        path = _path(key, run_dir, CreditConfig(), "atrl")
-        if not path.exists():
-            write_atomically(path, b"")
+        if not is_shaded(key, run_dir):
+            write_atomically(_path(key, run_dir), b"")
 
 
 def shade_changes(store: Store, key: str, baseline: str, run_dir: RunDir) -> None:
@@ -218,8 +212,8 @@ def _right(store: Store, key: str) -> dict[tuple[str, int], bool]:
     }
 
 
-def _path(key: str, run_dir: RunDir, config: CreditConfig, rule: str) -> Path:
-    name = spec_key({"config": config.document(), "rule": rule, "version": VERSION})
+def _path(key: str, run_dir: RunDir) -> Path:
+    name = spec_key({"config": CONFIG.document(), "rule": RULE, "version": VERSION})
     return run_dir.root / "credit" / f"{key}-{name}.jsonl"
 
 

@@ -8,7 +8,8 @@ differences, averages and bold are computed from them. An ablation is a table wh
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from itertools import chain
@@ -151,41 +152,39 @@ class TableDefinition(Settings):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
-        rows, groups = {row.id for row in self.rows}, {group.id for group in self.groups}
-        for kind, names in (("row", [r.id for r in self.rows]), ("column", [c.id for c in self.columns])):
-            double = sorted({name for name in names if names.count(name) > 1})
-            if double:
-                raise ValueError(f"{kind} {double[0]} is there twice")
-        for name in (self.baseline, self.point, *(group.baseline for group in self.groups)):
-            if name is not None and name not in rows:
-                raise ValueError(f"the {'point' if name == self.point else 'baseline'} {name} is no row")
+        for kind, items in (("row", self.rows), ("column", self.columns)):
+            for name, count in Counter(item.id for item in items).items():
+                if count > 1:
+                    raise ValueError(f"{kind} {name} is there twice")
+        for who, name, known, otherwise in self._references():
+            if name is not None and name not in known:
+                raise ValueError(f"{who} {name}, which is {otherwise}")
         if (self.kind == "ablation") != (self.point is not None):
             raise ValueError("an ablation names its point, the row that `ablate --set` starts from; a table has none")
-        for row in self.rows:
-            if row.group is not None and row.group not in groups:
-                raise ValueError(f"row {row.id} is in group {row.group}, which is not defined")
-            if row.compared_with is not None and row.compared_with not in rows:
-                raise ValueError(f"row {row.id} is compared with {row.compared_with}, which is no row")
-            for column in row.cell_footnotes:
-                if column not in {AVERAGE, *(c.id for c in self.columns)}:
-                    raise ValueError(f"row {row.id} has a footnote on {column}, which is no column")
-        for group in self.groups:
-            for column in group.columns:
-                if column not in {c.id for c in self.columns}:
-                    raise ValueError(f"group {group.id} is evaluated on {column}, which is no column")
-            if group.oracle is not None and group.oracle not in {r.id for r in self.rows if r.compared_with}:
-                raise ValueError(
-                    f"the oracle of group {group.id}, {group.oracle}, is no row that is compared with another"
-                )
-        for name in chain(*self.pairs):
-            if name not in rows:
-                raise ValueError(f"the pairs name {name}, which is no row")
-        references = [(r.id, n) for r in self.rows for n in (*r.footnotes, *chain(*r.cell_footnotes.values()))]
-        references += [(c.id, n) for c in self.columns for n in c.footnotes]
-        for item, name in references:
-            if name not in self.footnotes:
-                raise ValueError(f"{item} refers to footnote {name}, which is not defined")
         return self
+
+    def _references(self) -> Iterator[tuple[str, str | None, Collection[str], str]]:
+        """Each (who names, what, of what there is, what another name is)."""
+        rows, columns = {row.id for row in self.rows}, {column.id for column in self.columns}
+        groups, compared = {group.id for group in self.groups}, {row.id for row in self.rows if row.compared_with}
+        yield "the baseline is", self.baseline, rows, "no row"
+        yield "the point is", self.point, rows, "no row"
+        for group in self.groups:
+            yield f"the baseline of group {group.id} is", group.baseline, rows, "no row"
+            yield f"the oracle of group {group.id} is", group.oracle, compared, "no row that is compared with another"
+            for column in group.columns:
+                yield f"group {group.id} is evaluated on", column, columns, "no column"
+        for row in self.rows:
+            yield f"row {row.id} is in group", row.group, groups, "not defined"
+            yield f"row {row.id} is compared with", row.compared_with, rows, "no row"
+            for column in row.cell_footnotes:
+                yield f"row {row.id} has a footnote on", column, {*columns, AVERAGE}, "no column"
+        for name in chain(*self.pairs):
+            yield "the pairs name", name, rows, "no row"
+        of_cells = [(row.id, footnote) for row in self.rows for footnote in chain(*row.cell_footnotes.values())]
+        of_items = [(item.id, footnote) for item in (*self.rows, *self.columns) for footnote in item.footnotes]
+        for item, footnote in (*of_cells, *of_items):
+            yield f"{item} refers to footnote", footnote, self.footnotes, "not defined"
 
     def under(self, profile: Profile) -> TableDefinition:
         """The table with the seeds, learning rates and rows that it has under a profile."""
@@ -281,19 +280,14 @@ def load_table(table: str) -> TableDefinition:
     return read_settings(files[table], TableDefinition, id=table)
 
 
-def load_paper_scores(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
-    """The printed scores by (row, column), digit by digit; empty if the paper has no such table.
+def load_paper_scores(definition: TableDefinition, *, spreads: bool = False) -> dict[tuple[str, str], Decimal]:
+    """The printed scores by (row, column), digit by digit, or the printed standard deviations over training runs.
 
-    Scores of rows and columns that were selected away are left out; names the full table does not know are an error.
+    Empty if the paper has no such table. Scores of rows and columns that were selected away are left out; names that
+    the full table does not know are an error.
     """
     path = folder("reports") / "paper" / f"{definition.id}.csv"
-    return read_paper_scores(path, definition) if path.is_file() else {}
-
-
-def load_paper_spreads(definition: TableDefinition) -> dict[tuple[str, str], Decimal]:
-    """The printed standard deviations over training runs by (row, column), where the paper has any."""
-    path = folder("reports") / "paper" / f"{definition.id}.csv"
-    return read_paper_scores(path, definition, spreads=True) if path.is_file() else {}
+    return read_paper_scores(path, definition, spreads=spreads) if path.is_file() else {}
 
 
 def read_paper_scores(

@@ -9,7 +9,7 @@ from pathlib import Path
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
-from atrl_bench.experiments.plan import Job, best_rates, plan_definition
+from atrl_bench.experiments.plan import best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Run, Store
@@ -56,7 +56,7 @@ def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
             return RowModel(f"{table}:{row}, seed {job.seed}", run.digest, run, run_dir.root / run.checkpoint)
     raise MissingDataError(
         f"Row {row} of {table} is not trained in {run_dir.root}.",
-        why=_why(plan.jobs),
+        why="" if plan.jobs else "Nothing here can train or evaluate it: see `atrl-bench plan`.",
         next_step=f"atrl-bench run-table {table} --rows {row} {run_dir.options}",
     )
 
@@ -65,7 +65,3 @@ def _seed(text: str, name: str) -> int:
     if not text.isdecimal():
         raise UnknownNameError("training seed", text, ["0", "1", "2"], next_step=f"write {name.rpartition(':')[0]}:0")
     return int(text)
-
-
-def _why(jobs: tuple[Job, ...]) -> str:
-    return "" if jobs else "Nothing here can train or evaluate it: see `atrl-bench plan`."

@@ -71,11 +71,6 @@ class Video:
             "frames_indices": list(self.indices),
         }
 
-    @property
-    def fps(self) -> float:
-        """How many of these frames there are a second of the video."""
-        return len(self.indices) / self.num_source_frames * self.source_fps
-
     def pictures(self) -> list[Image]:
         """The frames as pictures, for whoever cannot take a video."""
         from PIL import Image as Pillow

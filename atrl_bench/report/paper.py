@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
-from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_spreads
+from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
 from atrl_bench.report.notes import Footnotes, group_label
 from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
@@ -27,7 +27,7 @@ Values = Sequence[Decimal | None]
 def published_rows(
     definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal], footnotes: Footnotes
 ) -> tuple[PublishedRow, ...]:
-    spreads = load_paper_spreads(definition)
+    spreads = load_paper_scores(definition, spreads=True)
     values = _values(definition, scores)
     return tuple(_row(definition, row, values, spreads, footnotes) for row in definition.rows if row.id in values)
 

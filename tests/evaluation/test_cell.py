@@ -101,7 +101,7 @@ def test_a_finished_cell_is_recognised_without_loading_anything(store, backend, 
     assert done.stdout == f"{key} []\n"
 
 
-def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini_world, tmp_path) -> None:
+def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini_world, tmp_path, monkeypatch) -> None:
     sizes = PROFILE.evaluation.model_copy(update={"batch_size": 5, "temperature": 1.0})
     profile = PROFILE.model_copy(update={"evaluation": sizes})
     options, where = EvaluationOptions(limit=12), {"profile": profile, "data_dir": mini_world}
@@ -112,17 +112,18 @@ def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini
     class KilledError(Exception):
         pass
 
-    def kill_after_one_batch(done: int, total: int) -> None:
+    def kill_after_one_batch(kind: str, key: str, done: int, total: int) -> None:
         if done:
             raise KilledError
 
+    monkeypatch.setattr(store, "heartbeat", kill_after_one_batch)
     with pytest.raises(KilledError):
-        evaluate("mini", "mathvision_testmini", options, store=store, on_progress=kill_after_one_batch, **where)
+        evaluate("mini", "mathvision_testmini", options, store=store, **where)
     (cell,) = store.cells()
     assert (cell.num_responses, cell.state) == (5 * NUM_REPEATS, "failed")
 
     seen: list[int] = []
-    where["on_progress"] = lambda done, _: seen.append(done)
+    monkeypatch.setattr(store, "heartbeat", lambda kind, key, done, total: seen.append(done))
     key = evaluate("mini", "mathvision_testmini", options, store=store, **where)
     assert seen == [5 * NUM_REPEATS, 10 * NUM_REPEATS, 12 * NUM_REPEATS]
     assert content(store, key) == expected

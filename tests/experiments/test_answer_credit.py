@@ -146,12 +146,6 @@ def test_equal_answers_to_a_problem_are_read_once(filled, monkeypatch):
     assert len(set(credit.values())) == 1
 
 
-def test_other_settings_are_other_credit(filled):
-    store, key, run_dir = filled
-    literal = credit_of_cell(store, key, run_dir, CreditConfig.preset("literal"))
-    assert literal != credit_of_cell(store, key, run_dir)
-
-
 def test_an_answer_to_another_prompt_than_todays_has_no_credit(filled):
     store, key, run_dir = filled
     spec = store.cell(key).spec | {"limit": 2}

@@ -13,7 +13,6 @@ from atrl_bench.experiments.definition import (
     list_ablations,
     list_tables,
     load_paper_scores,
-    load_paper_spreads,
     load_table,
     read_paper_scores,
 )
@@ -70,8 +69,8 @@ def test_scores_keep_their_digits_and_spreads_stand_apart():
     assert str(load_paper_scores(load_table("main_7b"))["gspo", "mathvista_testmini"]) == "66.40"
     grouping = load_table("grouping")
     assert load_paper_scores(grouping)["grpo", "mathverse_testmini"] == Decimal("41.48")
-    assert load_paper_spreads(grouping)["grpo", "mathverse_testmini"] == Decimal("0.18")
-    assert ("zero_shot", "mathverse_testmini") not in load_paper_spreads(grouping)
+    assert load_paper_scores(grouping, spreads=True)["grpo", "mathverse_testmini"] == Decimal("0.18")
+    assert ("zero_shot", "mathverse_testmini") not in load_paper_scores(grouping, spreads=True)
 
 
 def test_a_score_the_paper_does_not_print_is_no_score():
@@ -186,10 +185,10 @@ def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
         ("recipe: grpo}", "recipe: grpo, cell_footnotes: {b: []}}", "footnote on b, which is no column"),
         ("recipe: grpo}", "recipe: grpo, cell_footnotes: {a: [nil]}}", "footnote nil, which is not defined"),
         ("schedule: strict", "schedule: strict\nkind: ablation", "an ablation names its point"),
-        ("schedule: strict", "schedule: strict\npoint: nil", "point nil is no row"),
+        ("schedule: strict", "schedule: strict\npoint: nil", "the point is nil, which is no row"),
         ("metric: acc@1", "metric: acc", r"small\.yaml:8: field 'columns\.0\.metric'"),
         ("recipe: grpo}", "recipe: grpo, color: red}", r"small\.yaml:11: field 'rows\.1\.color'"),
-        ("baseline: base", "baseline: zero", "the baseline zero is no row"),
+        ("baseline: base", "baseline: zero", "the baseline is zero, which is no row"),
         ("id: grpo,", "id: base,", "row base is there twice"),
         ("recipe: grpo}", "recipe: grpo, group: g}", "group g, which is not defined"),
         ("recipe: grpo}", "recipe: grpo, compared_with: nil}", "compared with nil, which is no row"),

@@ -23,7 +23,6 @@ from atrl_bench.experiments.definition import (
     TableDefinition,
     list_tables,
     load_paper_scores,
-    load_paper_spreads,
     load_table,
 )
 from atrl_bench.profiles import load_profile
@@ -152,7 +151,7 @@ def load_scores() -> list[Score]:
     """Return every printed score of every table, in the order of the tables."""
     scores = []
     for definition in map(load_table, list_tables()):
-        printed, spreads = load_paper_scores(definition), load_paper_spreads(definition)
+        printed, spreads = load_paper_scores(definition), load_paper_scores(definition, spreads=True)
         scores += [
             Score(
                 table=definition.id,
