@@ -29,7 +29,7 @@ ROOMS = {
     "results": set(),
     "sandbox": set(),
     "data": set(),
-    "models": {"data", "results"},
+    "models": {"data", "sandbox", "results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},
     "engines": {"credit"},

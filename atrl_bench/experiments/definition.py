@@ -152,13 +152,13 @@ class TableDefinition(Settings):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
-        for kind, items in (("row", self.rows), ("column", self.columns)):
-            for name, count in Counter(item.id for item in items).items():
+        for kind, names in (("row", [row.id for row in self.rows]), ("column", [column.id for column in self.columns])):
+            for name, count in Counter(names).items():
                 if count > 1:
                     raise ValueError(f"{kind} {name} is there twice")
-        for who, name, known, otherwise in self._references():
-            if name is not None and name not in known:
-                raise ValueError(f"{who} {name}, which is {otherwise}")
+        for who, named, known, otherwise in self._references():
+            if named is not None and named not in known:
+                raise ValueError(f"{who} {named}, which is {otherwise}")
         if (self.kind == "ablation") != (self.point is not None):
             raise ValueError("an ablation names its point, the row that `ablate --set` starts from; a table has none")
         return self
@@ -181,9 +181,9 @@ class TableDefinition(Settings):
                 yield f"row {row.id} has a footnote on", column, {*columns, AVERAGE}, "no column"
         for name in chain(*self.pairs):
             yield "the pairs name", name, rows, "no row"
-        of_cells = [(row.id, footnote) for row in self.rows for footnote in chain(*row.cell_footnotes.values())]
-        of_items = [(item.id, footnote) for item in (*self.rows, *self.columns) for footnote in item.footnotes]
-        for item, footnote in (*of_cells, *of_items):
+        footnotes = [(row.id, n) for row in self.rows for n in (*row.footnotes, *chain(*row.cell_footnotes.values()))]
+        footnotes += [(column.id, n) for column in self.columns for n in column.footnotes]
+        for item, footnote in footnotes:
             yield f"{item} refers to footnote", footnote, self.footnotes, "not defined"
 
     def under(self, profile: Profile) -> TableDefinition:

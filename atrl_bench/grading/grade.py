@@ -12,17 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
 from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
-from atrl_bench.grading.pool import Call, Failure, WorkerPool
 from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
 from atrl_bench.resources import usable_cores
 from atrl_bench.results.records import Gold, State, Verdict
+from atrl_bench.sandbox.pool import Call, Failure, WorkerPool
 
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
 MAX_DEPTH = 16  # of brackets in an answer
@@ -172,8 +171,5 @@ def _run_programs(pending: Sequence[PendingCheck | PendingScore]) -> dict[Pendin
 
 @cache
 def shared_pool() -> GradingPool:
-    """Return the pool that `grade` uses in this process."""
-    pool = GradingPool()
-    # Not atexit: a process of multiprocessing ends without it, after waiting for its children, these workers.
-    Finalize(None, pool.close, exitpriority=0)
-    return pool
+    """The pool that `grade` uses in this process."""
+    return GradingPool()

@@ -8,34 +8,27 @@ is stopped when it takes too long, turns each of these into a `BadVideoError` ab
 
 from __future__ import annotations
 
-import contextlib
 import math
 import multiprocessing
 import os
 import re
-import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.sandbox.pool import Failure, WorkerPool
 
 if TYPE_CHECKING:
-    from pebble import ProcessPool
     from PIL.Image import Image
 
 TEMPORAL_PATCH = 2  # frames that Qwen2.5-VL makes one step in time of
 SIDE = 28  # a visual token's side in pixels: patch 14, merged two by two
 SECONDS = 300.0  # of computing for one file; 64 places in an hour of 1080p take about a fifth of it
 PATIENCE = 4  # a worker may take this many times its computing time, on a busy machine
-NUM_ATTEMPTS = 3  # of a video whose worker dies
 NUM_THREADS = 2  # decord's own choice is all cores for every reader; the frames are the same
 FILES_PER_WORKER = 64  # decord leaks a little with each
 MEMORY_BYTES = 8 << 30  # of a worker: a header may promise frames of any size
@@ -109,13 +102,13 @@ def read_video(path: str | Path, num_frames: int, *, max_pixels: int | None = No
 
 @lru_cache(maxsize=CACHED_VIDEOS)
 def _remembered(path: str, content: tuple[int, int], num_frames: int, max_pixels: int | None) -> Video | BadVideoError:
-    try:
-        # A worker of someone else's may not have workers, but can be killed by whoever started it.
-        if multiprocessing.current_process().daemon:
-            return decode(path, num_frames, max_pixels)
-        return _workers.decode(path, num_frames, max_pixels, SECONDS)
-    except BadVideoError as error:  # which a second question about it should not wait for again
-        return error
+    # A worker of someone else's may not have workers, but can be killed by whoever started it.
+    if multiprocessing.current_process().daemon:
+        return _decoded(path, num_frames, max_pixels)
+    [result] = decoders.call_each([(decode_quietly, (path, num_frames, max_pixels))])
+    if isinstance(result, Failure):  # which a second question about it should not wait for again
+        return BadVideoError(f"{Path(path).name} cannot be decoded: {result.why}")
+    return result
 
 
 def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
@@ -157,108 +150,27 @@ def reduced(frame: np.ndarray, max_pixels: int | None) -> np.ndarray:
     return np.asarray(Pillow.fromarray(frame).resize((width, height), Pillow.Resampling.BICUBIC))
 
 
-# The worker -------------------------------------------------------------------------------------------------------
+decoders = WorkerPool(
+    work="decoding",
+    seconds=SECONDS,
+    patience=PATIENCE,
+    memory_bytes=MEMORY_BYTES,
+    calls_per_worker=FILES_PER_WORKER,
+)
 
 
-class _Workers:
-    """The one process that decodes for this one, started when the first video is read."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPool | None = None
-
-    def decode(self, path: str, num_frames: int, max_pixels: int | None, seconds: float) -> Video:
-        """Raises `BadVideoError` after `seconds` of computing."""
-        from pebble import ProcessExpired
-
-        name = Path(path).name
-        try:
-            frames, indices, num_source_frames, source_fps = self._decoded(path, num_frames, max_pixels, seconds)
-        except FutureTimeoutError:
-            raise BadVideoError(f"{name} was not decoded within {PATIENCE * seconds:g} s") from None
-        except MemoryError:
-            raise BadVideoError(f"{name} needs more than {MEMORY_BYTES >> 30} GiB to be decoded") from None
-        except ProcessExpired as error:
-            overtime = error.exitcode == -signal.SIGXCPU
-            reason = f"took more than {seconds:g} s of computing" if overtime else f"ended with code {error.exitcode}"
-            raise BadVideoError(f"{name} cannot be decoded: decord {reason}") from None
-        except BrokenExecutor as error:
-            raise AtrlBenchError(
-                "The process that decodes videos could not start.",
-                why="It imports the main script, as every multiprocessing worker does.",
-                next_step="put what the script runs under `if __name__ == '__main__':`",
-            ) from error
-        return Video(frames, indices, num_source_frames, source_fps)
-
-    def _decoded(self, *arguments: Any) -> tuple[Any, ...]:
-        from pebble import ProcessExpired
-
-        *_, seconds = arguments
-        for attempt in range(1, NUM_ATTEMPTS + 1):
-            try:
-                return self._started().schedule(_decode_within, arguments, timeout=PATIENCE * seconds).result()
-            except ProcessExpired as error:  # killed, by whoever: that says nothing about the video
-                if attempt == NUM_ATTEMPTS or error.exitcode == -signal.SIGXCPU:
-                    raise
-            except RuntimeError:  # a worker that was killed while it had nothing to do has broken its pool for good
-                self.close()
-                if attempt == NUM_ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _started(self) -> ProcessPool:
-        if self._pool is None:
-            from pebble import ProcessPool
-
-            self._pool = ProcessPool(
-                max_workers=1,
-                max_tasks=FILES_PER_WORKER,
-                initializer=_start_worker,
-                context=multiprocessing.get_context("spawn"),  # a fork would copy a process that holds a model
-            )
-            Finalize(self, self.close, exitpriority=0)
-        return self._pool
-
-    def close(self) -> None:
-        """The next video starts a new worker."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.stop()
-            pool.join()
-
-
-_workers = _Workers()
-
-
-def _start_worker() -> None:
+def decode_quietly(path: str, num_frames: int, max_pixels: int | None) -> Video | BadVideoError:
+    """What a worker does. decord writes its errors to the standard error before it raises them."""
     import decord
 
     decord.logging.set_level(decord.logging.QUIET)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # decord writes its errors there before it raises them
-    with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, hard))
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    return _decoded(path, num_frames, max_pixels)
 
 
-def _decode_within(path: str, num_frames: int, max_pixels: int | None, seconds: float) -> tuple[Any, ...]:
-    with _computing_limit(seconds):
-        video = decode(path, num_frames, max_pixels)
-    return video.frames, video.indices, video.num_source_frames, video.source_fps
-
-
-@contextlib.contextmanager
-def _computing_limit(seconds: float) -> Iterator[None]:
-    """End this process after so many more seconds of computing: also where its parent has gone and cannot stop it."""
+def _decoded(path: str, num_frames: int, max_pixels: int | None) -> Video | BadVideoError:
     try:
-        import resource
-    except ImportError:
-        yield
-        return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+        return decode(path, num_frames, max_pixels)
+    except BadVideoError as error:
+        return error

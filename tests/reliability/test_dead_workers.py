@@ -13,11 +13,11 @@ from pebble.pool.process import WORKERS_NAME
 from worker_functions import decode_at_last, die_until
 
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.pool import Failure, WorkerPool
 from atrl_bench.mini.videos import encode
 from atrl_bench.models import video
 from atrl_bench.resources import usable_cores
 from atrl_bench.results.records import Gold
+from atrl_bench.sandbox.pool import Failure, WorkerPool
 
 ANSWER = (r"\boxed{x+1}", Gold("1+x"))
 
@@ -60,6 +60,6 @@ def test_a_call_whose_worker_is_killed_is_made_again_and_its_neighbours_have_the
 def test_a_decoder_that_is_killed_at_its_work_says_nothing_about_the_video(tmp_path, monkeypatch) -> None:
     film = tmp_path / "film.mp4"
     film.write_bytes(encode(np.zeros((8, 56, 56, 3), np.uint8), 8))
-    monkeypatch.setattr(video, "_decode_within", decode_at_last)
+    monkeypatch.setattr(video, "decode_quietly", decode_at_last)
     assert len(video.read_video(film, 4).frames) == 4
     assert Path(f"{film}.deaths").read_text() == "begun\n" * 2

@@ -18,23 +18,22 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from atrl_bench.errors import AtrlBenchError
-from atrl_bench.results.records import State
 
 if TYPE_CHECKING:
     from pebble import ProcessPool
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]  # a function with its arguments
 NUM_ATTEMPTS = 3  # of a call whose worker dies
-PATIENCE = 20  # a worker may take this many times its computing time, on a busy machine and with imports
 
 
 class Failure(NamedTuple):
     """Why a call has no result: it took too much of something, or raised."""
 
-    state: State
+    state: Literal["timed out", "unparseable"]
     why: str
 
 
@@ -44,11 +43,11 @@ class _Death(NamedTuple):
     exit_code: int | None
     error: Exception
 
-    def failure(self) -> Failure:
+    def failure(self, work: str) -> Failure:
         if self.exit_code is not None:
             return Failure("timed out", f"the worker ended with code {self.exit_code}")
         raise AtrlBenchError(
-            "The processes that grade answers could not start.",
+            f"The processes for {work} could not start.",
             why="They import the main script, as every multiprocessing worker does.",
             next_step="put what the script runs under `if __name__ == '__main__':`",
         ) from self.error
@@ -64,13 +63,16 @@ class WorkerPool:
     def __init__(
         self,
         *,
+        work: str = "grading",  # for messages
         num_workers: int = 1,
         seconds: float = 3.0,
+        patience: int = 20,  # a worker may take this many times its computing time, on a busy machine and with imports
         memory_bytes: int = 2 << 30,
-        preloaded: Sequence[str] = (),  # modules that all workers need
+        calls_per_worker: int = 0,  # 0: as many as there are
+        preloaded: Sequence[str] | None = None,  # modules that all workers need; None: they are no forks
     ) -> None:
-        self.num_workers, self.seconds, self.memory_bytes = num_workers, seconds, memory_bytes
-        self._preloaded = preloaded
+        self.work, self.num_workers, self.seconds, self.memory_bytes = work, num_workers, seconds, memory_bytes
+        self._patience, self._calls_per_worker, self._preloaded = patience, calls_per_worker, preloaded
         self._workers: ProcessPool | None = None
         self._num_started = 0
 
@@ -98,16 +100,16 @@ class WorkerPool:
             if not due:
                 break
         for index in due:
-            results[index] = results[index].failure()
+            results[index] = results[index].failure(self.work)
         return results
 
     def _call(self, calls: Sequence[Call]) -> list[Any]:
         if not calls:
             return []
-        patience = PATIENCE * self.seconds
         try:
             pool = self._started(min(len(calls), self.num_workers))
-            futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=patience) for call in calls]
+            timeout = self._patience * self.seconds
+            futures = [pool.schedule(_limited, args=(self.seconds, *call), timeout=timeout) for call in calls]
         except RuntimeError as error:  # its only worker was killed while it had nothing to do
             self.close()
             return [_Death(None, error)] * len(calls)
@@ -122,17 +124,17 @@ class WorkerPool:
         try:
             return future.result()
         except FutureTimeoutError:
-            return Failure("timed out", f"no reply within {PATIENCE * self.seconds:g} s")
+            return Failure("timed out", f"no reply within {self._patience * self.seconds:g} s")
         except MemoryError:
-            return Failure("timed out", f"grading needed more than {self.memory_bytes >> 20} MiB")
+            return Failure("timed out", f"{self.work} needed more than {self.memory_bytes >> 20} MiB")
         except ProcessExpired as error:
             if error.exitcode != -signal.SIGXCPU:
                 return _Death(error.exitcode, error)
-            return Failure("timed out", f"grading was stopped after {self.seconds:g} s of computing")
+            return Failure("timed out", f"{self.work} was stopped after {self.seconds:g} s of computing")
         except BrokenExecutor as error:
             return _Death(None, error)
         except Exception as error:  # sympy raises whatever it likes; the answer is then neither right nor wrong
-            return Failure("unparseable", f"grading failed: {type(error).__name__}")
+            return Failure("unparseable", f"{self.work} failed: {type(error).__name__}")
 
     def _started(self, num_wanted: int) -> ProcessPool:
         """Return the pool with at least so many workers; starting them anew takes milliseconds: they are forks."""
@@ -141,11 +143,18 @@ class WorkerPool:
         if self._workers is None:
             from pebble import ProcessPool
 
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(list(self._preloaded))
+            context = multiprocessing.get_context("spawn" if self._preloaded is None else "forkserver")
+            if self._preloaded is not None:
+                context.set_forkserver_preload(list(self._preloaded))
             self._workers = ProcessPool(
-                max_workers=num_wanted, initializer=_start_worker, initargs=(self.memory_bytes,), context=context
+                max_workers=num_wanted,
+                max_tasks=self._calls_per_worker,
+                initializer=_start_worker,
+                initargs=(self.memory_bytes,),
+                context=context,
             )
+            # Not atexit: a process of multiprocessing ends without it, after waiting for its children, these workers.
+            Finalize(None, self.close, exitpriority=0)
             self._num_started = num_wanted
         return self._workers
 
