@@ -34,7 +34,6 @@ class FolderJudge(Record):
     calibration: CalibrationReport | None = None
 
     def blocks(self) -> Iterable[Block]:
-        """Who decides about what, and whether it was right where the verdict is known."""
         if self.judge is None:
             yield f"No judge in {self.root}: the rule grader alone decides."
             return
