@@ -60,7 +60,7 @@ class FolderStatus(Record):
                 rows.append((item.state, f"{item.name}: {item.reason}"))
         yield Rows(rows)
         if any(item.state == "stopped" for item in self.items):
-            yield "Nothing works here now. The command that began it goes on where it stopped."
+            yield "Nothing is running. The command that began it goes on where it stopped."
 
 
 NOUNS = {"run": "training", "cell": "evaluation", "measurement": "measurement"}

@@ -36,7 +36,7 @@ def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
 
 
 def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
-    """The recipe with its policy looked at on the way, which moves no weight and changes no key."""
+    """The recipe with checks of its policy on the way; they do not affect training or its key."""
     if not isinstance(recipe, RolloutRecipe):
         return recipe
     return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "checks": NUM_CHECKS}})
