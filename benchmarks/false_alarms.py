@@ -28,7 +28,7 @@ from atrl_bench.experiments.rates import PICKED_BY
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.contrasts import contrasts
+from atrl_bench.report.differences import contrasts
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results.records import Gold, Problem, Response, Verdict

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.definition import TableDefinition, load_printed, load_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.answers import AnswerSource, CreditOf
-from atrl_bench.report.build import build_table
+from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.table_run import write_report
@@ -180,6 +181,12 @@ def fill(
     return keys, runs
 
 
+def build(definition: TableDefinition, store: Store, **options: Any) -> Table:
+    """Return the table with its recipes, and with what the paper prints."""
+    recipes, printed = definition.recipes(), load_printed(definition)
+    return build_table(definition, store, recipes=recipes, printed=printed, **options)
+
+
 @pytest.fixture(scope="session")
 def make_table(tmp_path_factory):
     """Return a function that fills a new store and builds the table from it."""
@@ -205,15 +212,9 @@ def make_table(tmp_path_factory):
             if forget:  # the evaluations of one row's training seed, as if they had not been run yet
                 row, seed = forget
                 keys |= {at: of[:seed] + of[seed + 1 :] for at, of in keys.items() if at[0] == row}
-            return build_table(
-                definition,
-                store,
-                profile=load_profile(profile),
-                cell_keys=keys,
-                runs=runs,
-                seeds=range(seeds),
-                environment={"python": "3.11", "torch": "2.9"},
-            )
+            sizes = load_profile(profile)
+            table = build(definition, store, profile=sizes, cell_keys=keys, runs=runs, seeds=range(seeds))
+            return made_with(table, sizes, {"python": "3.11", "torch": "2.9"})
 
     return make
 
@@ -240,9 +241,7 @@ def make_report():
         with Store.open(run_dir.store_path) as store:
             store._connection.execute("PRAGMA synchronous = OFF")
             keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
-            table = build_table(
-                definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds)
-            )
+            table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
             answers = AnswerSource(store, keys, lambda folder: None, definition.baseline, credit_of, max_problems)
             write_report(table, run_dir.reports, answers)
         write_index(run_dir)
@@ -262,7 +261,7 @@ def make_answers():
 
         def write() -> None:
             with Store.open(run_dir.store_path) as store:
-                table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs)
+                table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs)
                 write_report(table, run_dir.reports, AnswerSource(store, keys, lambda _: None, definition.baseline))
 
         write()

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from table_fixtures import fill, main_table
 
 import atrl_bench
+from atrl_bench.experiments.definition import load_printed
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.build import build_table
+from atrl_bench.report.charts import draw
+from atrl_bench.report.html import render_html
+from atrl_bench.results import numbers
+from atrl_bench.results.store import Store
 
 PACKAGE = Path(atrl_bench.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 MOST_FILES = 8  # of ours between a response and its number, or a reward and the loss
+MOST_FILES_TO_PAGE = 18  # of ours that run between a stored verdict and its number on a page
 
 
 def names_in(path: Path) -> set[str]:
@@ -40,3 +52,40 @@ def test_every_type_of_the_page_is_defined_where_it_says():
 def test_a_walk_has_eight_stations_at_most(walk):
     text = PAGE.read_text(encoding="utf-8").partition(f"## {walk}\n")[2].partition("\n## ")[0]
     assert 5 <= len(re.findall(r"^\d\. ", text, re.M)) <= MOST_FILES
+
+
+@pytest.fixture
+def entered_files() -> Callable[[], AbstractContextManager[set[str]]]:
+    """Return a context that gives the files of the package in which something runs meanwhile."""
+
+    @contextmanager
+    def watch() -> Iterator[set[str]]:
+        files: set[str] = set()
+
+        def enter(frame, event, _):
+            path = Path(frame.f_code.co_filename)
+            if event == "call" and path.is_relative_to(PACKAGE) and frame.f_code.co_name != "<module>":
+                files.add(path.relative_to(PACKAGE).as_posix())
+
+        sys.setprofile(enter)
+        try:
+            yield files
+        finally:
+            sys.setprofile(None)
+
+    return watch
+
+
+def test_a_stored_verdict_reaches_the_page_through_eighteen_files_and_the_walk_names_them(tmp_path, entered_files):
+    definition = main_table(["zero_shot", "grpo", "grpo_atrl"], ["geoqa_test"])
+    with Store.open(tmp_path / "store.sqlite") as store:
+        keys, runs = fill(store, definition, seeds=1, problems=6, leave_out=set(), decorate=str)
+        given = {"recipes": definition.recipes(), "printed": load_printed(definition), "profile": load_profile("mini")}
+        drawings = draw(build_table(definition, store, cell_keys=keys, runs=runs, **given))
+        with entered_files() as files:
+            table = build_table(definition, store, cell_keys=keys, runs=runs, **given)
+            page = render_html(table, drawings=drawings)
+    assert numbers.percent(table.rows[1].cells[0].estimate.mean) in page
+    assert len(files) <= MOST_FILES_TO_PAGE
+    named = PAGE.read_text(encoding="utf-8").partition("From a stored verdict to the page")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`([\w/]+\.py)`", named)) == sorted(files)

@@ -8,13 +8,14 @@ differences, averages and bold are computed from them. An ablation is a table wh
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +24,7 @@ from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
-from atrl_bench.training.recipe import CreditChoice, load_recipe
+from atrl_bench.training.recipe import CreditChoice, Recipe, load_recipe
 
 Schedule = Literal["strict", "minibatch4"]
 ComparedAt = Literal["equal_rate", "best_rate"]
@@ -237,6 +238,10 @@ class TableDefinition(Settings):
         of_recipe = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
         return {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
 
+    def recipes(self) -> dict[str, Recipe]:
+        """The recipe of each row that is trained."""
+        return {row.id: load_recipe(row.recipe, **self.recipe_fields(row)) for row in self.rows if row.recipe}
+
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
         """The command that fills a row which only an endpoint can answer; one for each number of frames."""
         tasks: dict[int | None, list[str]] = {}
@@ -254,6 +259,69 @@ class TableDefinition(Settings):
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
         return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, columns)})
+
+    # Words ------------------------------------------------------------------------------------------------------------
+
+    def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
+        """The table with the profile's name in the label of every row, unless the profile is the paper's.
+
+        A row cut out of its page still says what it is: no label of a small model is that of a large one alone. `rates`
+        are the learning rates that rows were picked at; each stands in its row's label.
+        """
+        if rates:
+            at_rates = [
+                _labelled(row, f"{row.label}, {rates[row.id]:g}×") if row.id in rates else row for row in self.rows
+            ]
+            return self.model_copy(update={"rows": tuple(at_rates)}).as_measured(profile)
+        if profile.name == "paper":
+            return self
+        rows = [
+            _labelled(row, f"{profile.name}{' in place of' if self._names_a_model(row.label) else ':'} {row.label}")
+            for row in self.rows
+        ]
+        groups = [
+            _labelled(group, f"{profile.name} in place of {group.label}") if self._names_a_model(group.label) else group
+            for group in self.groups
+        ]
+        caption = self.caption
+        if self._names_a_model(caption):
+            caption = f"Profile {profile.name} in place of the models named here. {caption}"
+        return self.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
+
+    def _names_a_model(self, label: str) -> bool:
+        """Whether the label is that of a base model which the profile's own stands in for."""
+        models = filter(None, map(self.model_of, self.rows))
+        families = {re.split(r"-\d", model.rpartition("/")[2], maxsplit=1)[0] for model in models}
+        return any(family in label for family in families)
+
+    def group_label(self, row: RowDefinition) -> str:
+        """The heading that the row stands under, "" for none."""
+        return next((group.label for group in self.groups if group.id == row.group), "")
+
+    def row_label(self, row: str, beside: str | None = None) -> str:
+        """The row's label, with its group where another row is called the same at any rate.
+
+        Named `beside` a row of the same group it needs no group. Of a group "Name: what it is" the name will do.
+        """
+        rows = {item.id: item for item in self.rows}
+        if row not in rows:
+            return row
+        named = rows[row]
+        namesakes = [item for item in self.rows if _RATE.sub("", item.label) == _RATE.sub("", named.label)]
+        if len(namesakes) == 1 or (beside in rows and rows[beside].group == named.group):
+            return named.label
+        return f"{named.label} ({self.group_label(named).partition(': ')[0]})"
+
+    def column_label(self, column: str) -> str:
+        return next((item.text for item in self.columns if item.id == column), "Average")
+
+
+_RATE = re.compile(r", [^ ]+×$")  # as `as_measured` writes it
+LabelledT = TypeVar("LabelledT", RowDefinition, GroupDefinition)
+
+
+def _labelled(item: LabelledT, label: str) -> LabelledT:
+    return item.model_copy(update={"label": label})
 
 
 ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
@@ -280,24 +348,28 @@ def load_table(table: str) -> TableDefinition:
     return read_settings(files[table], TableDefinition, id=table)
 
 
-def load_paper_scores(definition: TableDefinition, *, spreads: bool = False) -> dict[tuple[str, str], Decimal]:
-    """The printed scores by (row, column), digit by digit, or the printed standard deviations over training runs.
+class PrintedScores(NamedTuple):
+    """What the paper prints of a table by (row, column), digit by digit: scores, standard deviations over trainings."""
 
-    Empty if the paper has no such table. Scores of rows and columns that were selected away are left out; names that
-    the full table does not know are an error.
-    """
+    scores: dict[tuple[str, str], Decimal]
+    spreads: dict[tuple[str, str], Decimal]
+
+
+NOTHING_PRINTED = PrintedScores({}, {})
+
+
+def load_printed(definition: TableDefinition) -> PrintedScores:
+    """What the paper prints of the rows and columns that are selected; a name the full table lacks is an error."""
     path = folder("reports") / "paper" / f"{definition.id}.csv"
-    return read_paper_scores(path, definition, spreads=spreads) if path.is_file() else {}
+    return read_printed(path, definition) if path.is_file() else NOTHING_PRINTED
 
 
-def read_paper_scores(
-    path: Path, definition: TableDefinition, *, spreads: bool = False
-) -> dict[tuple[str, str], Decimal]:
-    """The scores, or spreads, of one CSV file whose first column names rows and whose header names columns."""
+def read_printed(path: Path, definition: TableDefinition) -> PrintedScores:
+    """The content of a CSV file whose first column names rows and whose header names columns."""
     full = load_table(definition.id) if definition.id in list_tables() else definition
     rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
     kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}
-    scores: dict[tuple[str, str], Decimal] = {}
+    printed = PrintedScores({}, {})
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         names = reader.fieldnames or []
@@ -310,9 +382,9 @@ def read_paper_scores(
             for name in names[1:]:
                 score = _score(path, reader.line_num, name, record[name])
                 column = name if name in columns else name.removesuffix(SD)
-                if (row, column) in kept and score is not None and (column != name) == spreads:
-                    scores[row, column] = score
-    return scores
+                if (row, column) in kept and score is not None:
+                    (printed.scores if column == name else printed.spreads)[row, column] = score
+    return printed
 
 
 def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) -> None:

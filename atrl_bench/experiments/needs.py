@@ -19,7 +19,7 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model, model_ref
-from atrl_bench.training.recipe import Recipe, load_recipe, stages_of
+from atrl_bench.training.recipe import Recipe, stages_of
 
 ALL = "all"
 MODEL = "model"
@@ -100,8 +100,7 @@ def _needs_of_table(name: str, run_dir: RunDir) -> tuple[Need, ...]:
     table = load_table(name)
     rows = [row for row in table.rows if not (row.served or row.not_measured)]
     models = [run_dir.with_model(table.model_of(row)).profile.model for row in rows]
-    recipes = [load_recipe(row.recipe, **table.recipe_fields(row)) for row in rows if row.recipe]
-    return needs_of(models, recipes, [item.task for item in evaluations_of(*table.columns)], run_dir)
+    return needs_of(models, table.recipes().values(), [item.task for item in evaluations_of(*table.columns)], run_dir)
 
 
 def is_on_hub(model: str) -> bool:

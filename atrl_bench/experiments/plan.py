@@ -34,7 +34,7 @@ from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.recipe import Recipe, first_stage, load_recipe
+from atrl_bench.training.recipe import Recipe, first_stage
 from atrl_bench.training.run_spec import model_digest, run_spec
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
@@ -206,9 +206,7 @@ def plan_definition(
         for row in definition.rows
         if not (row.recipe or row.served or row.not_measured)
     ]
-    recipes = {
-        row.id: load_recipe(row.recipe, **definition.recipe_fields(row)) for row in definition.rows if row.recipe
-    }
+    recipes = definition.recipes()
     rates = definition.rates if definition.compared_at == "best_rate" else (PROFILES_OWN,)
     # Seed by seed, so that the first whole table is there after the first seed.
     for seed in seeds:

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
+from atrl_bench.experiments.definition import (
+    AVERAGE,
+    NOTHING_PRINTED,
+    PrintedScores,
+    RowDefinition,
+    TableDefinition,
+)
 from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
 from atrl_bench.experiments.rates import rate_text
+from atrl_bench.models.bases import list_bases
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
-from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells
+from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells, sum_counts
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
-from atrl_bench.report.notes import Footnotes, as_measured, group_label, row_label, table_notes
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.paper import published_claims, published_rows
-from atrl_bench.report.table_model import Column, Grid, GridCell, Row, Table, TableCell
+from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell, Tie
 from atrl_bench.results.store import Run, Store
+from atrl_bench.training.recipe import Recipe
 
 # What a training run's summary says about its credit and about itself, and how a report calls it.
 CREDIT_FIGURES = {
@@ -82,26 +91,26 @@ def build_table(
     cell_keys: Mapping[CellAt, Sequence[str]],
     runs: Mapping[str, Sequence[Run]],
     seeds: Sequence[int] = (0,),
-    environment: Mapping[str, str] | None = None,
+    recipes: Mapping[str, Recipe] | None = None,
+    printed: PrintedScores = NOTHING_PRINTED,
     notes: Sequence[str] = (),
     lacking: Mapping[str, str] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> Table:
     """Return the table as far as the store is filled.
 
-    `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training
-    runs of each row; `notes` come after those that the numbers ask for; `lacking` says of columns why nothing here may
-    fill them; `rates` the learning rates that rows were picked at. A cell without a key, or with a key the store does
-    not have, is missing and carries the command that fills it.
+    `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training runs of
+    each row, `recipes` its recipe; `printed` is what the paper prints; `notes` come after those that the numbers ask
+    for; `lacking` says of columns why nothing here may fill them; `rates` the learning rates that rows were picked at.
+    A cell without a key, or with a key the store does not have, is missing and carries the command that fills it.
     """
-    printed, definition = definition, as_measured(definition, profile, rates)
-    source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {})
+    published, definition = definition, definition.as_measured(profile, rates)
+    source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {}, recipes or {})
     measured = read_cells(source)
     differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, ties = with_best(cells, source, differences)
-    scores = load_paper_scores(printed)
-    footnotes, published_footnotes = _footnotes(source, has_published=bool(scores))
+    footnotes, published_footnotes = _footnotes(source, has_published=bool(printed.scores))
     return Table(
         id=definition.id,
         title=definition.title,
@@ -111,20 +120,23 @@ def build_table(
         profile=profile.name,
         profile_title=profile.title,
         is_comparable=profile.name == "paper",
-        baseline=row_label(definition, definition.baseline),
+        baseline=definition.row_label(definition.baseline),
         columns=_columns(definition, published_footnotes),
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
-        published=published_rows(printed, scores, published_footnotes),
-        comparisons=tuple(comparisons(source, measured, published_claims(printed, scores))),
+        published=published_rows(published, printed, published_footnotes),
+        comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
         grids=training_grids(definition.rows, runs),
-        notes=(*table_notes(source, cells, ties), *notes),
+        notes=(*_notes(source, cells, ties), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
-        settings=tuple(flat_text(profile.settings())),
-        environment=tuple(sorted((environment or {}).items())),
         has_average=definition.average,
         seeds=source.seeds,
     )
+
+
+def made_with(table: Table, profile: Profile, environment: Mapping[str, str]) -> Table:
+    """The table with the profile's settings, and the machine and versions that its numbers were made with."""
+    return replace(table, settings=tuple(flat_text(profile.settings())), environment=tuple(sorted(environment.items())))
 
 
 def _footnotes(source: TableSource, *, has_published: bool) -> tuple[Footnotes, Footnotes]:
@@ -138,7 +150,8 @@ def _footnotes(source: TableSource, *, has_published: bool) -> tuple[Footnotes, 
     for row in definition.rows:
         if row.in_paper:
             printed += [row.footnotes, *(row.cell_footnotes.get(column, ()) for column in source.all_columns)]
-    return Footnotes(definition, trained), Footnotes(definition, printed if has_published else [])
+    texts = definition.footnotes
+    return Footnotes(texts, trained), Footnotes(texts, printed if has_published else [])
 
 
 def _columns(definition: TableDefinition, footnotes: Footnotes) -> tuple[Column, ...]:
@@ -150,22 +163,21 @@ def _columns(definition: TableDefinition, footnotes: Footnotes) -> tuple[Column,
 
 
 def _row(row: RowDefinition, source: TableSource, cells: Mapping[CellAt, TableCell], footnotes: Footnotes) -> Row:
-    definition = source.definition
-    fields = definition.recipe_fields(row) if row.recipe else {}
+    definition, recipe = source.definition, source.recipes.get(row.id)
     runs = sorted(source.runs.get(row.id, ()), key=lambda run: run.spec.get("seed", 0))
     finished = [run for run in runs if run.state == "done"]
     of_row = tuple(cells[row.id, column] for column in source.all_columns)
     return Row(
         id=row.id,
         label=row.label,
-        group=group_label(definition, row),
+        group=definition.group_label(row),
         marks=footnotes.marks(row.footnotes),
         cells=of_row,
         is_best=of_row[-1].is_best if definition.average else all(cell.is_best for cell in of_row),
         recipe=row.recipe or "",
-        credit=credit_name(row) if "credit" in fields else "",
-        schedule=fields.get("schedule", ""),
-        data=fields.get("data", ""),
+        credit=credit_name(row) if hasattr(recipe, "credit") else "",
+        schedule=getattr(recipe, "schedule", ""),
+        data=recipe.data if recipe else "",
         training_seeds=tuple(run.spec.get("seed", 0) for run in finished),
         checkpoints=tuple(run.digest[:16] for run in finished),
         baseline=source.baselines[row.id],
@@ -180,6 +192,47 @@ def credit_name(row: RowDefinition) -> str:
         return "uniform"
     changed = ", ".join(f"{name} {value}" for name, value in sorted(row.credit.settings.items()))
     return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
+
+
+def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Sequence[Tie]) -> list[str]:
+    definition = source.definition
+    of_column = {column: [cell for (_, of), cell in cells.items() if of == column] for column in source.columns}
+    settings = [dict(cell.provenance) for cell in cells.values()]
+    return lines_of(
+        "notes.txt.j2",
+        definition=definition,
+        profile=source.profile,
+        seeds=source.seeds,
+        significance=SIGNIFICANCE,
+        row_label=definition.row_label,
+        column_label=definition.column_label,
+        baselines=list(dict.fromkeys(source.baselines.values())),
+        baseline_labels=list(dict.fromkeys(definition.row_label(row, beside=row) for row in source.baselines.values())),
+        models=_replaced_models(definition),
+        lacking={
+            column: reason
+            for column, reason in source.lacking.items()
+            if any(cell.reason == reason for cell in of_column[column])
+        },
+        has_rule_alone=any(of_cell.get("judge") == "none" for of_cell in settings),
+        judges=list(dict.fromkeys(of_cell["judge.model"] for of_cell in settings if "judge.model" in of_cell)),
+        engines=list(dict.fromkeys(filter(None, map(_engine, settings)))),
+        counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
+        ties=ties,
+        tied=list(dict.fromkeys(definition.column_label(tie.column) for tie in ties)),
+        all_tied={tie.column for tie in ties} == set(source.all_columns),
+    )
+
+
+def _replaced_models(definition: TableDefinition) -> list[str]:
+    """The base models that the generated profile's own stands for: all that its rows name but shipped ones."""
+    named = dict.fromkeys(filter(None, map(definition.model_of, definition.rows)))
+    return [model for model in named if model not in list_bases()]
+
+
+def _engine(of_cell: Mapping[str, str]) -> str:
+    """What answered a cell in place of this process; nothing for this process."""
+    return f"{of_cell['engine.name']} {of_cell['engine.version']}" if "engine.name" in of_cell else ""
 
 
 # What the training runs say -------------------------------------------------------------------------------------------
@@ -238,7 +291,7 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
         f"Each trained row stands here at its best learning rate of {tried} times the profile's, picked by its "
         "accuracy in the second half of training; the same comparisons at one rate for all stand below."
     )
-    undecided = [row_label(definition, row) for row, rate in rates.items() if math.isnan(rate)]
+    undecided = [definition.row_label(row) for row, rate in rates.items() if math.isnan(rate)]
     if undecided:
         note += f" Not yet trained at all of them, and left open: {', '.join(undecided)}."
     return note
@@ -246,7 +299,7 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
 
 def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Grid]:
     """Return the grid of every row at every rate, nothing where no run has recorded anything."""
-    definition, runs = as_measured(plan.definition, plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
+    definition, runs = plan.definition.as_measured(plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
     tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
     lines: list[tuple[str, tuple[float | None, ...]]] = []
     for row in definition.rows:
@@ -254,7 +307,7 @@ def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Gr
         for rate in sorted(of_row) if len(of_row) > 1 else ():
             values = (*(_mean_of_runs(of_row[rate], name) for name in RATE_FIGURES), tests[rate].get(row.id))
             mark = "*" if chosen.get(row.id) == rate else ""
-            lines.append((f"{row_label(definition, row.id)}, {rate_text(rate)}{mark}", values))
+            lines.append((f"{definition.row_label(row.id)}, {rate_text(rate)}{mark}", values))
     if not any(value is not None for _, values in lines for value in values):
         return []
     return [_made("Every learning rate", RATE_EXPLANATION, (*RATE_FIGURES.values(), TEST), lines)]

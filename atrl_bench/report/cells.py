@@ -32,6 +32,7 @@ from atrl_bench.results.statistics import (
     suite_score,
 )
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.training.recipe import Recipe
 
 CellAt = tuple[str, str]  # row, column
 Answers = Mapping[str, Mapping[int, ScoreArray]]  # by task, then by training seed
@@ -39,7 +40,10 @@ Answers = Mapping[str, Mapping[int, ScoreArray]]  # by task, then by training se
 
 @dataclass(frozen=True)
 class TableSource:
-    """What a table is built from: `cell_keys` by (row, column), `runs` by row, `lacking` why a column stays empty."""
+    """What a table is built from.
+
+    `cell_keys` by (row, column), `runs` and `recipes` by row; `lacking` says why a column stays empty.
+    """
 
     definition: TableDefinition
     store: Store
@@ -48,6 +52,7 @@ class TableSource:
     runs: Mapping[str, Sequence[Run]]
     seeds: tuple[int, ...]
     lacking: Mapping[str, str]
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> list[str]:

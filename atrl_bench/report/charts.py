@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import one_line
-from atrl_bench.report.contrasts import anchor_contrasts, answer_of, contrasts, in_words
+from atrl_bench.report.differences import anchor_contrasts, answer_of, contrasts, in_words
 from atrl_bench.report.drawing import (
     BLUE,
     GREEN,

@@ -19,7 +19,7 @@ from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
 from atrl_bench.printable import flat
-from atrl_bench.report.build import build_table
+from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.table_model import Table
 from atrl_bench.results import numbers
 from atrl_bench.results.store import Cell, Store
@@ -64,10 +64,9 @@ def compare_models(
                 for index, row in enumerate(ROWS)
             },
             runs={},
-            environment=run_dir.environment(),
             notes=[*_warnings(pairs), *_wins(store, definition, pairs)],
         )
-    return replace(table, says=_verdict(table))
+    return replace(made_with(table, run_dir.profile, run_dir.environment()), says=_verdict(table))
 
 
 def _definition(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
-from atrl_bench.report.contrasts import Answer, anchor_contrasts, answer_of, contrasts, counted, in_words
+from atrl_bench.report.differences import Answer, anchor_contrasts, answer_of, contrasts, counted, in_words
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table
 from atrl_bench.results.statistics import benjamini_hochberg

@@ -60,10 +60,10 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
     for definition in (with_saved_points(load_table(name), run_dir) for name in names):
         plan = plan_definition(definition, run_dir, seeds or None)
         keys = cell_keys(plan.at(best_rates(plan, store)), store)
+        recipes = definition.recipes()
         for row in definition.rows:
-            has_credit = row.recipe and "credit" in definition.recipe_fields(row)
             fields = {"table": definition.id, "row": row.id, "label": row.label, "recipe": row.recipe}
-            fields["credit"] = credit_name(row) if has_credit else None
+            fields["credit"] = credit_name(row) if hasattr(recipes.get(row.id), "credit") else None
             for column in definition.columns:
                 for cell in (store.cell(key) for key in keys.get((row.id, column.id), ())):
                     if cell is not None and cell.state == "done":

@@ -20,7 +20,7 @@ from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import flat_text
-from atrl_bench.report.contrasts import Answer, answer_of, contrasts
+from atrl_bench.report.differences import Answer, answer_of, contrasts
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.findings import findings
 from atrl_bench.report.page import BESIDE, render_page

@@ -9,7 +9,7 @@ from typing import Any
 
 from atrl_bench.report.answers import FILTERS, Pages
 from atrl_bench.report.charts import Drawing, draw
-from atrl_bench.report.contrasts import answer_of, contrasts, counted
+from atrl_bench.report.differences import answer_of, contrasts, counted
 from atrl_bench.report.page import INSIDE, render_page
 from atrl_bench.report.paper import against_paper
 from atrl_bench.report.table_model import Table

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atrl_bench.escape import Tex, latex, running_latex
-from atrl_bench.report.contrasts import answer_of, contrasts
+from atrl_bench.report.differences import answer_of, contrasts
 from atrl_bench.report.html import by_group, spans
 from atrl_bench.report.page import environment
 from atrl_bench.report.paper import against_paper

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
-from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition, load_paper_scores
-from atrl_bench.report.notes import Footnotes, group_label
-from atrl_bench.report.table_model import PublishedRow, PublishedScore, Row, Table, TableCell
+from atrl_bench.experiments.definition import AVERAGE, PrintedScores, RowDefinition, TableDefinition
+from atrl_bench.report.table_model import Footnotes, PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
@@ -25,11 +24,12 @@ Values = Sequence[Decimal | None]
 
 
 def published_rows(
-    definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal], footnotes: Footnotes
+    definition: TableDefinition, printed: PrintedScores, footnotes: Footnotes
 ) -> tuple[PublishedRow, ...]:
-    spreads = load_paper_scores(definition, spreads=True)
-    values = _values(definition, scores)
-    return tuple(_row(definition, row, values, spreads, footnotes) for row in definition.rows if row.id in values)
+    values = _values(definition, printed.scores)
+    return tuple(
+        _row(definition, row, values, printed.spreads, footnotes) for row in definition.rows if row.id in values
+    )
 
 
 def published_claims(
@@ -89,7 +89,7 @@ def _row(
     return PublishedRow(
         id=row.id,
         label=row.label,
-        group=group_label(definition, row),
+        group=definition.group_label(row),
         marks=footnotes.marks(row.footnotes),
         scores=scores,
         is_best=scores[-1].is_best if definition.average else all(score.is_best for score in scores),

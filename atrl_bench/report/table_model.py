@@ -7,6 +7,7 @@ what was published stand in different fields, so that no renderer can mix them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
@@ -278,6 +279,22 @@ class Footnote:
     text: str
 
 
+class Footnotes:
+    """Letters for the footnotes that one table refers to, in the order of its references."""
+
+    def __init__(self, texts: Mapping[str, str], references: Iterable[Sequence[str]]) -> None:
+        names = dict.fromkeys(name for group in references for name in group)
+        self._texts = texts
+        self._letters = {name: chr(ord("a") + i) for i, name in enumerate(names)}
+
+    def marks(self, names: Iterable[str]) -> str:
+        """The letters of these footnotes, as they stand beside a label."""
+        return ",".join(sorted(self._letters[name] for name in names if name in self._letters))
+
+    def all(self) -> tuple[Footnote, ...]:
+        return tuple(Footnote(letter, " ".join(self._texts[name].split())) for name, letter in self._letters.items())
+
+
 @dataclass(frozen=True)
 class Table:
     """A table, ready to be printed: rows of scores, grids, or both.
@@ -292,7 +309,7 @@ class Table:
     profile: str
     profile_title: str
     notes: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...] = ()
     is_comparable: bool = False
     source: str = ""
     baseline: str = ""

@@ -12,12 +12,13 @@ from pathlib import Path
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
+from atrl_bench.experiments.definition import load_printed
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
-from atrl_bench.report.build import build_table, rate_grids, rate_note
+from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
 from atrl_bench.report.charts import Drawing, draw
-from atrl_bench.report.contrasts import with_headroom
+from atrl_bench.report.differences import with_headroom
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
@@ -160,18 +161,20 @@ def _built(plan: Plan, store: Store) -> Table:
 
 def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
     at = plan.at(rates)
-    return build_table(
+    table = build_table(
         plan.definition,
         store,
         profile=plan.profile,
         cell_keys=cell_keys(at, store),
         runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
         seeds=plan.seeds,
-        environment=plan.run_dir.environment(),
+        recipes=plan.definition.recipes(),
+        printed=load_printed(plan.definition),
         notes=_overlap_notes(plan),
         lacking=_obstacles(plan),
         rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
+    return made_with(table, plan.profile, plan.run_dir.environment())
 
 
 def _record(plan: Plan, store: Store) -> PageRecord:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
-from atrl_bench.report.contrasts import answer_of, contrasts, counted
+from atrl_bench.report.differences import answer_of, contrasts, counted
 from atrl_bench.report.page import environment
 from atrl_bench.report.paper import against_paper
 from atrl_bench.report.table_model import Grid, Table, TableCell

@@ -6,7 +6,7 @@ import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.ablation import save_points, with_points, with_saved_points
-from atrl_bench.experiments.definition import load_table
+from atrl_bench.experiments.definition import load_printed, load_table
 from atrl_bench.experiments.plan import plan_ablation, plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -148,7 +148,8 @@ def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini
 def test_a_point_says_that_the_paper_lacks_it_and_how_it_is_made(tmp_path):
     definition, (point,) = with_points(load_table("hard_truncation"), ["topk=0.35"])
     with Store.open(tmp_path / "store.sqlite") as store:
-        table = build_table(definition, store, profile=SMOKE, cell_keys={}, runs={})
+        printed = load_printed(definition)
+        table = build_table(definition, store, profile=SMOKE, cell_keys={}, runs={}, printed=printed)
     row = next(row for row in table.rows if row.id == point.id)
     assert not row.in_paper
     assert row.cells[0].command == (

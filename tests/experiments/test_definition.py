@@ -12,9 +12,9 @@ from atrl_bench.experiments.definition import (
     TableDefinition,
     list_ablations,
     list_tables,
-    load_paper_scores,
+    load_printed,
     load_table,
-    read_paper_scores,
+    read_printed,
 )
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics import parse_metric
@@ -53,28 +53,28 @@ IN_PAPER = [name for name in list_tables() if name not in OWN]
 @pytest.mark.parametrize("name", IN_PAPER)
 def test_the_csv_holds_scores_for_every_row_of_the_paper_and_for_no_other(name):
     table = load_table(name)
-    assert {row for row, _ in load_paper_scores(table)} == {row.id for row in table.rows if row.in_paper}
-    assert {column for _, column in load_paper_scores(table)} == {column.id for column in table.columns}
+    assert {row for row, _ in load_printed(table).scores} == {row.id for row in table.rows if row.in_paper}
+    assert {column for _, column in load_printed(table).scores} == {column.id for column in table.columns}
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_table_of_our_own_claims_no_row_and_no_score_of_the_paper(name):
     table = load_table(name)
-    assert load_paper_scores(table) == {}
+    assert load_printed(table).scores == {}
     assert not any(row.in_paper for row in table.rows)
     assert table.source == "No table of the paper"
 
 
 def test_scores_keep_their_digits_and_spreads_stand_apart():
-    assert str(load_paper_scores(load_table("main_7b"))["gspo", "mathvista_testmini"]) == "66.40"
+    assert str(load_printed(load_table("main_7b")).scores["gspo", "mathvista_testmini"]) == "66.40"
     grouping = load_table("grouping")
-    assert load_paper_scores(grouping)["grpo", "mathverse_testmini"] == Decimal("41.48")
-    assert load_paper_scores(grouping, spreads=True)["grpo", "mathverse_testmini"] == Decimal("0.18")
-    assert ("zero_shot", "mathverse_testmini") not in load_paper_scores(grouping, spreads=True)
+    assert load_printed(grouping).scores["grpo", "mathverse_testmini"] == Decimal("41.48")
+    assert load_printed(grouping).spreads["grpo", "mathverse_testmini"] == Decimal("0.18")
+    assert ("zero_shot", "mathverse_testmini") not in load_printed(grouping).spreads
 
 
 def test_a_score_the_paper_does_not_print_is_no_score():
-    scores = load_paper_scores(load_table("scale_32b"))
+    scores = load_printed(load_table("scale_32b")).scores
     assert ("instruct", "infovqa") not in scores
     assert len(scores) == 8 * 11 - 9
 
@@ -157,7 +157,7 @@ def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames()
 
 @pytest.mark.parametrize("table", list_tables())
 def test_every_shipped_table_loads_and_every_paper_score_belongs_to_one(table):
-    load_paper_scores(load_table(table))
+    load_printed(load_table(table))
     assert set(IN_PAPER) == {path.stem for path in (folder("reports") / "paper").glob("*.csv")}
 
 
@@ -171,7 +171,7 @@ def test_an_unknown_table_names_the_nearest():
 def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
     table = load_table("main_7b").select(rows=["grpo", "zero_shot"], columns=["wemath_testmini"])
     assert [row.id for row in table.rows] == ["zero_shot", "grpo"]
-    assert len(load_paper_scores(table)) == 2
+    assert len(load_printed(table).scores) == 2
     with pytest.raises(UnknownNameError, match=r"row 'grpo_atlr'(.|\n)*grpo_atrl"):
         load_table("main_7b").select(rows=["grpo_atlr"])
     with pytest.raises(UnknownNameError, match=r"column 'wemath'(.|\n)*wemath_testmini"):
@@ -225,10 +225,10 @@ def test_a_mistake_in_the_printed_scores_is_found_where_it_is(small, tmp_path, t
     path = tmp_path / "scores.csv"
     path.write_text(text)
     if message is None:
-        assert read_paper_scores(path, small()) == {("grpo", "a"): Decimal("50.1")}
+        assert read_printed(path, small()).scores == {("grpo", "a"): Decimal("50.1")}
     else:
         with pytest.raises(InvalidFileError, match=message):
-            read_paper_scores(path, small())
+            read_printed(path, small())
 
 
 def test_a_comparison_is_of_the_row_with_credit_minus_the_one_without_whichever_names_the_other():

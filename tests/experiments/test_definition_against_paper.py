@@ -12,7 +12,7 @@ from decimal import Decimal
 import needs
 import pytest
 
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import list_tables, load_printed, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import PublishedRow, Table
@@ -105,7 +105,9 @@ def published(tmp_path_factory):
 
     def build(name: str) -> Table:
         with Store.open(tmp_path_factory.mktemp("store") / "store.sqlite") as store:
-            return build_table(load_table(name), store, profile=load_profile("paper"), cell_keys={}, runs={})
+            definition, profile = load_table(name), load_profile("paper")
+            printed = load_printed(definition)
+            return build_table(definition, store, profile=profile, cell_keys={}, runs={}, printed=printed)
 
     return build
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stored import fill_cell
 
-from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.definition import TableDefinition, load_printed, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import Table, TableCell
@@ -26,7 +26,8 @@ def answer(store: Store, task: str, *repeats: str, kinds: list[str] | None = Non
 def build(
     definition: TableDefinition, store: Store, keys: dict[tuple[str, str], list[str]], **options: object
 ) -> Table:
-    return build_table(definition, store, profile=MINI, cell_keys=keys, runs={}, **options)
+    printed = load_printed(definition)
+    return build_table(definition, store, profile=MINI, cell_keys=keys, runs={}, printed=printed, **options)
 
 
 def cell(table: Table, row: str, column: str) -> TableCell:

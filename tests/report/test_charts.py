@@ -11,7 +11,7 @@ import pytest
 from table_fixtures import poisoned
 
 from atrl_bench.report.charts import answer_figure, draw, grid_figure, score_figure
-from atrl_bench.report.contrasts import contrasts
+from atrl_bench.report.differences import contrasts
 from atrl_bench.report.drawing import DARK, GREEN, GREY, INK, figure_style
 from atrl_bench.report.html import render_html
 from atrl_bench.report.table_model import Grid, GridCell, TableCell

@@ -11,7 +11,7 @@ from stored import fill_cell
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
-from atrl_bench.report.contrasts import answer_of, contrasts, with_headroom
+from atrl_bench.report.differences import answer_of, contrasts, with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
 from atrl_bench.results.statistics import SeedSpread

@@ -4,12 +4,11 @@ import pytest
 
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.notes import as_measured, row_label
 
-TABLE = as_measured(
-    load_table("headroom").select(rows=["perception_uniform", "perception_atrl", "reasoning_2_uniform"]),
-    load_profile("mini"),
-    {"perception_uniform": 1.0, "reasoning_2_uniform": 4.0},
+TABLE = (
+    load_table("headroom")
+    .select(rows=["perception_uniform", "perception_atrl", "reasoning_2_uniform"])
+    .as_measured(load_profile("mini"), {"perception_uniform": 1.0, "reasoning_2_uniform": 4.0})
 )
 
 
@@ -25,4 +24,4 @@ TABLE = as_measured(
     ],
 )
 def test_a_row_has_its_group_in_its_name_where_another_group_has_one_like_it(row, beside, label):
-    assert row_label(TABLE, row, beside) == label
+    assert TABLE.row_label(row, beside) == label

@@ -21,7 +21,6 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.charts import draw
 from atrl_bench.report.html import render_html
-from atrl_bench.report.notes import as_measured
 from atrl_bench.report.table_model import TableCell
 from atrl_bench.report.table_run import write_report
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
@@ -174,14 +173,14 @@ def test_every_row_and_figure_of_another_profile_says_whose_it_is(table):
     assert all(row.label.startswith("mini: ") for row in table.rows)
     for drawing in draw(table).values():
         assert drawing.svg.count("mini: ") >= 2 * len(table.comparisons)
-    wide = as_measured(load_table("scale_32b"), load_profile("mini"))
+    wide = load_table("scale_32b").as_measured(load_profile("mini"))
     assert {row.label for row in wide.rows} >= {
         "mini in place of Qwen2.5-VL-32B-Instruct",
         "mini in place of Qwen2.5-VL-32B + Ours",
         "mini: OpenAI GPT-4o",
     }
     assert wide.caption.startswith("Profile mini in place of the models named here. Score in percent")
-    assert as_measured(load_table("scale_32b"), load_profile("paper")) == load_table("scale_32b")
+    assert load_table("scale_32b").as_measured(load_profile("paper")) == load_table("scale_32b")
 
 
 def test_the_page_says_that_mini_and_paper_numbers_are_not_comparable_and_keeps_them_apart(table):

@@ -22,7 +22,7 @@ from atrl_bench.experiments.definition import (
     RowDefinition,
     TableDefinition,
     list_tables,
-    load_paper_scores,
+    load_printed,
     load_table,
 )
 from atrl_bench.profiles import load_profile
@@ -151,7 +151,7 @@ def load_scores() -> list[Score]:
     """Return every printed score of every table, in the order of the tables."""
     scores = []
     for definition in map(load_table, list_tables()):
-        printed, spreads = load_paper_scores(definition), load_paper_scores(definition, spreads=True)
+        printed, spreads = load_printed(definition)
         scores += [
             Score(
                 table=definition.id,
