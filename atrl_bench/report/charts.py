@@ -124,7 +124,7 @@ def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
     figure.text(6 / WIDTH, 1 - 18 / height, shortened(answer.badge, 90), fontsize=13, fontweight="bold")
     about = f"{shortened(table.profile_title)}: points that token credit adds, on the mean of the benchmarks"
     figure.text(6 / WIDTH, 1 - 34 / height, about, fontsize=9, color=SOFT)
-    legend = "Diamond: mean. Dots: training seeds. Bar: 95 % interval. Grey: could not have been told from zero."
+    legend = "Diamond: mean. Dots: training seeds. Bar: 95 % interval. Grey: differences too small to detect."
     legend += " Hollow: printed in the paper, not measured here." if claims else ""
     for line, text in enumerate(reversed(textwrap.wrap(legend, MAX_LEGEND))):
         figure.text(6 / WIDTH, (7 + 12 * line) / height, text, fontsize=8.5, color=SOFT)

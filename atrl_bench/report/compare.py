@@ -145,9 +145,9 @@ def _verdict(table: Table) -> str:
         word = "better" if difference.mean > 0 else "worse"
         sentence = f"{ours.label} is {word} than {theirs.label} {where}: {said}."
     else:
-        seen = numbers.seen(difference)
+        power = numbers.detectable(difference)
         sentence = f"No difference that these problems could show {where}: {said}"
-        sentence += f"; {seen}, four times in five." if seen else "."
+        sentence += f"; {power}." if power else "."
     return f"{sentence} These are two checkpoints: what other training seeds would give is not in it."
 
 

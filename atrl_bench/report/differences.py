@@ -361,7 +361,7 @@ def _sentence(group: GroupDefinition, contrast: Comparison, equal: Comparison | 
         return f"{said}, not finished: no rule is ranked yet."
     if contrast.outcome == "loss":
         return f"{said}: the oracle loses. This world cannot rank rules."
-    power = "" if contrast.detectable is None else f"; {numbers.percent(contrast.detectable)} would have been seen"
+    power = "" if contrast.detectable is None else f"; {numbers.percent(contrast.detectable)} could be detected"
     return f"{said}{power}. This world cannot rank rules."
 
 

@@ -22,7 +22,7 @@ from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 
 TEMPLATES = folder("reports") / "templates"
-_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value", "seen")
+_FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value", "detectable")
 
 
 def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:

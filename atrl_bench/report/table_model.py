@@ -205,7 +205,7 @@ class Comparison:
 
     @property
     def detectable(self) -> float | None:
-        """The difference that would have been seen four times in five; None with one seed, or one group of problems."""
+        """The difference that could be detected with 80 % power; None with one seed, or one group of problems."""
         over_seeds = self.seeds.estimate() if self.seeds else None
         if over_seeds is None or self.overall is None or math.isnan(self.overall.estimate.stderr):
             return None
@@ -253,7 +253,7 @@ class GridCell:
     low: Number = math.nan
     high: Number = math.nan
     verdict: Literal["up", "down", ""] = ""
-    seen: str = ""  # the difference that would have been seen, where it is a comparison
+    seen: str = ""  # the difference that could be detected, where it is a comparison
     reason: str = ""
 
 

@@ -53,10 +53,10 @@ def signed(share: float | Decimal, digits: int = 1) -> str:
     return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
 
 
-def seen(difference: Estimate) -> str:
-    """Return the power of a comparison in words: the true difference that it shows four times in five."""
+def detectable(difference: Estimate) -> str:
+    """The power of a comparison in words: the true difference that it shows four times in five."""
     share = difference.detectable()
-    return "" if math.isnan(share) else f"a difference of {percent(share)} points would have been seen"
+    return "" if math.isnan(share) else f"a difference of {percent(share)} points could be detected with 80 % power"
 
 
 def p_value(p: float) -> str:

@@ -78,7 +78,7 @@ def test_the_best_row_is_bold_only_if_it_differs_from_every_other(small):
 def test_a_tie_is_not_bold_and_the_page_says_so(small):
     tie = small({"zero_shot": "-" * 12, "grpo": "+" * 12, "sapo": "+" * 11 + "-"})
     assert not any(c.is_best for row in tie.rows for c in row.cells)
-    assert any(note.startswith("A highest score is not bold where it cannot be told") for note in tie.notes)
+    assert any(note.startswith("A highest score is not bold where it is tied") for note in tie.notes)
 
 
 def test_a_cell_that_still_grows_shows_how_far_it_is_and_is_not_tested(small):

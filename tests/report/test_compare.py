@@ -78,7 +78,7 @@ def test_a_difference_that_cannot_be_told_says_what_could_have_been(store, tmp_p
     fill(store, spec("b"), single(1, 0, 1, 0, 1, 0))
     table = compared(tmp_path, "a", "b", ["geoqa_test"])
     assert table.says.startswith("No difference that these problems could show on GeoQA: +16.7 points")
-    assert "points would have been seen, four times in five" in table.says
+    assert "points could be detected with 80 % power" in table.says
 
 
 def test_only_problems_that_both_have_an_answer_to_are_compared(store, tmp_path):

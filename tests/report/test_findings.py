@@ -52,7 +52,7 @@ def test_differences_that_are_clear_both_ways_are_named_with_their_sides():
     # With 0.5 points of error, 1.96 + 0.84 errors are seen four times in five.
     assert found.text == (
         "Clear: AT-RL − Uniform +5.0; AT-RL − Reverse order −4.0 points. "
-        "The other 1 of 3 differences cannot be told from zero; one of 1.4 points would have been, four times in five."
+        "1 of 3 differences is not clearly different from zero; 1.4 points could be detected with 80 % power."
     )
     assert (found.answer.kind, found.answer.badge) == ("mixed", "Gain in 1, loss in 1 of 3")
     assert found.because == (
@@ -62,8 +62,8 @@ def test_differences_that_are_clear_both_ways_are_named_with_their_sides():
     )
     assert found.page == "credit_placement.html#credit"
     gain, loss = said(comparison("Uniform", 0.05)), said(comparison("Uniform", -0.05))
-    assert (gain.answer.badge, gain.text) == ("Gain", "Told from zero: AT-RL − Uniform +5.0 points.")
-    assert (loss.answer.badge, loss.text) == ("Loss", "Told from zero: AT-RL − Uniform −5.0 points.")
+    assert (gain.answer.badge, gain.text) == ("Gain", "Different from zero: AT-RL − Uniform +5.0 points.")
+    assert (loss.answer.badge, loss.text) == ("Loss", "Different from zero: AT-RL − Uniform −5.0 points.")
 
 
 @pytest.mark.parametrize("change", [{"q": 0.2}, {"sd": 0.05}])
@@ -73,8 +73,8 @@ def test_what_either_interval_leaves_open_is_not_called_clear(change):
     least = "8.3" if "sd" in change else "1.4"
     assert found.answer.badge == "No difference that 5 seeds could show"
     assert found.text == (
-        "The difference is +5.0 points and cannot be told from zero. "
-        f"A difference of {least} points would have been seen, four times in five."
+        "The difference is +5.0 points and is not clearly different from zero. "
+        f"A difference of {least} points could be detected with 80 % power."
     )
     assert "clear" not in found.because[0]
 
@@ -105,10 +105,10 @@ def test_a_comparison_that_still_grows_holds_the_answer_back():
 
 def test_rows_whose_credit_is_not_on_anchors_are_no_evidence():
     found = said(comparison("Uniform", 0.05), comparison("Uniform", -0.5, row="Random order"))
-    assert found.text == "Told from zero: AT-RL − Uniform +5.0 points."
+    assert found.text == "Different from zero: AT-RL − Uniform +5.0 points."
     assert found.figure == "credit_placement_anchors.svg"
     assert "Random order" not in found.seen
-    assert said(comparison("Uniform", 0.05, row="Top")).text.startswith("Told from zero: Top − Uniform")
+    assert said(comparison("Uniform", 0.05, row="Top")).text.startswith("Different from zero: Top − Uniform")
 
 
 def test_the_accuracy_while_training_has_a_sentence_and_a_correction_of_its_own():

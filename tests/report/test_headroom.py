@@ -123,8 +123,8 @@ def test_a_difference_that_is_not_ranked_is_not_said_to_be_near_zero(measured):
     # `poor_atrl` is 20 points above uniform credit, over all problems and seeds, in a world without headroom.
     answer = answer_of(contrasts(measured))
     assert answer is not None
-    assert "cannot be told from zero" not in answer.sentence
+    assert "not clearly different from zero" not in answer.sentence
     assert answer.sentence.endswith(
-        "The other 2 of 4 differences are not called clear, "
+        "2 of 4 differences are not called clear, "
         "1 of them because no rule is ranked where there is no headroom."
     )

@@ -142,8 +142,7 @@ def _efficiencies(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
             "What one step gains over uniform credit",
             "Points of success on problems that the step was not made from, each rule at its own best step size, minus "
             "uniform credit at its own; ± half of the 95 % interval over directions, in brackets the difference that "
-            "would have been seen, four times in five. Read it with the efficiency: noise may lie where it does no "
-            "harm.",
+            "could be detected with 80 % power. Read it with the efficiency: noise may lie where it does no harm.",
             _titles(columns),
             _rows(table, columns, lambda rule: _gain(rule.step.over_uniform) if rule.step else None),
             "Rule",
