@@ -81,7 +81,6 @@ class AnswerView:
 
     @property
     def source(self) -> str:
-        """Which seed and repeats, in words; "" where there is only one of each."""
         words = [f"training seed {self.seed}"] if self.seed is not None else []
         if self.repeats:
             first, last = self.repeats[0], self.repeats[-1]
@@ -181,12 +180,11 @@ class _Writer:
         self.labels = {row.id: row.label for row in table.rows}
 
     def forget(self) -> None:
-        """Forget what is the same in all rows of a column, before another one."""
         self.baselines.clear()
         self.problems.clear()
 
     def key(self, row: Row, column: Column, cell: TableCell) -> str:
-        """Return what names all that the page of a number shows: equal means that it would be the same page."""
+        """What names all that the page of a number shows: equal means that it would be the same page."""
         baseline, store, cells = self._baseline(row), self.answers.store, self._answered_cells(row, column)
         return page_key(
             *(self.answers.max_problems, self.answers.has_known_anchors, PART_BYTES),
@@ -200,7 +198,6 @@ class _Writer:
         )
 
     def write(self, row: Row, column: Column, cell: TableCell, folder: Path) -> list[PagePart]:
-        """Write the page of a number into its folder and return its parts, without their problems."""
         parts = list(self.parts(row, column))
         links = [replace(part, problems=()) for part in parts]
         if parts:
@@ -209,7 +206,6 @@ class _Writer:
         return links
 
     def parts(self, row: Row, column: Column) -> Iterator[PagePart]:
-        """Yield the problems of a cell in files of a bearable size."""
         name = file_name(f"{row.id}.{column.id}")
         asked = self._asked(row, column)
         is_suite = len({task for task, _ in asked}) > 1
@@ -275,7 +271,7 @@ class _Writer:
     def _of_baseline(
         self, row: str, column: Column, some: Sequence[TaskProblem]
     ) -> Mapping[TaskProblem, BaselineAnswers]:
-        """Return the baseline's answers of its first training seed, at least those to these problems."""
+        """The baseline's answers of its first training seed, at least those to these problems."""
         rendered = self.baselines.setdefault(row, {})
         new = [at for at in some if at not in rendered]
         answers: dict[TaskProblem, list[Sample]] = {}
@@ -289,7 +285,6 @@ class _Writer:
         return rendered
 
     def _answers(self, cell: Cell, some: Iterable[TaskProblem]) -> dict[TaskProblem, list[Sample]]:
-        """Return the answers of a cell to those of these problems that it was asked."""
         task, store = _task(cell), self.answers.store
         if cell.key not in self.problems:
             self.problems[cell.key] = {problem.problem_id: problem for problem in store.problems(cell.key)}
@@ -334,7 +329,6 @@ class _Writer:
         return [cell for cell in self._cells(row.id, column.id) if cell.num_responses]
 
     def _shown(self, cell: Cell) -> list[str]:
-        """Return the problems of a cell that have answers: the first ones, as many as are to be shown."""
         if cell.key not in self.shown:
             answered = self.answers.store.answered(cell.key)
             names = [p.problem_id for p in self.answers.store.problems(cell.key) if p.problem_id in answered]
@@ -342,7 +336,6 @@ class _Writer:
         return self.shown[cell.key]
 
     def _neighbours(self, row: Row, column: Column) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Return texts and files of the pages of the same row, then of those of the same column."""
         of_row = [one for one in self.table.columns if self._answered_cells(row, one)]
         of_column = [one for one in self.table.rows if self._answered_cells(one, column)]
         return (
@@ -386,7 +379,6 @@ class _Writer:
         return row.baseline or self.answers.baseline
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
-        """Return the pictures of a cell's problems, drawn once for all cells of the same data."""
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])
         of_data = self.pictures.setdefault(name, {})
         if new := [name for name in problem_ids if name not in of_data]:
@@ -411,15 +403,13 @@ def _kinds(sample: Sample, before: float | None) -> Iterable[str]:
 
 
 def without_calls(verdict: Verdict | None) -> Verdict | None:
-    """Return what a page says of a verdict: not how many requests it took, which a kill on the way changes."""
+    """What a page says of a verdict: not how many requests it took, which a kill on the way changes."""
     if verdict is None or "calls" not in verdict.details:
         return verdict
     return verdict._replace(details={name: value for name, value in verdict.details.items() if name != "calls"})
 
 
 def remembered_shades(run_dir: RunDir) -> CreditOf:
-    """Return what gives the credit that was computed before, of any answer of a run folder."""
-
     def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
         if not any((run_dir.root / "credit").glob(f"{key}-*.jsonl")):
             return {}
@@ -430,7 +420,7 @@ def remembered_shades(run_dir: RunDir) -> CreditOf:
 
 
 def file_name(name: str) -> str:
-    """Return the name, or its digest where no file should be called so."""
+    """The name, or its digest where no file should be called so."""
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and ".." not in name:
         return name
     return hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:16]

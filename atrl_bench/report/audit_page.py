@@ -24,7 +24,6 @@ def audit_record(sections: Sequence[Section]) -> dict[str, Any]:
 
 
 def audit_text(sections: Sequence[Section], *, everything: bool = False) -> str:
-    """Return the audit as a person reads it, eighty columns wide: what does not hold, or `everything`."""
     blocks = ["The paper against itself: computed from its printed numbers, nothing measured."]
     for section in sections:
         counts = ", ".join(f"{section.count(outcome)} {WORDS[outcome]}" for outcome in ORDER)
@@ -43,7 +42,6 @@ def _finding_lines(finding: AuditFinding) -> list[str]:
 
 
 def write_audit(sections: Sequence[Section], out: Path) -> list[Path]:
-    """Write the audit as `audit.html`, `audit.txt` and `audit.json` into `out`; return the paths, HTML first."""
     contents = {
         "audit.html": audit_html(sections),
         "audit.txt": audit_text(sections, everything=True) + "\n",
@@ -54,5 +52,4 @@ def write_audit(sections: Sequence[Section], out: Path) -> list[Path]:
 
 
 def audit_html(sections: Sequence[Section]) -> str:
-    """Return the audit as one page: offline, without scripts, in the style of the tables."""
     return render_page("audit.html.j2", sections=sections, marks=MARKS, outcomes=WORDS, order=ORDER)

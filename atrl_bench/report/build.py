@@ -97,7 +97,7 @@ def build_table(
     lacking: Mapping[str, str] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> Table:
-    """Return the table as far as the store is filled.
+    """The table as far as the store is filled.
 
     `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training runs of
     each row, `recipes` its recipe; `printed` is what the paper prints; `notes` come after those that the numbers ask
@@ -140,7 +140,7 @@ def made_with(table: Table, profile: Profile, environment: Mapping[str, str]) ->
 
 
 def _footnotes(source: TableSource, *, has_published: bool) -> tuple[Footnotes, Footnotes]:
-    """Return the footnotes of the measured and of the published table.
+    """The footnotes of the measured and of the published table.
 
     A note on a row that is trained here says how; every other note is about a number that the paper printed.
     """
@@ -187,7 +187,6 @@ def _row(row: RowDefinition, source: TableSource, cells: Mapping[CellAt, TableCe
 
 
 def credit_name(row: RowDefinition) -> str:
-    """Return the row's credit in words: its rule, and the preset and settings where they say anything."""
     if row.credit.rule == "uniform":
         return "uniform"
     changed = ", ".join(f"{name} {value}" for name, value in sorted(row.credit.settings.items()))
@@ -225,13 +224,11 @@ def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Sequenc
 
 
 def _replaced_models(definition: TableDefinition) -> list[str]:
-    """The base models that the generated profile's own stands for: all that its rows name but shipped ones."""
     named = dict.fromkeys(filter(None, map(definition.model_of, definition.rows)))
     return [model for model in named if model not in list_bases()]
 
 
 def _engine(of_cell: Mapping[str, str]) -> str:
-    """What answered a cell in place of this process; nothing for this process."""
     return f"{of_cell['engine.name']} {of_cell['engine.version']}" if "engine.name" in of_cell else ""
 
 
@@ -239,7 +236,6 @@ def _engine(of_cell: Mapping[str, str]) -> str:
 
 
 def training_grids(rows: Sequence[RowDefinition], runs: Mapping[str, Sequence[Run]]) -> tuple[Grid, ...]:
-    """Return a grid on the credit and one on the training, each where any run has recorded something of it."""
     trained = [row for row in rows if row.recipe]
     credited = [row for row in trained if row.credit.rule != "uniform"]
     tables = (
@@ -285,7 +281,6 @@ def _mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
-    """Return what a reader has to know of the learning rates behind the numbers."""
     tried = ", ".join(f"{rate:g}" for rate in sorted(definition.rates))
     note = (
         f"Each trained row stands here at its best learning rate of {tried} times the profile's, picked by its "
@@ -298,7 +293,6 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
 
 
 def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Grid]:
-    """Return the grid of every row at every rate, nothing where no run has recorded anything."""
     definition, runs = plan.definition.as_measured(plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
     tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
     lines: list[tuple[str, tuple[float | None, ...]]] = []

@@ -60,11 +60,9 @@ class TableSource:
 
     @cached_property
     def all_columns(self) -> list[str]:
-        """The columns that are printed, the average among them."""
         return [*self.columns, *([AVERAGE] if self.definition.average else [])]
 
     def columns_of(self, *rows: str) -> list[str]:
-        """Return the measured columns that all of these rows are evaluated on."""
         definitions = [row for row in self.definition.rows if row.id in rows]
         of_rows = [{column.id for column in self.definition.columns_of(row)} for row in definitions]
         return [column for column in self.columns if all(column in of_row for of_row in of_rows)]
@@ -90,7 +88,6 @@ class MeasuredCells:
 
 
 def read_cells(source: TableSource) -> MeasuredCells:
-    """Return every cell of the table, averages included, before rows are compared."""
     measured = MeasuredCells()
     for row in source.definition.rows:
         for column in source.definition.columns:
@@ -147,7 +144,7 @@ def _unanswered(source: TableSource, row: RowDefinition, column: ColumnDefinitio
 
 
 def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) -> str:
-    """Return what fills a cell, without the folder's path: a page is the same wherever its folder lies."""
+    """What fills a cell, without the folder's path: a page is the same wherever its folder lies."""
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
@@ -181,7 +178,6 @@ def _average(source: TableSource, measured: MeasuredCells, row: RowDefinition) -
 def _shared_residuals(
     source: TableSource, measured: MeasuredCells, row: RowDefinition, estimates: Sequence[Estimate]
 ) -> list[dict[str, float]]:
-    """Return what the groups that columns share add to the error of each column's score."""
     scores = {column: measured.scores[row.id, column] for column in source.columns}
     names = shared_groups(scores)
     if not names:
@@ -201,7 +197,6 @@ def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
 
 
 def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> tuple[Answers, TableCell]:
-    """Return the answers by task and training seed, and the cell with all that is counted before they are scored."""
     answers: dict[str, dict[int, ScoreArray]] = defaultdict(dict)
     states: Counter[str] = Counter()
     skipped: dict[str, str] = {}
@@ -237,7 +232,6 @@ def _over_every_repeat(metric: str, num_repeats: int) -> str:
 
 
 def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
-    """Return what the cell's key was made of, once for the settings that all seeds share."""
     pairs = dict(flat_text(stored[0].spec))
     for cell in stored[1:]:
         for name, value in flat_text(cell.spec):
@@ -257,12 +251,10 @@ class Scores:
     by_seed: Mapping[int, float]
 
     def estimate(self) -> Estimate | None:
-        """Return the cell's number, None while nothing of it has a verdict."""
         estimate = suite_score(self.parts)
         return estimate if estimate.num_problems else None
 
     def residuals(self, stderr: float, other: Scores | None = None) -> dict[str, float]:
-        """Return what each group adds to the error of the number, or of its difference from another."""
         return group_residuals(self.parts, stderr, None if other is None else other.parts)
 
     def minus(self, other: Scores) -> Difference | None:
@@ -276,7 +268,7 @@ def scores_of(answers: Answers, metric: str) -> Scores:
 
 
 def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:
-    """Return each seed's average over the columns, for the seeds that have them all."""
+    """Each seed's average over the columns, for the seeds that have them all."""
     common = set.intersection(*(set(column.by_seed) for column in columns))
     return {seed: mean(column.by_seed[seed] for column in columns) for seed in sorted(common)}
 
@@ -287,13 +279,13 @@ def spread_of(numbers: Iterable[float]) -> SeedSpread | None:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Return the mean, NaN of nothing."""
+    """The mean, NaN of nothing."""
     items = list(values)
     return math.fsum(items) / len(items) if items else math.nan
 
 
 def _pooled(task: str, of_seed: Mapping[int, ScoreArray], metric: str) -> ScoredSamples:
-    """Return the answers of all seeds, as if those of further seeds were further repeats of one run."""
+    """The answers of all seeds, as if those of further seeds were further repeats of one run."""
     first = scored(task, next(iter(of_seed.values())), metric)
     name, num_repeats = parse_metric(first.metric, first.statistics)
     pooled = ScoreArray.joined([of_seed[seed].repeats(num_repeats) for seed in sorted(of_seed)])
@@ -322,7 +314,7 @@ Words = tuple[str, ...]
 
 
 def shared_groups(columns: Mapping[str, Scores]) -> dict[Group, str]:
-    """Return one name for all groups that have a problem in common across columns; nothing for any other group."""
+    """One name for all groups that have a problem in common across columns; nothing for any other group."""
     groups_of: dict[Words, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for column, scores in columns.items():
         for part in scores.parts:
@@ -338,7 +330,6 @@ def shared_groups(columns: Mapping[str, Scores]) -> dict[Group, str]:
 
 
 def words_of(problem: Problem) -> Words | None:
-    """Return what a problem is known by in another benchmark; None where that is too little."""
     question = tuple(problem.question.lower().split())
     if len(question) < MIN_WORDS:
         return None
@@ -346,7 +337,7 @@ def words_of(problem: Problem) -> Words | None:
 
 
 def named(residuals: Mapping[str, float], column: str, names: Mapping[Group, str]) -> dict[str, float]:
-    """Return a column's residuals by the names that their groups have across columns."""
+    """A column's residuals by the names that their groups have across columns."""
     sums: dict[str, float] = defaultdict(float)
     for group, value in residuals.items():
         if (column, group) in names:
@@ -355,7 +346,6 @@ def named(residuals: Mapping[str, float], column: str, names: Mapping[Group, str
 
 
 def _join(names: dict[Group, str], groups: Sequence[Group]) -> None:
-    """Give these groups one name, and with them all that had a name of theirs."""
     before: Iterable[str] = {names[group] for group in groups if group in names}
     name = min([*before, ": ".join(groups[0])])
     for group in [*groups, *(group for group, known in names.items() if known in before)]:
@@ -370,7 +360,7 @@ ORDER = ("wrong", "correct", "unparseable", "timed out", "judge failed", "ungrad
 
 
 def sample_views(store: Store, key: str, answers: ScoreArray) -> list[SampleView]:
-    """Return a few answers of every state in turn, in the order of the problems: successes hide no failures."""
+    """A few answers of every state in turn, in the order of the problems: successes hide no failures."""
     first_P = answers.states_PR[:, 0] if answers.num_answers else np.array([], dtype=np.int8)
     queues = [np.flatnonzero(first_P == STATES.index(state))[:NUM_SAMPLES].tolist() for state in ORDER]
     turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]

@@ -57,7 +57,7 @@ class Drawing:
 
 
 def draw(table: Table) -> dict[str, Drawing]:
-    """Return the figures of a table by what they show: `answer`, `anchors`, `scores 1`, `grid 1` and so on.
+    """The figures of a table by what they show: `answer`, `anchors`, `scores 1`, `grid 1` and so on.
 
     `anchors` is the answer without the rules that put no credit on anchors, where a table has such: the front page asks
     about the others.
@@ -143,7 +143,6 @@ def _ends(item: Comparison) -> list[float]:
 
 
 def _scale(panel: Axes, values: Sequence[float], most: int) -> None:
-    """Give a panel an axis of points with zero on it, which ends at ticks and holds all values."""
     from matplotlib.ticker import MaxNLocator
 
     ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(min([*values, 0.0]), max([*values, 0.0]))
@@ -174,7 +173,6 @@ def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float, width
 
 
 def _write(panel: Axes, y: float, right_of: float, above: float, text: str, **style: Any) -> None:
-    """Write beside a line of a panel, so many points right of its left end."""
     at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     panel.annotate(text, (0, y), (right_of, above), annotation_clip=False, **at, **style)
 
@@ -196,7 +194,7 @@ class Mark:
 
 
 def score_figure(table: Table, index: int) -> FigureContent:
-    """Return one column of all rows; rows of one name stand under the headings of their groups.
+    """One column of all rows; rows of one name stand under the headings of their groups.
 
     A dashed line goes through each baseline's score, as long as the neighbouring rows that are set against it.
     """
@@ -225,13 +223,12 @@ def score_figure(table: Table, index: int) -> FigureContent:
 
 
 def _possible(score: Estimate) -> tuple[float, float]:
-    """Return the interval, cut off where no score can be."""
+    """The interval, cut off where no score can be."""
     low, high = score.interval()
     return max(low, min(0.0, score.mean)), min(high, max(1.0, score.mean))
 
 
 def grid_figure(table: Table, grid: Grid) -> FigureContent:
-    """Return a panel for each column of a grid that has numbers, all on one scale; ratios on a logarithmic one."""
     columns = {}
     for number, title in enumerate(grid.columns):
         cells = [(name, cells[number]) for name, cells in grid.rows if math.isfinite(cells[number].value)]

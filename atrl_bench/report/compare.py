@@ -37,7 +37,7 @@ Pairs = Mapping[str, tuple[Cell, Cell]]  # by task
 def compare_models(
     a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir, *, metrics: Sequence[str] | None = None
 ) -> Table:
-    """Return both models' scores and their paired difference for each task and suite, and on average.
+    """Both models' scores and their paired difference for each task and suite, and on average.
 
     `a` and `b` are rows of tables (`main_7b:grpo`), models as `evaluate` takes them, names of models that were
     evaluated, or keys of cells. `tasks` defaults to those of a row's table. `metrics` defaults to the number that each
@@ -72,7 +72,6 @@ def compare_models(
 def _definition(
     labels: Sequence[str], tasks: Sequence[str], pairs: Pairs, metrics: Sequence[str] | None
 ) -> TableDefinition:
-    """Return a table of the two models; its average is that of all columns where each is another benchmark."""
     suites = {suite.name: suite.title for suite in list_suites()}
     columns = []
     for name in [*pairs, *(name for name in tasks if name in suites)]:
@@ -113,7 +112,6 @@ def _warnings(pairs: Pairs) -> Iterator[str]:
 
 
 def _wins(store: Store, definition: TableDefinition, pairs: Pairs) -> Iterator[str]:
-    """Yield for each benchmark on how many of the problems that both have answered which of the two is better."""
     for column in definition.columns:
         scores: list[tuple[float, float]] = []
         for task in _parts(column.task):
@@ -124,14 +122,13 @@ def _wins(store: Store, definition: TableDefinition, pairs: Pairs) -> Iterator[s
 
 
 def differences_beside_model(a: Cell, b: Cell) -> list[str]:
-    """Return the settings two cells differ in beside the model, each as "name: a's value, b's value"."""
+    """The settings two cells differ in beside the model, each as "name: a's value, b's value"."""
     ours, theirs = flat(a.spec), flat(b.spec)
     names = sorted((ours.keys() | theirs.keys()) - set(MODEL_FIELDS))
     return [f"{name}: {ours.get(name)}, {theirs.get(name)}" for name in names if ours.get(name) != theirs.get(name)]
 
 
 def _verdict(table: Table) -> str:
-    """Return what the two rows say together: on average, or on the one benchmark; nothing where there are several."""
     ours, theirs = table.rows
     cell = ours.cells[-1]
     if cell.difference is None or (len(table.columns) > 1 and not table.has_average):
@@ -155,7 +152,7 @@ def _verdict(table: Table) -> str:
 
 
 def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tuple[Cell, Cell]:
-    """Return the two finished cells that differ in least beside the model; of equals, the newest."""
+    """The two finished cells that differ in least beside the model; of equals, the newest."""
     ours, theirs = _cells_of(store, a, task), _cells_of(store, b, task)
     missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
     if missing:
@@ -195,7 +192,6 @@ def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
 
 
 def _tables_with(row: str) -> list[str]:
-    """Return the tables that have a row of this name, the main one first."""
     tables = [name for name in list_tables() if row in {known.id for known in load_table(name).rows}]
     return sorted(tables, key=lambda name: (name != MAIN_TABLE, name))
 
@@ -223,6 +219,5 @@ def _tasks_of(a: str, b: str, run_dir: RunDir, store: Store) -> list[str]:
 
 
 def _name_of(model: str, store: Store) -> str:
-    """Return what to call a model: one that was trained here by its recipe and seed, and not by its key."""
     run = store.run(model)
     return model if run is None else f"{short_label('run', run.spec)}, seed {run.spec['seed']} ({model[:8]})"

@@ -44,7 +44,7 @@ class Differences:
         self._computed: dict[Between, Difference | None] = {}
 
     def between(self, row: str, other: str, column: str) -> Difference | None:
-        """Return row minus other in one column, or in the average of all; None where one of them has no scores."""
+        """Row minus other in one column, or in the average of all; None where one of them has no scores."""
         at = row, other, column
         if at not in self._computed:
             self._computed[at] = self._average(row, other) if column == AVERAGE else self._paired(*at)
@@ -60,7 +60,6 @@ class Differences:
         return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
 
     def _residuals(self, row: str, other: str, estimates: Mapping[str, Estimate]) -> list[dict[str, float]]:
-        """Return what the groups that columns share add to the error of each column's difference."""
         names = self._shared
         if not names:
             return []
@@ -81,7 +80,6 @@ class Differences:
 def with_differences(
     cells: Mapping[CellAt, TableCell], baselines: Mapping[str, str], differences: Differences
 ) -> dict[CellAt, TableCell]:
-    """Return the cells with their differences from the baselines, p-values corrected over the whole table."""
     from_baseline = {
         (row, baselines[row], column): difference
         for (row, column), cell in cells.items()
@@ -96,7 +94,7 @@ def with_differences(
 
 
 def _q_values(differences: Mapping[Between, Difference], cells: Mapping[CellAt, TableCell]) -> dict[Between, float]:
-    """Return the adjusted p-values of the differences between finished cells.
+    """The adjusted p-values of the differences between finished cells.
 
     A cell that still grows is not tested: looking at a number until it pleases, and stopping there, is no test.
     """
@@ -109,7 +107,7 @@ def _is_final(cells: Mapping[CellAt, TableCell], row: str, column: str) -> bool:
 
 
 def _adjusted(p_values: Sequence[float]) -> list[float]:
-    """Return the q-values; a p-value that cannot be computed (one group) never counts as significant."""
+    """The q-values; a p-value that cannot be computed (one group) never counts as significant."""
     return benjamini_hochberg([1.0 if math.isnan(p) else p for p in p_values])
 
 
@@ -119,7 +117,7 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
 def with_best(
     cells: Mapping[CellAt, TableCell], source: TableSource, differences: Differences
 ) -> tuple[dict[CellAt, TableCell], list[Tie]]:
-    """Return the cells, the best of each column marked where it differs from every other, and where it does not.
+    """The cells, the best of each column marked where it differs from every other, and where it does not.
 
     Rows compete with those that have the same baseline.
     """
@@ -187,13 +185,13 @@ def comparisons(
 
 
 def _overall(source: TableSource, row: str, other: str) -> str:
-    """Return the column that a comparison is about: the mean of all, also where the table prints no average."""
+    """The column that a comparison is about: the mean of all, also where the table prints no average."""
     columns = source.columns_of(row, other)
     return columns[0] if len(columns) == 1 and not source.definition.average else AVERAGE
 
 
 def _means(source: TableSource, measured: MeasuredCells) -> dict[CellAt, TableCell]:
-    """Return a cell for the mean of all columns of each row that has them all, final where they all are."""
+    """A cell for the mean of all columns of each row that has them all, final where they all are."""
     of_row = {
         row.id: [measured.cells[row.id, column] for column in source.columns_of(row.id)]
         for row in source.definition.rows
@@ -224,12 +222,11 @@ def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str)
 
 
 def _seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    """Return the differences over the seeds that both have."""
     return [ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs]
 
 
 def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:
-    """Return the accuracy over the whole training by seed: who learns faster is ahead there at any end."""
+    """The accuracy over the whole training by seed: who learns faster is ahead there at any end."""
     return {run.spec.get("seed", 0): run.summary["accuracy"] for run in runs if "accuracy" in run.summary}
 
 
@@ -248,18 +245,17 @@ class Answer:
 
 
 def contrasts(table: Table) -> list[Comparison]:
-    """Return the table's comparisons that have numbers, in their order."""
     return [item for item in table.comparisons if item.has_numbers]
 
 
 def anchor_contrasts(table: Table) -> list[Comparison]:
-    """Return those of rows whose credit is on the tokens that look at the image."""
+    """Those of rows whose credit is on the tokens that look at the image."""
     credit = {row.id: row.credit for row in table.rows}
     return [item for item in contrasts(table) if not credit.get(item.row_id, "").startswith(ELSEWHERE)]
 
 
 def answer_of(items: Sequence[Comparison]) -> Answer | None:
-    """Return what comparisons with numbers say together, None where there are none.
+    """What comparisons with numbers say together, None where there are none.
 
     The sentence is the one that a hurried reader takes away, so it is as strong as the weakest of its numbers.
     """
@@ -287,7 +283,6 @@ def answer_of(items: Sequence[Comparison]) -> Answer | None:
 
 
 def in_words(items: Sequence[Comparison]) -> str:
-    """Return comparisons with numbers for those who do not see their figure."""
     answer = answer_of(items)
     assert answer is not None
     sentences = []
@@ -301,7 +296,7 @@ def in_words(items: Sequence[Comparison]) -> str:
 
 
 def counted(table: Table) -> str:
-    """Return why the scores of the table do not subtract to these differences, "" where they do."""
+    """Why the scores of the table do not subtract to these differences, "" where they do."""
     for row in table.rows:
         for cell in row.cells:
             if cell.estimate and cell.all_repeats and cell.num_repeats > 1 and cell.all_repeats != cell.estimate:
@@ -316,7 +311,6 @@ def counted(table: Table) -> str:
 
 
 def with_headroom(table: Table, definition: TableDefinition) -> Table:
-    """Return the table with a sentence on the headroom of each group that has an oracle, and ranks only where it is."""
     chosen = {row.group for row in definition.rows}
     groups = [group for group in definition.groups if group.oracle is not None and group.id in chosen]
     if not groups:
@@ -366,7 +360,6 @@ def _sentence(group: GroupDefinition, contrast: Comparison, equal: Comparison | 
 
 
 def _while_training(equal: Comparison) -> str:
-    """Return what the oracle adds to the accuracy over the whole training, which who learns faster leads."""
     if equal.training is None or (over_seeds := equal.training.half_width()) is None:
         return ""
     return f", {numbers.signed(equal.training.mean)} ±{numbers.percent(over_seeds)} while training"

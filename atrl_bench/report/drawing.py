@@ -90,7 +90,6 @@ class FigureContent:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and save in our look, whatever this machine's own settings of matplotlib are."""
     import matplotlib.style
 
     with matplotlib.style.context(["default", LOOK]), warnings.catch_warnings():
@@ -107,7 +106,6 @@ def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, An
 
 
 def mark_published(panel: Axes, source: str) -> None:
-    """Make a panel one that nobody takes for a measurement: another ground, a dashed frame, and the words."""
     panel.set_facecolor(BAND)
     for spine in panel.spines.values():
         spine.set(visible=True, linestyle=(0, (4, 3)), color=SOFT)
@@ -123,7 +121,6 @@ def name_bars(panel: Axes, names: Sequence[str]) -> None:
 
 
 def hide_axes(panel: Axes) -> None:
-    """Take everything off a panel that is not drawn into it."""
     panel.grid(visible=False)
     panel.set_xticks([])
     panel.set_yticks([])
@@ -132,14 +129,13 @@ def hide_axes(panel: Axes) -> None:
 
 
 def whole_numbers(panel: Axes) -> None:
-    """Let a panel's x axis have ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def style_of(index: int) -> dict[str, Any]:
-    """Return how the line at this place among several is drawn: no two share colour, marker and dashes."""
+    """How the line at this place among several is drawn: no two share colour, marker and dashes."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "marker": MARKERS[index % len(MARKERS)],
@@ -150,13 +146,12 @@ def style_of(index: int) -> dict[str, Any]:
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """Return any text as one line that is safe to show: nothing invisible in it, and cut where it is long."""
+    """Any text as one line that is safe to show: nothing invisible in it, and cut where it is long."""
     line = one_line(text)
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def token_text(text: str) -> str:
-    """Return a token as a reader sees it: spaces and the end of the response are signs."""
     if not text:
         return "⟨end⟩"
     return shortened(text, 24) or ("⏎" if "\n" in text else "␣")
@@ -183,7 +178,7 @@ def write(picture: FigureContent, name: str, out: Path) -> list[Path]:
 
 
 def svg(picture: FigureContent, name: str) -> str:
-    """Return the figure as SVG with its title and description; the same figure gives the same bytes on any day."""
+    """The figure as SVG with its title and description; the same figure gives the same bytes on any day."""
     buffer = io.StringIO()
     picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
     content = buffer.getvalue()
@@ -213,7 +208,7 @@ def rows_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[st
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV under the names of the first one's fields; no spreadsheet takes a text for a formula."""
+    """The rows as CSV under the names of the first one's fields; no spreadsheet takes a text for a formula."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -64,7 +64,6 @@ class Explanation(Record):
         }
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the number, what it stands against, what it was made from, and how to make it again."""
         yield f"{self.table.id}, row {self.row.id}, column {self.column.id} (profile {self.plan.profile.name})"
         parts = {"number": "The number", "difference": "Against the baseline", "published": "The paper"}
         for part, title in parts.items():
@@ -86,12 +85,10 @@ class Explanation(Record):
 
     @property
     def against(self) -> str:
-        """The row that the difference is taken from."""
         return self.plan.definition.baseline_of(self.row)
 
     @property
     def how(self) -> str:
-        """How the score was computed, "" where there is none."""
         estimate = self.cell.estimate
         if estimate is None:
             return ""
@@ -134,7 +131,6 @@ class Explanation(Record):
 
     @property
     def files(self) -> list[str]:
-        """The page, the store and what the trainings left, as far as they are there."""
         run_dir = self.plan.run_dir
         paths = [run_dir.reports / f"{self.table.id}.html", run_dir.store_path]
         for run in self.training:
@@ -145,7 +141,6 @@ class Explanation(Record):
 
     @property
     def commands(self) -> list[str]:
-        """What measures the number again, and what writes the answers behind it."""
         plan, run_dir = self.plan, self.plan.run_dir
         if self.row.not_measured:
             return []
@@ -161,7 +156,7 @@ class Explanation(Record):
 
 
 def explain(plan: Plan, row: str, column: str) -> Explanation:
-    """Return everything behind one number of a planned table, read from the store alone.
+    """Everything behind one number of a planned table, read from the store alone.
 
     The plan is the whole table's: a corrected p-value depends on every other difference of it.
     """
@@ -190,7 +185,6 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
 
 
 def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
-    """Return what the definition fixes of the row, whether or not it was trained already."""
     if row.not_measured:
         return {"not_measured": " ".join(row.not_measured.split())}
     if row.served:
@@ -229,7 +223,7 @@ def _evaluation(cell: Cell) -> dict[str, Any]:
 
 
 def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
-    """Return the templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
+    """The templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
     used: Counter[int] = Counter()
     for cell in cells:
         seed = int(cell.spec.get("run_seed", 0))

@@ -40,7 +40,7 @@ AS_JSON = ("choices", "meta", "details")  # in Parquet, which has one type a col
 
 
 def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Path]:
-    """Return the files written from the run folder: into `out`, by default `exports` inside it.
+    """The files written from the run folder: into `out`, by default `exports` inside it.
 
     `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `inspect`: a folder of
     that name. `card`: `cards/<checkpoint>/README.md`.

@@ -44,7 +44,6 @@ class Finding:
 
 
 def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
-    """Return what the folder of this profile answers; `anchors` are the scores behind its figure, none if not drawn."""
     compared = [
         _compared(HELPS, "main_7b", tables.get("main_7b"), profile),
         _compared(PLACEMENT, "credit_placement", tables.get("credit_placement"), profile),
@@ -75,7 +74,7 @@ def _compared(question: str, name: str, table: Table | None, profile: str) -> Fi
 
 
 def _learning(contrasts: Sequence[Comparison]) -> list[tuple[tuple[Comparison, float], float]]:
-    """Return the differences in the accuracy while training, each with a p-value corrected for their number."""
+    """The differences in the accuracy while training, each with a p-value corrected for their number."""
     over_seeds = [(contrast, contrast.training.estimate()) for contrast in contrasts if contrast.training is not None]
     tested = [(contrast, estimate) for contrast, estimate in over_seeds if estimate is not None]
     q_values = benjamini_hochberg([estimate.p_value() for _, estimate in tested])
@@ -86,7 +85,6 @@ def _learning(contrasts: Sequence[Comparison]) -> list[tuple[tuple[Comparison, f
 
 
 def _readings(scores: Sequence[AnchorScore]) -> Finding | None:
-    """Return what the scores say, setting by setting; None without the settings that matter."""
     density = {(s.reading, s.corrected, s.setting): s for s in scores if s.part == LAST}
     credit = {(s.preset, s.setting): s for s in scores if s.part == CREDIT}
     if not density or ("default", "atrl") not in credit:
@@ -112,7 +110,7 @@ def _auc(score: AnchorScore) -> str:
 
 
 def _against(score: AnchorScore, other: AnchorScore) -> str:
-    """Return how one stands to another, whose errors are taken as independent: wider than a paired interval."""
+    """How one stands to another, whose errors are taken as independent: wider than a paired interval."""
     half_width = 1.96 * math.hypot(score.standard_error, other.standard_error)
     difference = score.mean - other.mean
     clear = "clear" if abs(difference) > half_width else "within noise"

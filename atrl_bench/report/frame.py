@@ -29,7 +29,7 @@ COLUMNS = ("table", "row", "label", "recipe", "credit", "seed", "task", "metric"
 
 
 def frame(run_dir: RunDir | Path | str) -> DataFrame:
-    """Return the finished scores of every table that was rendered in a run folder, in percent.
+    """The finished scores of every table that was rendered in a run folder, in percent.
 
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
     tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
@@ -53,7 +53,6 @@ class CellPlace:
 
 
 def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
-    """Yield each finished cell of each table that was rendered in a run folder."""
     names = [name for name in rendered_tables(run_dir.reports) if name in list_tables()]
     seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
     seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
@@ -72,7 +71,7 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
 
 
 def _run_dir(root: Path) -> RunDir:
-    """Return the folder under the profile that its tables were made with."""
+    """The folder under the profile that its tables were made with."""
     profiles = {table.profile for table in rendered_tables(root / "reports").values()}
     if not profiles:
         raise MissingDataError(

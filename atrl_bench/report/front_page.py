@@ -51,7 +51,6 @@ class Status:
 
     @property
     def rest(self) -> tuple[tuple[int, str], ...]:
-        """The cells without a finished number, counted and in words."""
         words = {"partial": "partial", "failed": "failed", "missing": "to run"}
         words["not measured"] = "not measured, with reasons"
         return tuple((self.cells[state], text) for state, text in words.items() if self.cells[state])
@@ -139,7 +138,6 @@ def _states(definition: TableDefinition | None, table: Table | None) -> Counter[
 
 
 def _shows(definition: TableDefinition, table: Table) -> str:
-    """Return how much of the table a page of some rows or columns shows, "" where it shows all."""
     parts = []
     for name, defined, rendered in (
         ("rows", definition.rows, table.rows),
@@ -167,13 +165,11 @@ def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
 
 
 def _inside(svg: str, tag: str) -> str:
-    """Return the text of the picture's own title or description, as plain text."""
     match = re.search(rf"<{tag}\b[^<>]*>([^<]*)</{tag}>", svg)
     return unescape(" ".join(match[1].split())) if match else ""
 
 
 def _pages(reports: Path, tables: Mapping[str, Table]) -> Iterable[tuple[str, str]]:
-    """Yield the other pages of the folder, such as the audit: their own titles and addresses."""
     for path in sorted(reports.glob("*.html")):
         if path.name != "index.html" and path.stem not in tables:
             title = _inside(path.read_text(encoding="utf-8", errors="replace")[:20_000], "title")
@@ -181,7 +177,7 @@ def _pages(reports: Path, tables: Mapping[str, Table]) -> Iterable[tuple[str, st
 
 
 def _stored(run_dir: RunDir) -> tuple[list[Run], dict[str, int], int]:
-    """Return the training runs, how many evaluations there are of each state, and how many answers they hold.
+    """The training runs, how many evaluations there are of each state, and how many answers they hold.
 
     Answers that were graded several times, by the rules and by a judge, are one evaluation.
     """

@@ -42,5 +42,5 @@ def gpu_check_html(check: GpuCheck) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a share with one decimal, or with two digits that are not zero where it is small."""
+    """A share with one decimal, or with two digits that are not zero where it is small."""
     return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"

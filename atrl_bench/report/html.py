@@ -20,7 +20,7 @@ def render_html(
     pages: Mapping[tuple[str, str], Pages] | None = None,
     drawings: Mapping[str, Drawing] | None = None,
 ) -> str:
-    """Return the whole page; `pages` are those of the answers that it links to, by (row, column)."""
+    """The whole page; `pages` are those of the answers that it links to, by (row, column)."""
     names = row_names(table)
     return render_page(
         "table.html.j2",
@@ -43,17 +43,15 @@ def render_html(
 
 
 def row_names(table: Table) -> dict[str, str]:
-    """Return each row's label by its id, with its group where another row is called the same."""
     num_of_label = Counter(row.label for row in table.rows)
     return {row.id: f"{row.label}, {row.group}" if num_of_label[row.label] > 1 else row.label for row in table.rows}
 
 
 def by_group(rows: Sequence[Any]) -> list[tuple[str, list[Any]]]:
-    """Return neighbouring rows of one group under its heading."""
     return [(label, list(members)) for label, members in groupby(rows, key=lambda row: row.group)]
 
 
 def spans(table: Table) -> list[tuple[str, int]]:
-    """Return the headings over neighbouring columns, each with its width: how many frames of a video; or none."""
+    """The headings over neighbouring columns, each with its width: how many frames of a video; or none."""
     texts = [f"{column.frames} frames" if column.frames else "" for column in table.columns]
     return [(text, len(list(members))) for text, members in groupby(texts)] if len(set(texts) - {""}) > 1 else []

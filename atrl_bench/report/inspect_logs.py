@@ -29,7 +29,6 @@ NO_DATE = datetime.fromtimestamp(0, UTC).isoformat()
 
 
 def write_inspect_logs(store: Store, target: Path) -> list[Path]:
-    """Return the logs written, one for each finished cell, into the folder `inspect`."""
     paths = []
     for cell in store.cells(kind="evaluation", state="done"):
         name = re.sub(r"[^A-Za-z0-9]+", "-", str(cell.spec["task"]))

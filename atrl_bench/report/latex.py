@@ -26,7 +26,7 @@ _COLOURS = {1: Tex(".07,.39,.14"), -1: Tex(".64,.05,.15"), 0: Tex("0,0,0")}
 
 
 def render_latex(table: Table) -> dict[str, str]:
-    """Return the table's floats by the end of their files' names, and all of them in a `_document` that compiles."""
+    """The table's floats by the end of their files' names, and all of them in a `_document` that compiles."""
     against = against_paper(table) if table.is_comparable else ()
     kinds: dict[str, str | int] = {"": "scores"} if table.rows else {}
     kinds |= {"_credit": "credit"} if table.comparisons else {}
@@ -59,7 +59,6 @@ def render_latex(table: Table) -> dict[str, str]:
 
 
 def latex_environment() -> Any:
-    """Return the environment of LaTeX templates: values are escaped unless they are marked as source."""
     # Braces and percent signs mean too much in LaTeX to be Jinja's delimiters. `finalize` escapes every value that is
     # not marked as LaTeX source, so that nothing can be forgotten in the template.
     made = environment(
@@ -79,7 +78,6 @@ def latex_environment() -> Any:
 
 
 def _notes(table: Table) -> Iterable[tuple[str, str]]:
-    """Yield what a reader of the printed table has to know; the page says it at length."""
     yield from _short(table.footnotes)
     for sentence in table.headroom:
         yield "", sentence
@@ -99,7 +97,6 @@ def _notes(table: Table) -> Iterable[tuple[str, str]]:
 
 
 def _short(footnotes: Sequence[Footnote]) -> Iterable[tuple[str, str]]:
-    """Yield the footnotes that are short enough to print, of the others the first sentence."""
     for note in footnotes:
         text = note.text
         if len(text) > MAX_NOTE or "atrl-bench " in text:

@@ -35,7 +35,7 @@ Pictures = dict[str, tuple[str, ...]]
 def pictures_of(
     spec: Mapping[str, Any], problem_ids: Sequence[str], out: Path, data_dir_of: Callable[[str], Path | None]
 ) -> Pictures:
-    """Return the file names, inside `out`, of the pictures of each problem of a cell with this spec.
+    """The file names, inside `out`, of the pictures of each problem of a cell with this spec.
 
     A problem that cannot be shown (its data is not on this machine, its image does not decode) has none.
     """
@@ -72,7 +72,7 @@ def _draw(
 
 
 def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
-    """Return what the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
+    """What the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -106,7 +106,7 @@ def _strip(frames: Sequence[Image]) -> Image:
 
 
 def _write(picture: Image, out: Path) -> str:
-    """Return the name of the picture's file: lossless where that is small, as of drawings, else JPEG."""
+    """The name of the picture's file: lossless where that is small, as of drawings, else JPEG."""
     encoded = {}
     for suffix, options in ((".png", {"format": "PNG"}), (".jpg", {"format": "JPEG", "quality": 80})):
         sink = io.BytesIO()

@@ -33,7 +33,6 @@ CARD = "README.md"  # what the hub shows of a model
 
 
 def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
-    """Return the cards written, `cards/<checkpoint>/README.md`, one for each finished training."""
     runs = [run for run in store.runs() if run.state == "done"]
     if not runs:
         raise MissingDataError(

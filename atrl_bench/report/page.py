@@ -26,7 +26,6 @@ _FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed",
 
 
 def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
-    """Return the environment of one form; every value that a template prints goes through `finalize`."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -43,7 +42,7 @@ def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
 
 
 def lines_of(template: str, **values: Any) -> list[str]:
-    """Return the lines that a template of plain sentences makes of the values, one a sentence."""
+    """The lines that a template of plain sentences makes of the values, one a sentence."""
     text = environment(_one_line).get_template(template).render(values)
     return [line for line in text.split("\n") if line]
 
@@ -58,7 +57,7 @@ BESIDE, INSIDE = "'self' file:", "data:"
 
 
 def render_page(template: str, *, images: str = "", script: str = "", **values: Any) -> str:
-    """Return the page that this template of `reports/templates` makes of the values.
+    """The page that this template of `reports/templates` makes of the values.
 
     A page without `script` can run none; with one it can run the shipped file of this name and nothing else. Without
     `images`, where its pictures may be, it can show none.
@@ -84,13 +83,11 @@ def html_environment() -> Environment:
 
 @cache
 def _style() -> tuple[Markup, str]:
-    """Return the style sheet and its digest, which is how the policy knows it."""
     style = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("theme.css", "table.css"))
     return Markup(style), _digest(style)
 
 
 def _as_picture(svg: str) -> str:
-    """Return a drawing as the address of a picture that is inside its page."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 

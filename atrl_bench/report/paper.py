@@ -47,7 +47,7 @@ def published_claims(
 
 
 def _values(definition: TableDefinition, scores: Mapping[tuple[str, str], Decimal]) -> dict[str, Values]:
-    """Return the printed scores of each row that has any, its average last where the table has one."""
+    """The printed scores of each row that has any, its average last where the table has one."""
     printed = {row.id: [scores.get((row.id, column.id)) for column in definition.columns] for row in definition.rows}
     return {
         row: [*of_row, *([_average(of_row)] if definition.average else [])]
@@ -99,7 +99,6 @@ def _row(
 
 
 def _minus(scores: Values, others: Values | None) -> tuple[Decimal | None, ...]:
-    """Return the differences of two rows where both have a score; all None without the other row."""
     return tuple(
         None if score is None or other is None else score - other
         for score, other in zip(scores, others or [None] * len(scores), strict=True)
@@ -123,7 +122,6 @@ class PaperPair:
 
     @property
     def is_apart(self) -> bool:
-        """Whether the two differ by more than their noise."""
         return self.difference is not None and self.half_width is not None and abs(self.difference) > self.half_width
 
 
@@ -139,7 +137,6 @@ class RowVerdict:
 
 
 def against_paper(table: Table) -> tuple[RowVerdict, ...]:
-    """Return a verdict on every row of the published table, in its order; none for a table the paper does not have."""
     measured = {row.id: row for row in table.rows}
     return tuple(_verdict(table, published, measured.get(published.id)) for published in table.published)
 
@@ -172,7 +169,6 @@ def _noise(estimate: Estimate) -> float | None:
 
 
 def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Reproduction, str]:
-    """Return the verdict on the row's gain in its last column, or column by column where it has no average."""
     both = [
         (column.text, printed, cell)
         for column, printed, cell in zip(table.columns, published.scores, row.cells, strict=True)

@@ -29,7 +29,7 @@ SUFFIXES = (".py", ".j2", ".css", ".js", ".yaml", ".csv")
 
 
 def rendered_tables(reports: Path) -> dict[str, Table]:
-    """Return the tables that were rendered into this folder, by name.
+    """The tables that were rendered into this folder, by name.
 
     A damaged record is as good as none: rendering that table again is what helps, and no other table waits for it.
     """
@@ -63,7 +63,6 @@ class PageRecord:
     key: str
 
     def unchanged(self, folder: Path) -> list[dict[str, Any]] | None:
-        """Return what was kept with the page; None where it was made from something else or its files have changed."""
         stored = self.store.page(self.name)
         if stored is None or stored[0] != self.key:
             return None
@@ -73,19 +72,17 @@ class PageRecord:
         return list(files)
 
     def keep(self, folder: Path, files: Iterable[Mapping[str, Any]]) -> None:
-        """Remember the page, whose files were written into `folder` under their `name`."""
         items = [{**file, "sha256": _digest(folder / file["name"])} for file in files]
         self.store.keep_page(self.name, self.key, json.dumps(items))
 
 
 def page_key(*contents: object) -> str:
-    """Return what names these contents as this installation would render them."""
+    """What names these contents as this installation would render them."""
     return hashlib.sha256(repr((_code(), *contents)).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 @cache
 def _code() -> str:
-    """Return what names all code, templates, definitions and printed numbers that this installation has."""
     digest = hashlib.sha256()
     for root in (PACKAGE, folder("tasks"), folder("recipes"), folder("reports")):
         for path in sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES):

@@ -51,7 +51,6 @@ class StateCounts:
 
     @property
     def unusual(self) -> dict[str, int]:
-        """What a reader should see beside the number: everything that is neither correct nor wrong, if there is any."""
         names = ("unparseable", "timed_out", "judge_failed", "ungraded", "truncated", "skipped")
         return {name.replace("_", " "): n for name in names if (n := getattr(self, name))}
 
@@ -78,12 +77,10 @@ class TableCell:
 
     @property
     def is_final(self) -> bool:
-        """Whether there is a number that will not change any more."""
         return self.state == "measured" and self.estimate is not None
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference from the baseline survives the correction for the table's many comparisons."""
         return is_significant(self.q_value)
 
 
@@ -100,7 +97,6 @@ class Column:
 
     @property
     def text(self) -> str:
-        """The label where no small text can be set."""
         return f"{self.label}_{self.subscript}" if self.subscript else self.label
 
 
@@ -126,7 +122,6 @@ class Row:
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether nothing here can measure any of it; `cells[0].reason` says why."""
         return all(cell.state == "not measured" for cell in self.cells)
 
 
@@ -213,7 +208,6 @@ class Comparison:
 
     @property
     def claimed(self) -> float | None:
-        """What the paper prints, as a share like every other difference."""
         return None if self.claim is None else float(self.claim) / 100
 
     @property
@@ -288,7 +282,6 @@ class Footnotes:
         self._letters = {name: chr(ord("a") + i) for i, name in enumerate(names)}
 
     def marks(self, names: Iterable[str]) -> str:
-        """The letters of these footnotes, as they stand beside a label."""
         return ",".join(sorted(self._letters[name] for name in names if name in self._letters))
 
     def all(self) -> tuple[Footnote, ...]:
@@ -328,7 +321,6 @@ class Table:
     says: str = ""  # the answer of a table that has no comparisons of credit
 
     def scored(self, index: int) -> list[tuple[Row, Estimate]]:
-        """Return the rows that have a score with an interval in a column."""
         scores = [(row, row.cells[index].estimate) for row in self.rows]
         return [(row, score) for row, score in scores if score is not None and not math.isnan(score.stderr)]
 
@@ -341,13 +333,11 @@ class Table:
 
     @property
     def dashed(self) -> list[str]:
-        """The baselines whose scores are drawn as dashed lines beside others."""
         scored = [{row.id: row.baseline for row, _ in self.scored(index)} for index in self.charted]
         return list(dict.fromkeys(baseline for rows in scored for baseline in rows.values() if baseline in rows))
 
     @property
     def warning(self) -> str:
-        """The sentence that stands wherever measured and published numbers are on one page."""
         if self.is_comparable:
             return (
                 "Published numbers are the paper's, copied; they were measured with a grader, prompts and splits that "
@@ -364,5 +354,5 @@ SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 
 def is_significant(q_value: float | None) -> bool:
-    """Return whether a corrected p-value tells a difference from zero; one that was not tested does not."""
+    """Whether a corrected p-value tells a difference from zero; one that was not tested does not."""
     return q_value is not None and q_value < SIGNIFICANCE

@@ -63,7 +63,7 @@ def render(
     failures: dict[str, str] | None = None,
     with_credit: bool = False,
 ) -> TableRun:
-    """Return the rendered table, as far as the store is filled, without running anything.
+    """The rendered table, as far as the store is filled, without running anything.
 
     `max_problems` is how many problems of a number the pages of answers show; None shows all. `with_credit` first has
     the models compute the credit of every answer whose verdict differs from the baseline's.
@@ -92,7 +92,6 @@ def render(
 
 
 def _shade_changes(plan: Plan, store: Store, keys: Mapping[tuple[str, str], Sequence[str]]) -> None:
-    """Remember the credit of every answer whose verdict is not the baseline's, as the pages of answers tell it."""
     tasks = {key: cell.spec["task"] for of_cell in keys.values() for key in of_cell if (cell := store.cell(key))}
     for row in plan.definition.rows:
         baseline = plan.definition.baseline_of(row)
@@ -127,7 +126,7 @@ def write_report(
 
 
 def read_table(plan: Plan, store: Store) -> Table:
-    """Return the table as far as the store is filled: as it was rendered, where nothing has changed since.
+    """The table as far as the store is filled: as it was rendered, where nothing has changed since.
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
@@ -135,7 +134,6 @@ def read_table(plan: Plan, store: Store) -> Table:
 
 
 def _read(plan: Plan, store: Store, record: PageRecord) -> tuple[Table, dict[str, Drawing] | None]:
-    """Return the table, and its figures where they are those of the page that lies there."""
     reports = plan.run_dir.reports
     if (files := record.unchanged(reports)) is not None:
         table, *figures = [(file, (reports / file["name"]).read_text(encoding="utf-8")) for file in files]
@@ -178,7 +176,7 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
 
 
 def _record(plan: Plan, store: Store) -> PageRecord:
-    """Return the record of a planned table as it would be now: all that its numbers and its words depend on."""
+    """The record of a planned table as it would be now: all that its numbers and its words depend on."""
     cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
     key = page_key(
         *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),

@@ -31,7 +31,6 @@ MIN_NAME = 12  # columns of a terminal for a row's name
 
 
 def render_markdown(table: Table) -> str:
-    """Return the measured table, the comparison of credits and the published table in Markdown, error bars included."""
     template = markdown_environment().get_template("table.md.j2")
     values = {"answer": answer_of(contrasts(table)), "contrasts": contrasts(table), "counted": counted(table)}
     text = template.render(table=table, against=against_paper(table), **values)
@@ -58,7 +57,7 @@ GRID_FIELDS = ["profile", "table", "row", "column", "value", "low", "high", "tex
 
 
 def render_csv(table: Table) -> str:
-    """Return one line per number, measured and published ones told apart by their first field.
+    """One line per number, measured and published ones told apart by their first field.
 
     A table of grids alone has lines of them; those beside scores are in the other forms.
     """
@@ -117,7 +116,7 @@ def _number(value: float | None, scale: int = 100) -> float | None:
 
 
 def render_json(table: Table) -> str:
-    """Return everything the report knows, samples included; scores are shares, published ones percent.
+    """Everything the report knows, samples included; scores are shares, published ones percent.
 
     A published number has the digits that were printed, 63.80, so that `table_from_json` gives the same table again.
     """
@@ -135,7 +134,6 @@ def _as_printed(value: Any) -> str | float:
 
 
 def print_table(table: Table) -> None:
-    """Print the table on the terminal, in colour where the terminal has any."""
     from rich.console import Console
 
     # Soft wrapping leaves long notes to the terminal, so that a copied command has no line breaks in it.
@@ -143,7 +141,7 @@ def print_table(table: Table) -> None:
 
 
 def terminal_text(table: Table) -> Text:
-    """Return the measured table in lines of at most eighty columns: score and error bar, below them the difference.
+    """The measured table in lines of at most eighty columns: score and error bar, below them the difference.
 
     A table that is wider is shown in parts, one below the other.
     """
@@ -170,7 +168,6 @@ def terminal_text(table: Table) -> Text:
 
 
 def _append_scores(text: Text, table: Table) -> None:
-    """Append the table, in parts where it is wider than a terminal."""
     cells = [cell for row in table.rows if not row.is_unmeasured for cell in row.cells]
     width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
     if any(len(column.text) > width for column in table.columns):
@@ -197,7 +194,6 @@ def _append_grid(text: Text, grid: Grid) -> None:
 
 
 def _note_lines(note: str) -> list[str]:
-    """Return a note in lines of a terminal; a command that it ends with has lines of its own, to be copied."""
     sentence, colon, command = note.partition(": atrl-bench ")
     lines = folded(f"{sentence}{colon[:1]}", first="· ", rest="  ")
     return [*lines, *command_lines(f"atrl-bench {command}")] if command else lines
@@ -226,7 +222,7 @@ def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
 
 
 def _name_lines(label: str, width: int) -> list[str]:
-    """Return a label in lines of this width; where one is not enough, the profile before it has a line of its own."""
+    """A label in lines of this width; where one is not enough, the profile before it has a line of its own."""
     profile, colon, name = label.partition(": ")
     if len(label) <= width or not colon:
         return textwrap.wrap(label, width, break_on_hyphens=False) or [""]

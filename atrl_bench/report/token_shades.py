@@ -30,12 +30,11 @@ class Piece:
 
 
 def num_top(num_tokens: int) -> int:
-    """Return how many of so many tokens are the top 15 %."""
     return max(1, round(ANCHOR_FRACTION * num_tokens))
 
 
 def top_tokens(credit_T: Sequence[float]) -> frozenset[int]:
-    """Return the places of the 15 % of the tokens with the most credit, none where the last of them ties with the next.
+    """The places of the 15 % of the tokens with the most credit, none where the last of them ties with the next.
 
     All tokens of a cluster have the same credit, so a tie is common; to choose among equals would invent a difference.
     """
@@ -47,12 +46,12 @@ def top_tokens(credit_T: Sequence[float]) -> frozenset[int]:
 
 
 def level(credit: float) -> int:
-    """Return the shade of a credit: 0 for one, `LEVELS` for two or more, `-LEVELS` for nothing."""
+    """The shade of a credit: 0 for one, `LEVELS` for two or more, `-LEVELS` for nothing."""
     return max(-LEVELS, min(LEVELS, round(LEVELS * (credit - 1))))
 
 
 def shaded(tokens: Tokens, *, has_known_anchors: bool = False) -> tuple[Piece, ...]:
-    """Return the pieces with their shade; with `has_known_anchors` the response is that of a generated world."""
+    """The pieces with their shade; with `has_known_anchors` the response is that of a generated world."""
     top = top_tokens([value for _, value in tokens])
     listing = READING.search("".join(text for text, _ in tokens)) if has_known_anchors else None
     pieces, start = [], 0

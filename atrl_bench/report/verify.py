@@ -45,7 +45,7 @@ class Verification(Record):
 
 
 def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
-    """Return what of a run folder is whole; `repair` drops answers that are not, so that they are asked for again."""
+    """What of a run folder is whole; `repair` drops answers that are not, so that they are asked for again."""
     with run_dir.open_store(read_only=not repair) as store:
         cells, runs = store.cells(), store.runs()
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
@@ -71,7 +71,6 @@ def _restore(run_dir: RunDir) -> str:
 
 
 def _counts(store: Store, run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
-    """Yield the cells that hold other numbers of answers than the store says; `repair` counts them again."""
     for key in store.miscounted():
         if repair:
             store.recount(key)
@@ -91,7 +90,7 @@ def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool
 
 
 def _checkpoint(run: Run, run_dir: RunDir) -> Damage | None:
-    """Return what is wrong with a finished training's checkpoint; no stored number needs one that was deleted."""
+    """What is wrong with a finished training's checkpoint; no stored number needs one that was deleted."""
     folder = run_dir.root / run.checkpoint
     if run.state != "done" or not folder.is_dir():
         return None

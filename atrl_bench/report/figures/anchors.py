@@ -41,7 +41,6 @@ LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", Fal
 
 
 def make(source: Source) -> FigureContent:
-    """Return the figure of the profile's base model, or of the one that is named, on generated problems."""
     ref = local.find_model(source.model or source.run_dir.profile.model)
     sizes = source.run_dir.profile.evaluation
     model = local.load(ref, min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype)
@@ -83,7 +82,7 @@ def csv_row(score: AnchorScore) -> dict[str, Any]:
 
 
 def read_scores(path: Path) -> list[AnchorScore]:
-    """Return the scores behind a figure that was drawn before; none where it was not, or its CSV was cut off."""
+    """The scores behind a figure that was drawn before; none where it was not, or its CSV was cut off."""
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -115,7 +114,6 @@ def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:
 
 
 def _dots(panel: Axes, scores: Sequence[AnchorScore]) -> None:
-    """Draw a line for each setting with a mark for each preset it was tried under, the best one first."""
     best = {score.setting: score.mean for score in scores}  # of two presets, the later is the default one
     names = sorted(best, key=lambda name: (-best[name], name))
     labelled: set[str] = set()

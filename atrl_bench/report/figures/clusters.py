@@ -33,7 +33,7 @@ def make(source: Source) -> FigureContent:
 
 
 def case(read: ReadAnswers) -> tuple[str, int]:
-    """Return the answer that is looked at: the longest correct one, of equals the first; without any, the longest."""
+    """The answer that is looked at: the longest correct one, of equals the first; without any, the longest."""
 
     def rank(answer: tuple[str, int]) -> tuple[bool, int, int]:
         return (
@@ -47,7 +47,6 @@ def case(read: ReadAnswers) -> tuple[str, int]:
 
 
 def views(credit: TokenCredit) -> list[ClusterView]:
-    """Return the clusters, the one with the largest share of the credit first."""
     total = sum(credit.credit_T)
     views = []
     for cluster in sorted(set(credit.cluster_T)):
@@ -98,7 +97,7 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
 
 
 def _listed(tokens: tuple[str, ...]) -> str:
-    """Return the different tokens, spaces last because they say least, with how often each came."""
+    """The different tokens, spaces last because they say least, with how often each came."""
     counts = Counter(tokens)
     ordered = sorted(counts, key=lambda text: text == "␣")
     texts = [text if counts[text] == 1 else f"{text} ×{counts[text]}" for text in ordered[:MAX_TOKENS]]

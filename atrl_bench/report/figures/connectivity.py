@@ -42,7 +42,6 @@ def make(source: Source) -> FigureContent:
 
 
 def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
-    """Return the figure of these connectivities of tokens, with what the paper prints of its own."""
     # The most connected 15 % of the tokens are above it.
     threshold = sorted(tokens, reverse=True)[min(num_top(len(tokens)), len(tokens) - 1)]
     edges = np.histogram_bin_edges(tokens, NUM_BINS)

@@ -57,7 +57,6 @@ class DrawnFigures(Record):
     missing: Mapping[str, MissingDataError]
 
     def blocks(self) -> Iterable[Block]:
-        """A line a figure, and of those that lack their data what would bring it."""
         yield from (f"{drawn.title}: {drawn.svg}" for drawn in self.figures)
         for name, error in self.missing.items():
             yield f"{name} is not drawn. {error.what} {error.why}"

@@ -73,7 +73,6 @@ def breakdown(method: str, samples: Sequence[Sample], types: Mapping[int, str]) 
 
 
 def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], str]:
-    """Return the kind of each error by its identity, and who says so."""
     if source.judge is not None:
         with source.run_dir.open_store() as store:
             named = types_by_judge(errors, source.judge, store)
@@ -97,7 +96,6 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
 
 
 def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
-    """Return the figure of these methods, with what the paper prints."""
     has_untyped = any(b.count(UNTYPED) for b in breakdowns)
     kinds = [CORRECT, *TYPES, *([UNTYPED] if has_untyped else [])]
     height = 1.0 + 0.42 * len(breakdowns)
@@ -134,7 +132,6 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
 
 
 def _stacked(panel: Axes, breakdowns: Sequence[Breakdown], kinds: Sequence[str]) -> None:
-    """Draw a bar for each method, divided by kinds, and their legend below the panel."""
     left = [0.0] * len(breakdowns)
     for index, kind in enumerate(kinds):
         widths = [100 * b.count(kind) / b.num_answers for b in breakdowns]

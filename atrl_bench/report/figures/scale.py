@@ -46,7 +46,6 @@ def make(source: Source) -> FigureContent:
 
 
 def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
-    """Return the paper's points; their scores are read from the tables that print them."""
     return [
         Point(row["method"], task, 1e9 * float(row["billion_parameters"]), percent)
         for row in rows
@@ -122,7 +121,7 @@ def _point(source: Source, store: Store, one: Evaluated) -> Point | None:
 
 
 def _means(points: Sequence[Point]) -> list[Point]:
-    """Return one point a method, benchmark and size: the mean over seeds, with the widest of their intervals."""
+    """One point a method, benchmark and size: the mean over seeds, with the widest of their intervals."""
     groups: dict[tuple[str, str, float], list[Point]] = {}
     for point in points:
         groups.setdefault((point.method, point.task, point.num_parameters), []).append(point)
@@ -133,7 +132,7 @@ def _means(points: Sequence[Point]) -> list[Point]:
 
 
 def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
-    """Return where the model that filled a cell is, None where only an endpoint knows."""
+    """Where the model that filled a cell is, None where only an endpoint knows."""
     for run in store.runs():
         if run.digest and run.digest == cell.spec["model_digest"]:
             return source.run_dir.root / run.checkpoint
@@ -144,7 +143,7 @@ def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
 
 
 def num_parameters(folder: Path) -> int:
-    """Return how many numbers the weights of a model consist of, from the headers of its files."""
+    """How many numbers the weights of a model consist of, from the headers of its files."""
     total = 0
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:

@@ -36,7 +36,6 @@ class Source:
     judge: JudgeConfig | None = None  # names the kinds of errors where nobody generated the problems
 
     def missing(self, what: str, why: str = "") -> MissingDataError:
-        """Return the error of a figure that has nothing to show, with the command that helps most of them."""
         return MissingDataError(what, why=why, next_step=f"atrl-bench run-table main_7b {self.run_dir.options}")
 
     def open_store(self) -> Store:
@@ -54,7 +53,7 @@ class Evaluated:
 
 
 def evaluated(source: Source, store: Store, task: str, *, all_tables: bool = False) -> list[Evaluated]:
-    """Return the finished evaluations of a benchmark by the rows of the table that shows it, if several the main one.
+    """The finished evaluations of a benchmark by the rows of the table that shows it, if several the main one.
 
     Beside them stand models that no table shows and nothing here trained, and where no table shows the benchmark all
     that was trained here. An ablation's rows are no methods: they stand in a figure of their own table alone.
@@ -83,7 +82,6 @@ def evaluated(source: Source, store: Store, task: str, *, all_tables: bool = Fal
 
 
 def chosen(source: Source, store: Store) -> list[Evaluated]:
-    """Return the evaluations of the source's benchmark, of its model alone where it names one."""
     found, model = evaluated(source, store, source.task), source.model
     if model is not None:
         found = [
@@ -101,7 +99,7 @@ def chosen(source: Source, store: Store) -> list[Evaluated]:
 
 
 def published(name: str) -> list[dict[str, str]]:
-    """Return the rows of `reports/paper/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
+    """The rows of `reports/paper/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
     return _rows_of_paper(f"figures/{name}")
 
 

@@ -51,7 +51,7 @@ def answers(source: Source) -> ReadAnswers:
 
 
 def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
-    """Return the tokens that were written often enough, the most credited first; equal ones in order of their text."""
+    """The tokens that were written often enough, the most credited first; equal ones in order of their text."""
     credit: dict[str, list[float]] = defaultdict(list)
     connectivity: dict[str, list[float]] = defaultdict(list)
     for one in credits:

@@ -72,7 +72,7 @@ def picture(ranked: Sequence[Word], label: str) -> FigureContent:
 
 
 def laid_out(ranked: Sequence[Word]) -> list[PlacedWord]:
-    """Return the words of a cloud, the most extreme ones first and largest; what no room is left for is left out."""
+    """The words of a cloud, the most extreme ones first and largest; what no room is left for is left out."""
     from matplotlib import get_data_path
     from PIL import ImageFont
     from wordcloud import WordCloud
