@@ -63,7 +63,7 @@ def _check_gpu(options: Options, size: str) -> None:
     # A trainer would spread over all GPUs. The driver reads this once, when torch or a library on it asks for GPUs.
     os.environ[VISIBLE] = os.environ.get(VISIBLE, "0").partition(",")[0]
     from atrl_bench.analysis.gpu_check import gpu_check
-    from atrl_bench.report.gpu_check_page import write_gpu_check
+    from atrl_bench.report.analysis_pages import write_gpu_check
 
     check = gpu_check(size)
     paths = write_gpu_check(check, options.out or Path("runs") / (options.profile or usual[size]))

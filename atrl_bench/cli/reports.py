@@ -52,11 +52,11 @@ def audit(
     Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
     """
     from atrl_bench.analysis import audit as auditing
-    from atrl_bench.report import audit_page
+    from atrl_bench.report import analysis_pages
 
     sections = auditing.audit(names_of(tables))
-    pages = audit_page.write_audit(sections, options.run_dir(quiet=True).reports)
-    text = audit_page.audit_text(sections, everything=everything)
+    pages = analysis_pages.write_audit(sections, options.run_dir(quiet=True).reports)
+    text = analysis_pages.audit_text(sections, everything=everything)
     show({"sections": sections}, options.as_json, text=f"{text}\n\nPage: {pages[0]}")
 
 

@@ -22,7 +22,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.page import is_measured, render_signals
 from atrl_bench.lab.signal.tables import list_signal_tables
 from atrl_bench.printable import Block, Record, Rows
-from atrl_bench.report.audit_page import write_audit
+from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.figures.draw import draw_all
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables

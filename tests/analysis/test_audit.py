@@ -26,7 +26,7 @@ from atrl_bench.analysis.audit.printed import (
     load_derived,
 )
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.report.audit_page import audit_html, audit_record, audit_text, write_audit
+from atrl_bench.report.analysis_pages import audit_html, audit_record, audit_text, write_audit
 
 
 @pytest.fixture(scope="module")

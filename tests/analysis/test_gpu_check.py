@@ -20,7 +20,7 @@ from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.cost import load_rates
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.gpu_check_page import gpu_check_html, percent, write_gpu_check
+from atrl_bench.report.analysis_pages import gpu_check_html, percent, write_gpu_check
 
 STEP = Overhead(
     profile="smoke",

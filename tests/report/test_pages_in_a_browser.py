@@ -20,7 +20,7 @@ import needs
 import pytest
 
 from atrl_bench.analysis.audit import audit
-from atrl_bench.report.audit_page import write_audit
+from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.html import render_html
 from atrl_bench.resources import folder
 

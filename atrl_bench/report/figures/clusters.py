@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 
 from atrl_bench.experiments.answer_credit import TokenCredit
 from atrl_bench.report.drawing import INK, ORANGE, PAGE, SOFT, FigureContent, new_figure, shortened, token_text
-from atrl_bench.report.figures.sources import Source
-from atrl_bench.report.figures.tokens import ReadAnswers, answers
+from atrl_bench.report.figures.sources import ReadAnswers, Source, answers
 
 MAX_CLUSTERS = 16  # drawn; the CSV has all
 MAX_TOKENS, MAX_CHARACTERS = 12, 72  # named beside a bar

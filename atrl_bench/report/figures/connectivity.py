@@ -19,8 +19,7 @@ from atrl_bench.report.drawing import (
     rows_of,
     shortened,
 )
-from atrl_bench.report.figures.sources import Source, published
-from atrl_bench.report.figures.tokens import answers
+from atrl_bench.report.figures.sources import Source, answers, published
 from atrl_bench.report.token_shades import num_top
 
 NUM_BINS = 40

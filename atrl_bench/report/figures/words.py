@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from atrl_bench.report.drawing import BLUE, LINE, ORANGE, SOFT, FigureContent, hide_axes, new_figure, shortened
-from atrl_bench.report.figures.sources import Source
-from atrl_bench.report.figures.tokens import Word, answers, words
+from atrl_bench.report.figures.sources import Source, Word, answers, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
