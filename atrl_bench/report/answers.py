@@ -48,6 +48,8 @@ MARKS = {"correct": "✓", "wrong": "✗"}  # beside the word, never instead of 
 
 CreditOf = Callable[[str], Mapping[tuple[str, int], Tokens]]  # of a cell's answers, by problem and repeat
 TaskProblem = tuple[str, str]  # a task and one of its problems
+# The baseline's answers to a problem: the score of each repeat, and what every other row shows beside its own.
+BaselineAnswers = tuple[Mapping[int, float | None], Markup]
 
 
 @dataclass(frozen=True)
@@ -101,23 +103,12 @@ class ProblemView:
 
 
 @dataclass(frozen=True)
-class BaselineAnswers:
-    """The baseline's answers to a problem: the score of each repeat, and what every other row shows beside its own."""
-
-    scores: Mapping[int, float | None]
-    html: Markup
-
-
-NO_BASELINE = BaselineAnswers({}, Markup())
-
-
-@dataclass(frozen=True)
 class PagePart:
     """One file of a page: its name and how many of its answers each filter keeps, 0 for a filter that is not there."""
 
     name: str
-    counts: Mapping[str, int]
-    problems: tuple[Markup, ...] = ()
+    counts: Counter[str]
+    problems: list[Markup]
     first: int = 1  # the number of its first problem on the whole page
 
 
@@ -153,7 +144,7 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
             if parts:
                 pages[row.id, column.id] = Pages(folder, tuple(parts))
             if parts and kept is None:
-                record.keep(out / folder, [{**vars(part), "problems": ()} for part in parts])
+                record.keep(out / folder, [vars(part) for part in parts])
     written = {part.name for links in pages.values() for part in links.parts}
     for old in (out / folder).glob("*.html"):
         if old.name not in written:
@@ -198,43 +189,66 @@ class _Writer:
         )
 
     def write(self, row: Row, column: Column, cell: TableCell, folder: Path) -> list[PagePart]:
-        parts = list(self.parts(row, column))
-        links = [replace(part, problems=()) for part in parts]
-        if parts:
-            for name, text in self.contents(row, column, cell, parts, Pages("", tuple(links))):
-                write_texts(folder, {name: text})
+        parts = self.parts(row, column)
+        links = [replace(part, problems=[]) for part in parts]
+        keys = self.answers.cell_keys.get((row.id, column.id), ()) if parts else ()
+        summaries = [judge_summary(self.answers.store, key) for key in keys]
+        baseline = self._baseline(row)
+        same_row, same_column = self._neighbours(row, column)
+        for number, part in enumerate(parts, start=1):
+            html = render_page(
+                "samples.html.j2",
+                images=BESIDE,
+                script="answers.js",
+                table=self.table,
+                row=row,
+                column=column,
+                cell=cell,
+                part=part,
+                number=number,
+                links=Pages("", tuple(links)),
+                filters=FILTERS,
+                judged=[summary.line for summary in summaries if summary is not None],
+                is_shaded=any('<span class="tok' in problem for problem in part.problems),
+                has_anchors=any(' read">' in problem for problem in part.problems),
+                baseline="" if baseline == row.id else self.labels.get(baseline, ""),
+                same_row=same_row,
+                same_column=same_column,
+            )
+            write_texts(folder, {part.name: html})
         return links
 
-    def parts(self, row: Row, column: Column) -> Iterator[PagePart]:
+    def parts(self, row: Row, column: Column) -> list[PagePart]:
         name = file_name(f"{row.id}.{column.id}")
+        parts, num_bytes = list[PagePart](), 0
+        for position, (fragment, counts) in enumerate(self._fragments(row, column), start=1):
+            num_bytes += len(fragment)
+            if not parts or num_bytes > PART_BYTES:
+                parts.append(PagePart(_part_name(name, len(parts) + 1), Counter(), [], position))
+                num_bytes = len(fragment)
+            parts[-1].problems.append(fragment)
+            parts[-1].counts.update(counts)
+        return parts
+
+    def _fragments(self, row: Row, column: Column) -> Iterator[tuple[Markup, Counter[str]]]:
         asked = self._asked(row, column)
         is_suite = len({task for task, _ in asked}) > 1
-        number, first, fragments, num_bytes, counts = 1, 1, list[Markup](), 0, Counter[str]()
         for position, ((task, _), view) in enumerate(self._views(row, column, asked), start=1):
-            of_problem = Counter[str]()
+            counts = Counter[str]()
             for answer in view.answers:
-                of_problem.update(answer.kinds)
-            fragment = Markup(  # the template has escaped every value in it
-                self.problem.render(
-                    position=position,
-                    task=task if is_suite else "",
-                    view=view,
-                    kinds=sorted(of_problem),
-                    marks=MARKS,
-                    texts=FILTERS,
-                    label=row.label,
-                    other=self.labels.get(self._baseline(row), ""),
-                )
+                counts.update(answer.kinds)
+            html = self.problem.render(
+                position=position,
+                task=task if is_suite else "",
+                view=view,
+                kinds=sorted(counts),
+                marks=MARKS,
+                texts=FILTERS,
+                label=row.label,
+                other=self.labels.get(self._baseline(row), ""),
             )
-            if fragments and num_bytes + len(fragment) > PART_BYTES:
-                yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
-                number, first, fragments, num_bytes, counts = number + 1, position, [], 0, Counter()
-            fragments.append(fragment)
-            num_bytes += len(fragment)
-            counts.update(of_problem)
-            counts["all"] += sum(len(answer.repeats) or 1 for answer in view.answers)
-        if fragments:
-            yield PagePart(_part_name(name, number), counts, tuple(fragments), first)
+            counts["all"] = sum(len(answer.repeats) or 1 for answer in view.answers)
+            yield Markup(html), counts  # the template has escaped every value in it
 
     def _asked(self, row: Row, column: Column) -> dict[TaskProblem, list[Cell]]:
         asked: dict[TaskProblem, list[Cell]] = {}
@@ -258,15 +272,15 @@ class _Writer:
             answered = {cell.key: self._answers(cell, [at for at in some if cell in asked[at]]) for cell in cells}
             others = {} if row.id == baseline else self._of_baseline(baseline, column, some)
             for at in some:
-                beside = others.get(at, NO_BASELINE)
+                before, beside = others.get(at, ({}, Markup()))
                 views, problem = list[AnswerView](), None
                 for cell in asked[at]:
                     samples, seed = answered[cell.key].get(at, []), seeds[cell.key] if has_seeds else None
                     if samples and problem is None:
                         problem = samples[0].problem, pictures[cell.key].get(at[1], ())
-                    views += self._merged(samples, seed, beside.scores, credit[cell.key])
+                    views += self._merged(samples, seed, before, credit[cell.key])
                 if problem is not None:
-                    yield at, ProblemView(*problem, tuple(views), beside.html)
+                    yield at, ProblemView(*problem, tuple(views), beside)
 
     def _of_baseline(
         self, row: str, column: Column, some: Sequence[TaskProblem]
@@ -281,7 +295,7 @@ class _Writer:
             samples = answers.get(at, [])
             views = self._merged(samples, None, {}, {})
             html = Markup("").join(self.answer(view, True, MARKS, FILTERS) for view in views)
-            rendered[at] = BaselineAnswers({sample.response.repeat: sample.score for sample in samples}, html)
+            rendered[at] = {sample.response.repeat: sample.score for sample in samples}, html
         return rendered
 
     def _answers(self, cell: Cell, some: Iterable[TaskProblem]) -> dict[TaskProblem, list[Sample]]:
@@ -342,35 +356,6 @@ class _Writer:
             [(one.text, self._file(row, one)) for one in of_row],
             [(one.label, self._file(one, column)) for one in of_column],
         )
-
-    def contents(
-        self, row: Row, column: Column, cell: TableCell, parts: Sequence[PagePart], links: Pages
-    ) -> Iterator[tuple[str, str]]:
-        keys = self.answers.cell_keys.get((row.id, column.id), ())
-        summaries = [judge_summary(self.answers.store, key) for key in keys]
-        baseline = self._baseline(row)
-        same_row, same_column = self._neighbours(row, column)
-        for number, part in enumerate(parts, start=1):
-            html = render_page(
-                "samples.html.j2",
-                images=BESIDE,
-                script="answers.js",
-                table=self.table,
-                row=row,
-                column=column,
-                cell=cell,
-                part=part,
-                number=number,
-                links=links,
-                filters=FILTERS,
-                judged=[summary.line for summary in summaries if summary is not None],
-                is_shaded=any('<span class="tok' in problem for problem in part.problems),
-                has_anchors=any(' read">' in problem for problem in part.problems),
-                baseline="" if baseline == row.id else self.labels.get(baseline, ""),
-                same_row=same_row,
-                same_column=same_column,
-            )
-            yield part.name, html
 
     def _file(self, row: Row, column: Column) -> str:
         return _part_name(file_name(f"{row.id}.{column.id}"), 1)

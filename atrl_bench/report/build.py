@@ -10,13 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atrl_bench.experiments.definition import (
-    AVERAGE,
-    NOTHING_PRINTED,
-    PrintedScores,
-    RowDefinition,
-    TableDefinition,
-)
+from atrl_bench.experiments.definition import AVERAGE, NOTHING_PRINTED, PrintedScores, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
 from atrl_bench.experiments.rates import rate_text
 from atrl_bench.models.bases import list_bases

@@ -16,9 +16,7 @@ from atrl_bench.report.table_model import Table
 
 
 def render_html(
-    table: Table,
-    pages: Mapping[tuple[str, str], Pages] | None = None,
-    drawings: Mapping[str, Drawing] | None = None,
+    table: Table, pages: Mapping[tuple[str, str], Pages] | None = None, drawings: Mapping[str, Drawing] | None = None
 ) -> str:
     """The whole page; `pages` are those of the answers that it links to, by (row, column)."""
     names = row_names(table)
