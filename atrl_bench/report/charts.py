@@ -32,7 +32,7 @@ from atrl_bench.report.drawing import (
     shortened,
     svg,
 )
-from atrl_bench.report.table_model import Comparison, Grid, Table
+from atrl_bench.report.table_model import Comparison, Grid, GridCell, Table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
@@ -132,7 +132,7 @@ def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
     return FigureContent(title, in_words(items), figure, [])
 
 
-def _name_lines(item: Comparison) -> list[tuple[str, dict[str, str]]]:
+def _name_lines(item: Comparison) -> list[tuple[str, dict[str, Any]]]:
     row, other = (textwrap.wrap(one_line(text), MAX_NAME) for text in (item.row, f"− {item.other}"))
     return [*((text, {"fontweight": "bold"}) for text in row or [""]), *((text, {"color": SOFT}) for text in other)]
 
@@ -172,9 +172,10 @@ def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float, width
     _write(panel, y, width + 8, -7, f"{scores}{outcome}", color=SOFT, fontsize=8.5)
 
 
-def _write(panel: Axes, y: float, right_of: float, above: float, text: str, **style: Any) -> None:
+def _write(panel: Axes, y: float, right: float, above: float, text: str, *, start: int = 0, **style: Any) -> None:
+    """Write beside a line of a panel, so many points right of its left end, or of its right end: `start` 1."""
     at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-    panel.annotate(text, (0, y), (right_of, above), annotation_clip=False, **at, **style)
+    panel.annotate(text, (start, y), (right, above), annotation_clip=False, **at, **style)
 
 
 # Numbers with their intervals -----------------------------------------------------------------------------------------
@@ -233,17 +234,7 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     for number, title in enumerate(grid.columns):
         cells = [(name, cells[number]) for name, cells in grid.rows if math.isfinite(cells[number].value)]
         if cells:
-            columns[title] = [
-                Mark(
-                    name,
-                    cell.value,
-                    cell.low,
-                    cell.high,
-                    f"{cell.text}{'*' if cell.verdict else ''}",
-                    COLOURS.get(cell.verdict, INK),
-                )
-                for name, cell in cells
-            ]
+            columns[title] = [Mark(name, cell.value, cell.low, cell.high, *_verdict(cell)) for name, cell in cells]
     rows = [len(marks) + 1.6 for marks in columns.values()]
     figure, panels = new_figure(
         8.4, 0.5 + 0.27 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
@@ -271,6 +262,10 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     return FigureContent(f"{table.title}, profile {table.profile}", description, figure, [])
 
 
+def _verdict(cell: GridCell) -> tuple[str, str]:
+    return f"{cell.text}{'*' if cell.verdict else ''}", COLOURS.get(cell.verdict, INK)
+
+
 def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
     name_bars(panel, [mark.label for mark in marks])
     panel.set_ylim(len(marks) - 0.4, -0.6)
@@ -283,10 +278,7 @@ def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
         high = mark.high if math.isfinite(mark.high) else right if math.isfinite(mark.low) else mark.middle
         panel.plot((low, high), (y, y), color=mark.colour)
         panel.plot(mark.middle, y, "o", color=mark.colour, markeredgecolor=PAGE)
-        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        panel.annotate(
-            shortened(mark.text, 40), (1, y), (8, 0), annotation_clip=False, fontsize=9, color=mark.colour, **at
-        )
+        _write(panel, y, 8, 0, shortened(mark.text, 40), start=1, fontsize=9, color=mark.colour)
 
 
 def _described(marks: Sequence[Mark]) -> str:

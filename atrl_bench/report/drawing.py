@@ -128,12 +128,6 @@ def hide_axes(panel: Axes) -> None:
         spine.set_visible(False)
 
 
-def whole_numbers(panel: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
 def style_of(index: int) -> dict[str, Any]:
     """How the line at this place among several is drawn: no two share colour, marker and dashes."""
     return {
@@ -171,7 +165,7 @@ def watermark(content: FigureContent, profile: str) -> None:
 
 
 def write(picture: FigureContent, name: str, out: Path) -> list[Path]:
-    contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": csv_text(picture.rows)}
+    contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": figure_csv(picture.rows)}
     for file, content in contents.items():
         write_atomically(out / file, content.encode("utf-8", "backslashreplace"))
     return [out / file for file in contents]
@@ -203,22 +197,15 @@ def _dark_style() -> str:
     return f"@media screen and (prefers-color-scheme:dark){{{rules}}}"
 
 
-def rows_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(names, row, strict=True)) for row in rows]
+def figure_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    written = [{name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows]
+    return csv_text(written, list(rows[0]))
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV under the names of the first one's fields; no spreadsheet takes a text for a formula."""
+def csv_text(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """The rows' fields of these names as CSV; no spreadsheet takes a text for a formula."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(buffer, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: spreadsheet(v) if isinstance(v, str) else v for name, v in row.items()} for row in rows)
     return buffer.getvalue()
-
-
-def _field(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return spreadsheet(value) if isinstance(value, str) else str(value)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from html import unescape
 from itertools import compress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from atrl_bench.experiments.definition import AVERAGE, TableDefinition, list_tables, load_table
@@ -20,7 +20,7 @@ from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import flat_text
-from atrl_bench.report.differences import Answer, answer_of, contrasts
+from atrl_bench.report.differences import answer_of, contrasts
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.findings import findings
 from atrl_bench.report.page import BESIDE, render_page
@@ -32,38 +32,8 @@ from atrl_bench.results.store import Run
 OTHER_FORMS = {"{}.md": "Markdown", "{}.csv": "CSV", "latex/{}.tex": "LaTeX", "{}.json": "JSON", "{}.svg": "the figure"}
 
 
-@dataclass(frozen=True)
-class Status:
-    """How far one table is in this folder: its cells by state, the page to read, the command to type.
-
-    A page of some rows or columns says in `shows` how many; what the store has of the others is not known here.
-    """
-
-    id: str
-    title: str
-    state: str
-    cells: Counter[str]
-    shows: str
-    page: str
-    others: tuple[tuple[str, str], ...]
-    command: str
-    answer: Answer | None = None
-
-    @property
-    def rest(self) -> tuple[tuple[int, str], ...]:
-        words = {"partial": "partial", "failed": "failed", "missing": "to run"}
-        words["not measured"] = "not measured, with reasons"
-        return tuple((self.cells[state], text) for state, text in words.items() if self.cells[state])
-
-
-@dataclass(frozen=True)
-class FigureFile:
-    """A figure of the folder with the numbers behind it."""
-
-    title: str
-    description: str
-    address: str
-    data: str
+# The cells without a finished number, in words.
+REST = {"partial": "partial", "failed": "failed", "missing": "to run", "not measured": "not measured, with reasons"}
 
 
 def write_index(run_dir: RunDir) -> Path:
@@ -94,14 +64,18 @@ def render_index(run_dir: RunDir) -> str:
     )
 
 
-def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[Status]:
+def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[dict[str, Any]]:
     names = list_tables()
     # The main table first; what was rendered without being a known table last.
     for name in [*sorted(names, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(names))]:
         yield _status(run_dir, name, load_table(name) if name in names else None, tables.get(name))
 
 
-def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, table: Table | None) -> Status:
+def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, table: Table | None) -> dict[str, Any]:
+    """How far one table is in this folder: its cells by state, the page to read, the command to type.
+
+    A page of some rows or columns says in `shows` how many; what the store has of the others is not known here.
+    """
     states = _states(definition, table)
     shows = _shows(definition, table) if definition and table else ""
     open_cells = states.total() - states["not measured"] - states["measured"]
@@ -110,21 +84,19 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
         state = "done"
     elif state == "not run" and states["failed"]:
         state = "failed"
-    return Status(
-        id=name,
-        title=definition.title if definition else table.title if table else name,
-        state=state,
-        cells=states,
-        shows=shows,
-        page=f"{name}.html" if table else "",
-        others=tuple(
-            (text, path.format(name))
-            for path, text in OTHER_FORMS.items()
-            if table and (run_dir.reports / path.format(name)).is_file()
-        ),
-        command="" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
-        answer=answer_of(contrasts(table)) if table else None,
-    )
+    forms = OTHER_FORMS.items() if table else ()
+    return {
+        "id": name,
+        "title": definition.title if definition else table.title if table else name,
+        "state": state,
+        "cells": states,
+        "shows": shows,
+        "rest": [(states[state], text) for state, text in REST.items() if states[state]],
+        "page": f"{name}.html" if table else "",
+        "others": [(t, path.format(name)) for path, t in forms if (run_dir.reports / path.format(name)).is_file()],
+        "command": "" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
+        "answer": answer_of(contrasts(table)) if table else None,
+    }
 
 
 def _states(definition: TableDefinition | None, table: Table | None) -> Counter[str]:
@@ -139,29 +111,27 @@ def _states(definition: TableDefinition | None, table: Table | None) -> Counter[
 
 def _shows(definition: TableDefinition, table: Table) -> str:
     parts = []
-    for name, defined, rendered in (
-        ("rows", definition.rows, table.rows),
-        ("columns", definition.columns, table.columns),
-    ):
+    for name in ("rows", "columns"):
+        defined, rendered = getattr(definition, name), getattr(table, name)
         num_shown = len({item.id for item in defined} & {item.id for item in rendered})
         if num_shown < len(defined):
             parts.append(f"{num_shown} of {len(defined)} {name}")
     return " and ".join(parts)
 
 
-def _figures(run_dir: RunDir) -> Iterable[FigureFile]:
+def _figures(run_dir: RunDir) -> Iterable[dict[str, str]]:
     for folder, address in ((run_dir.reports / "figures", "figures/"), (run_dir.root / "figures", "../figures/")):
         for path in sorted(folder.rglob("*.svg")):
             below = path.relative_to(folder)
             words = " ".join(re.split(r"[-_/]+", str(below.with_suffix(""))))
             data = path.with_suffix(".csv")
             text = path.read_text(encoding="utf-8", errors="replace")
-            yield FigureFile(
-                title=_inside(text, "title") or words.capitalize(),
-                description=_inside(text, "desc"),
-                address=address + quote(str(below)),
-                data=address + quote(str(below.with_suffix(".csv"))) if data.is_file() else "",
-            )
+            yield {
+                "title": _inside(text, "title") or words.capitalize(),
+                "description": _inside(text, "desc"),
+                "address": address + quote(str(below)),
+                "data": address + quote(str(below.with_suffix(".csv"))) if data.is_file() else "",
+            }
 
 
 def _inside(svg: str, tag: str) -> str:

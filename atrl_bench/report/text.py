@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -13,12 +11,12 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from atrl_bench.digests import plain
-from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line, spreadsheet
+from atrl_bench.escape import WIDTH, command_lines, folded, markdown, one_line
 from atrl_bench.report.differences import answer_of, contrasts, counted
+from atrl_bench.report.drawing import csv_text
 from atrl_bench.report.page import environment
 from atrl_bench.report.paper import against_paper
 from atrl_bench.report.table_model import Grid, Table, TableCell
@@ -31,15 +29,11 @@ MIN_NAME = 12  # columns of a terminal for a row's name
 
 
 def render_markdown(table: Table) -> str:
-    template = markdown_environment().get_template("table.md.j2")
+    # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
+    template = environment(_markdown, autoescape=True).get_template("table.md.j2")
     values = {"answer": answer_of(contrasts(table)), "contrasts": contrasts(table), "counted": counted(table)}
     text = template.render(table=table, against=against_paper(table), **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
-
-
-def markdown_environment() -> Environment:
-    # Autoescaping marks what macros return as escaped, so that `finalize` leaves it alone.
-    return environment(_markdown, autoescape=True)
 
 
 def _markdown(value: Any) -> Markup:
@@ -61,13 +55,9 @@ def render_csv(table: Table) -> str:
 
     A table of grids alone has lines of them; those beside scores are in the other forms.
     """
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, CSV_FIELDS if table.rows else GRID_FIELDS, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    records = (*_measured_records(table), *_published_records(table)) if table.rows else _grid_records(table)
-    for record in records:
-        writer.writerow({name: spreadsheet(v) if isinstance(v, str) else v for name, v in record.items()})
-    return sink.getvalue()
+    if table.rows:
+        return csv_text([*_measured_records(table), *_published_records(table)], CSV_FIELDS)
+    return csv_text(_grid_records(table), GRID_FIELDS)
 
 
 def _measured_records(table: Table) -> Iterator[dict[str, Any]]:

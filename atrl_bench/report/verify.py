@@ -49,7 +49,8 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
     with run_dir.open_store(read_only=not repair) as store:
         cells, runs = store.cells(), store.runs()
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
-        damages = [Damage("store", problem, _restore(run_dir)) for problem in store.damaged_pages()]
+        restore = f"sqlite3 {run_dir.store_path} .recover"
+        damages = [Damage("store", problem, restore) for problem in store.damaged_pages()]
         damages += _counts(store, run_dir, repair=repair)
         damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
         damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
@@ -64,10 +65,6 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
             "pages": len(pages),
         }
     return Verification(str(run_dir.root), looked_at, tuple(damages))
-
-
-def _restore(run_dir: RunDir) -> str:
-    return f"sqlite3 {run_dir.store_path} .recover"
 
 
 def _counts(store: Store, run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:

@@ -19,7 +19,6 @@ from atrl_bench.report.drawing import (
     new_figure,
     shortened,
     style_of,
-    whole_numbers,
 )
 from atrl_bench.report.figures.sources import Source
 
@@ -95,6 +94,8 @@ def read_scores(path: Path) -> list[AnchorScore]:
 
 
 def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for index, (reading, corrected) in enumerate(LINES):
         chosen = [s for s in scores if (s.reading, s.corrected) == (reading, corrected)]
         x = [int(score.setting.split()[0]) for score in chosen]
@@ -110,7 +111,7 @@ def _lines(panel: Axes, scores: Sequence[AnchorScore]) -> None:
             **style_of(index),
         )
     panel.axhline(0.5, color=INK, linestyle=(0, (1, 2)), linewidth=1)
-    whole_numbers(panel)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _dots(panel: Axes, scores: Sequence[AnchorScore]) -> None:

@@ -16,7 +16,6 @@ from atrl_bench.report.drawing import (
     FigureContent,
     mark_published,
     new_figure,
-    rows_of,
     shortened,
 )
 from atrl_bench.report.figures.sources import Source, answers, published
@@ -64,6 +63,7 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
     number = {row["kind"]: int(row["num_tokens"]) for row in printed}
     high, low = number["high connectivity"], number["low connectivity"]
     rows.append(("published", None, None, low, high, float(printed[0]["threshold"])))
+    csv_rows = [dict(zip(CSV_FIELDS, row, strict=True)) for row in rows]
     share = 100 * len(above) / len(tokens)
     description = (
         f"Histogram of the connectivity of {len(tokens):,} tokens of {shortened(label)}. {len(above):,} of them "
@@ -71,7 +71,7 @@ def picture(tokens: Sequence[float], label: str, printed: Sequence[Mapping[str, 
         f"{float(np.median(tokens)):.4f}, the largest {max(tokens):.4f}. In a panel of its own the paper's counts: "
         f"{high} of {high + low} above {printed[0]['threshold']}."
     )
-    return FigureContent("Distribution of cross-modal connectivity", description, figure, rows_of(CSV_FIELDS, rows))
+    return FigureContent("Distribution of cross-modal connectivity", description, figure, csv_rows)
 
 
 def _paper_panel(panel: Any, printed: Sequence[Mapping[str, str]]) -> None:

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from atrl_bench.report.drawing import csv_text, figure_style, svg
+from atrl_bench.report.drawing import figure_csv, figure_style, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -20,7 +20,7 @@ class Files:
         with figure_style():
             self.picture = make(*arguments)
             self.svg = svg(self.picture, "figure")
-        self.csv = csv_text(self.picture.rows)
+        self.csv = figure_csv(self.picture.rows)
 
     @property
     def rows(self):

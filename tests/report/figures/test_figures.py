@@ -8,7 +8,7 @@ import pytest
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore
 from atrl_bench.experiments.answer_credit import TokenCredit
-from atrl_bench.report.drawing import DARK, csv_text, token_text
+from atrl_bench.report.drawing import DARK, figure_csv, token_text
 from atrl_bench.report.figures import anchors, clusters, connectivity, errors, scale, words
 from atrl_bench.report.figures.sources import published, published_score
 from atrl_bench.report.token_shades import top_tokens
@@ -114,7 +114,7 @@ def test_hostile_text_is_text(drawn, name):
 
 
 def test_no_spreadsheet_takes_a_cell_for_a_formula():
-    assert csv_text([{"token": "=1+1", "n": 1, "x": 0.1 + 0.2, "none": None}]) == "token,n,x,none\n'=1+1,1,0.3,\n"
+    assert figure_csv([{"token": "=1+1", "n": 1, "x": 0.1 + 0.2, "none": None}]) == "token,n,x,none\n'=1+1,1,0.3,\n"
 
 
 def test_a_response_of_many_clusters_shows_the_first_and_keeps_all(drawn):
