@@ -37,15 +37,17 @@ def model_shape(model: str) -> ModelShape | None:
         return KNOWN_SHAPES.get(model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     text = config.get("text_config", config)
-    count = sum(_num_parameters(path) for path in folder.glob("*.safetensors"))
     heads = text.get("num_key_value_heads") or text["num_attention_heads"]
     head_size = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    return ModelShape(
-        count, text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"], heads * head_size
-    )
+    layers, hidden, intermediate = text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"]
+    return ModelShape(num_parameters(folder), layers, hidden, intermediate, heads * head_size)
 
 
-def _num_parameters(path: Path) -> int:
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+def num_parameters(folder: Path) -> int:
+    """How many numbers the weights in a folder consist of, from the headers of its files."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    return total

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from atrl_bench.experiments.definition import AVERAGE, NOTHING_PRINTED, PrintedScores, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
@@ -246,8 +245,8 @@ def _grid(
     rows: Iterable[RowDefinition],
     runs: Mapping[str, Sequence[Run]],
 ) -> Grid | None:
-    summaries = {row.label: [run.summary for run in runs.get(row.id, ()) if run.state == "done"] for row in rows}
-    means = {label: {name: _mean(of_row, name) for name in names} for label, of_row in summaries.items() if of_row}
+    finished = {row.label: [run for run in runs.get(row.id, ()) if run.state == "done"] for row in rows}
+    means = {label: {name: _mean(of_row, name) for name in names} for label, of_row in finished.items() if of_row}
     recorded = [name for name in names if any(of_row[name] is not None for of_row in means.values())]
     if not recorded:
         return None
@@ -265,8 +264,8 @@ def _cell(value: float | None) -> GridCell:
     return GridCell("–") if value is None else GridCell(f"{value:.3f}".replace("-", "−"), value)
 
 
-def _mean(summaries: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [summary.get(name) for summary in summaries]
+def _mean(runs: Sequence[Run], name: str) -> float | None:
+    values = [run.summary.get(name) for run in runs if run.state == "done"]
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
     return mean(numbers) if numbers else None
 
@@ -293,7 +292,7 @@ def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Gr
     for row in definition.rows:
         of_row = runs.get(row.id, {})
         for rate in sorted(of_row) if len(of_row) > 1 else ():
-            values = (*(_mean_of_runs(of_row[rate], name) for name in RATE_FIGURES), tests[rate].get(row.id))
+            values = (*(_mean(of_row[rate], name) for name in RATE_FIGURES), tests[rate].get(row.id))
             mark = "*" if chosen.get(row.id) == rate else ""
             lines.append((f"{definition.row_label(row.id)}, {rate_text(rate)}{mark}", values))
     if not any(value is not None for _, values in lines for value in values):
@@ -312,8 +311,3 @@ def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:
         if row.recipe and all(estimates):
             scores[row.id] = mean(estimate.mean for estimate in estimates if estimate)
     return scores
-
-
-def _mean_of_runs(runs: Sequence[Run], name: str) -> float | None:
-    values = [run.summary[name] for run in runs if run.state == "done" and name in run.summary]
-    return mean(values) if values else None

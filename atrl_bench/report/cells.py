@@ -107,7 +107,7 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     stored = [cell for key in keys if (cell := source.store.cell(key))]
     if not any(cell.num_responses for cell in stored):
         return _unanswered(source, row, column, stored)
-    tasks = _tasks_of(column)
+    tasks = tasks_of(column.task)
     answers, counted = _read(source, stored, tasks)
     at = row.id, column.id
     if len(answers) == len(tasks):
@@ -223,8 +223,9 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
     return {task: answers[task] for task in tasks if task in answers}, counted
 
 
-def _tasks_of(column: ColumnDefinition) -> list[str]:
-    return list(next((suite.tasks for suite in list_suites() if suite.name == column.task), (column.task,)))
+def tasks_of(name: str) -> tuple[str, ...]:
+    """The tasks of a suite; a task's name alone."""
+    return next((suite.tasks for suite in list_suites() if suite.name == name), (name,))
 
 
 def _over_every_repeat(metric: str, num_repeats: int) -> str:

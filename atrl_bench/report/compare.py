@@ -20,6 +20,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
 from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table, made_with
+from atrl_bench.report.cells import tasks_of
 from atrl_bench.report.table_model import Table
 from atrl_bench.results import numbers
 from atrl_bench.results.store import Cell, Store
@@ -59,7 +60,7 @@ def compare_models(
             store,
             profile=run_dir.profile,
             cell_keys={
-                (row, column.id): [pairs[task][index].key for task in _parts(column.task)]
+                (row, column.id): [pairs[task][index].key for task in tasks_of(column.task)]
                 for column in definition.columns
                 for index, row in enumerate(ROWS)
             },
@@ -75,7 +76,7 @@ def _definition(
     suites = {suite.name: suite.title for suite in list_suites()}
     columns = []
     for name in [*pairs, *(name for name in tasks if name in suites)]:
-        num_repeats = min(_num_repeats(*pairs[task]) for task in _parts(name))
+        num_repeats = min(_num_repeats(*pairs[task]) for task in tasks_of(name))
         for metric in metrics or [f"headline@{num_repeats}"]:
             named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
             title = suites.get(name) or find_task(name).title
@@ -97,10 +98,6 @@ def _definition(
     )
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    return next((suite.tasks for suite in list_suites() if suite.name == name), (name,))
-
-
 def _num_repeats(a: Cell, b: Cell) -> int:
     return min(int(cell.spec["decoding"]["repeats"]) for cell in (a, b))
 
@@ -114,7 +111,7 @@ def _warnings(pairs: Pairs) -> Iterator[str]:
 def _wins(store: Store, definition: TableDefinition, pairs: Pairs) -> Iterator[str]:
     for column in definition.columns:
         scores: list[tuple[float, float]] = []
-        for task in _parts(column.task):
+        for task in tasks_of(column.task):
             ours, theirs = (scored(task, store.scores(cell.key), column.metric).scores for cell in pairs[task])
             scores += [(ours[problem], theirs[problem]) for problem in ours if problem in theirs]
         better, worse = (sum(one > other for one, other in pair) for pair in (scores, [each[::-1] for each in scores]))

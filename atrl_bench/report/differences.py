@@ -28,7 +28,7 @@ from atrl_bench.report.cells import (
     spread_of,
 )
 from atrl_bench.report.page import lines_of
-from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table, TableCell, Tie
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell, Tie
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Difference, Estimate, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
@@ -325,17 +325,13 @@ def with_headroom(table: Table, definition: TableDefinition) -> Table:
             sentences.append(_sentence(group, contrast, equal.get(group.oracle or "")))
         if contrast is None or contrast.outcome != "gain":
             unranked |= {row.id for row in definition.rows if row.group == group.id}
-    rows = [
-        replace(row, is_best=False, cells=tuple(map(_unranked_cell, row.cells))) if row.id in unranked else row
-        for row in table.rows
-    ]
-    oracles = {group.oracle for group in groups}
+    others = unranked - {group.oracle for group in groups}
     return replace(
         table,
         headroom=tuple(sentences),
-        rows=tuple(rows),
-        comparisons=tuple(_unranked(item, unranked - oracles) for item in table.comparisons),
-        equal_rate=tuple(_unranked(item, unranked - oracles) for item in table.equal_rate),
+        rows=tuple(_unranked_row(row) if row.id in unranked else row for row in table.rows),
+        comparisons=tuple(_unranked(item) if item.row_id in others else item for item in table.comparisons),
+        equal_rate=tuple(_unranked(item) if item.row_id in others else item for item in table.equal_rate),
     )
 
 
@@ -365,11 +361,9 @@ def _while_training(equal: Comparison) -> str:
     return f", {numbers.signed(equal.training.mean)} ±{numbers.percent(over_seeds)} while training"
 
 
-def _unranked(item: Comparison, rows: set[str]) -> Comparison:
-    if item.row_id not in rows:
-        return item
+def _unranked_row(row: Row) -> Row:
+    return replace(row, is_best=False, cells=tuple(replace(cell, is_best=False, q_value=None) for cell in row.cells))
+
+
+def _unranked(item: Comparison) -> Comparison:
     return replace(item, is_ranked=False, q_values=tuple(None for _ in item.q_values))
-
-
-def _unranked_cell(cell: TableCell) -> TableCell:
-    return replace(cell, is_best=False, q_value=None)

@@ -25,14 +25,12 @@ from typing import Any, Literal
 from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.escape import spreadsheet
-from atrl_bench.evaluation.tasks import find_task, scored
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.report.frame import frame, places_of_cells
+from atrl_bench.report.frame import frame, headline, places_of_cells
 from atrl_bench.report.model_card import write_cards
 from atrl_bench.results.files import replaced, write_atomically, writing
 from atrl_bench.results.records import Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Store
 
 Format = Literal["parquet", "jsonl", "scores", "inspect", "card"]
@@ -158,10 +156,8 @@ def _write_inspect_logs(store: Store, target: Path) -> list[Path]:
 
 
 def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
-    spec, task = cell.spec, find_task(str(cell.spec["task"]))
-    repeats = int(spec["decoding"]["repeats"])
-    metric = task.headline(repeats)
-    estimate = score(scored(task.name, ScoreArray.of(samples), metric))
+    spec, model, decoding = cell.spec, str(cell.spec["model_name"]), cell.spec["decoding"]
+    task, metric, estimate = headline(cell, ScoreArray.of(samples))
     problems = list(dict.fromkeys(sample.problem.problem_id for sample in samples))
     figures = {metric: estimate.mean, "stderr": estimate.stderr}
     metrics = {name: {"name": name, "value": value} for name, value in figures.items() if not math.isnan(value)}
@@ -179,12 +175,9 @@ def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
             "task_version": str(spec["task_version"]),
             "task_display_name": task.title,
             "dataset": {"name": task.title, "location": task.hub_id, "samples": len(problems), "sample_ids": problems},
-            "model": str(spec["model_name"]),
-            "model_generate_config": {
-                "temperature": spec["decoding"]["temperature"],
-                "max_tokens": spec["decoding"]["max_new_tokens"],
-            },
-            "config": {"epochs": repeats, "limit": spec.get("limit")},
+            "model": model,
+            "model_generate_config": {"temperature": decoding["temperature"], "max_tokens": decoding["max_new_tokens"]},
+            "config": {"epochs": int(decoding["repeats"]), "limit": spec.get("limit")},
             "packages": {"atrl-bench": version("atrl-bench")},
             "metadata": spec,
         },
@@ -195,7 +188,7 @@ def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
             "scores": [scorer | {"scored_samples": len(judged), "unscored_samples": len(samples) - len(judged)}],
         },
         "stats": {"started_at": NO_DATE, "completed_at": NO_DATE},
-        "samples": [_sample(sample, str(spec["model_name"])) for sample in samples],
+        "samples": [_sample(sample, model) for sample in samples],
     }
 
 

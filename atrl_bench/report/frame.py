@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.evaluation.tasks import scored
+from atrl_bench.evaluation.tasks import Task, find_task, scored
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.plan import best_rates, cell_keys, plan_definition
@@ -19,7 +19,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
 from atrl_bench.report.rendered import rendered_tables
-from atrl_bench.results.statistics import score
+from atrl_bench.results.score_array import ScoreArray
+from atrl_bench.results.statistics import Estimate, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
@@ -90,3 +91,10 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
     estimate = score(scored(task, store.scores(cell.key), metric))
     return {"task": task, "metric": metric, "value": 100 * estimate.mean, "standard_error": 100 * estimate.stderr}
+
+
+def headline(cell: Cell, answers: ScoreArray) -> tuple[Task, str, Estimate]:
+    """A finished cell's task, the metric that the task is quoted by, and that number."""
+    task = find_task(str(cell.spec["task"]))
+    metric = task.headline(int(cell.spec["decoding"]["repeats"]))
+    return task, metric, score(scored(task.name, answers, metric))

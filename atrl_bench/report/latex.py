@@ -41,7 +41,7 @@ def render_latex(table: Table) -> dict[str, str]:
         "is_turned": len(table.columns) > MOST_COLUMNS,
         "is_wide": len(table.columns) > MOST_NARROW,
         "label": Tex("".join(c for c in table.label if c.isascii() and (c.isalnum() or c in ":_-."))),
-        "columns": _columns(table),
+        "columns": Tex("l" + "c" * len(table.columns)),
         "spans": spans(table),
         "against": against,
         "num_columns": len(table.columns) + 1,
@@ -73,7 +73,7 @@ def latex_environment() -> Any:
     )
     # `tex` is for what a macro returns: its values have been escaped inside.
     made.globals |= {"colours": _COLOURS}
-    made.filters |= {"tex": Tex, "running": running_latex, "in_lines": _in_lines}
+    made.filters |= {"tex": Tex, "running": running_latex, "in_lines": lambda text: textwrap.wrap(text, 14) or [""]}
     return made
 
 
@@ -81,17 +81,12 @@ def _notes(table: Table) -> Iterable[tuple[str, str]]:
     yield from _short(table.footnotes)
     for sentence in table.headroom:
         yield "", sentence
-    yield (
-        "",
-        "± is half of the 95 % interval over problems; small lines are points against "
-        + (f"{table.baseline}, * clear after the correction for the number of comparisons."),
-    )
+    about = "± is half of the 95 % interval over problems; small lines are points against "
+    yield "", f"{about}{table.baseline}, * clear after the correction for the number of comparisons."
     seeds = len(table.seeds)
     if any(row.recipe for row in table.rows):
-        yield (
-            "",
-            "One training seed: seed variance not measured." if seeds == 1 else f"Mean over {seeds} training seeds.",
-        )
+        one_seed = "One training seed: seed variance not measured."
+        yield "", one_seed if seeds == 1 else f"Mean over {seeds} training seeds."
     if not table.is_comparable:
         yield "", f"Profile {table.profile}: not comparable with the paper's numbers."
 
@@ -102,14 +97,6 @@ def _short(footnotes: Sequence[Footnote]) -> Iterable[tuple[str, str]]:
         if len(text) > MAX_NOTE or "atrl-bench " in text:
             text = re.split(r"(?<=[.;]) |: atrl-bench ", text, maxsplit=1)[0]
         yield note.mark, text if len(text) <= MAX_NOTE else f"{text[:MAX_NOTE].rpartition(' ')[0]} …"
-
-
-def _in_lines(text: str) -> list[str]:
-    return textwrap.wrap(text, 14) or [""]
-
-
-def _columns(table: Table) -> Tex:
-    return Tex("l" + "c" * len(table.columns))
 
 
 def _finalize(value: Any) -> Any:

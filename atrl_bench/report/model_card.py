@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.tasks import find_task, scored
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model
@@ -23,10 +22,9 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model
 from atrl_bench.models.upload import upload_model
 from atrl_bench.printable import Record
-from atrl_bench.report.frame import CellPlace, places_of_cells
+from atrl_bench.report.frame import CellPlace, headline, places_of_cells
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.results.statistics import score
 from atrl_bench.results.store import Cell, Run, Store
 
 CARD = "README.md"  # what the hub shows of a model
@@ -88,11 +86,10 @@ def _front_matter(run_dir: RunDir, *, generated: bool) -> str:
 def _results(store: Store, cells: Iterable[Cell]) -> Iterable[str]:
     rows = []
     for cell in cells:
-        task, repeats = find_task(str(cell.spec["task"])), int(cell.spec["decoding"]["repeats"])
-        estimate = score(scored(task.name, store.scores(cell.key), task.headline(repeats)))
+        task, metric, estimate = headline(cell, store.scores(cell.key))
         judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
         cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
-        where = f"{task.title} ({cell.spec['split']}{cut}) | {task.headline(repeats)}"
+        where = f"{task.title} ({cell.spec['split']}{cut}) | {metric}"
         value = f"{numbers.percent(estimate.mean, 1)} | {numbers.interval(estimate)} | {estimate.num_problems:,}"
         rows.append(f"| {where} | {value} | {judge} |")
     if not rows:

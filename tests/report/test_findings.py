@@ -9,7 +9,7 @@ import pytest
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
 from atrl_bench.report.drawing import figure_csv
 from atrl_bench.report.figures.anchors import csv_row, read_scores
-from atrl_bench.report.findings import Finding, findings
+from atrl_bench.report.front_page import Finding, findings
 from atrl_bench.report.table_model import Comparison, Row, Table
 from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.local import find_model
+from atrl_bench.models.shape import num_parameters
 from atrl_bench.report.drawing import FigureContent, mark_published, new_figure, shortened, style_of
 from atrl_bench.report.figures.sources import Evaluated, Source, evaluated, published, published_score
 from atrl_bench.results.statistics import ScoredSamples, score
@@ -140,13 +139,3 @@ def _model_folder(source: Source, store: Store, cell: Cell) -> Path | None:
         return find_model(cell.spec["model_name"]).folder
     except MissingDataError:
         return None
-
-
-def num_parameters(folder: Path) -> int:
-    """How many numbers the weights of a model consist of, from the headers of its files."""
-    total = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        total += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    return total
