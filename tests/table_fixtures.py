@@ -16,7 +16,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.report.answers import AnswerSource, CreditOf
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.front_page import write_index
-from atrl_bench.report.table_model import Table
+from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.table_run import write_report
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
@@ -273,3 +273,16 @@ def make_answers():
 @pytest.fixture(scope="session")
 def table(make_table) -> Table:
     return make_table(seeds=2)
+
+
+@pytest.fixture(scope="session")
+def tiny(make_table) -> Table:
+    """Five rows by two columns, a cell missing and a row that nothing measures."""
+    rows = ["zero_shot", "grpo", "dapo", "vppo", "grpo_atrl"]
+    columns = ["geoqa_test", "wemath_testmini"]
+    return make_table(seeds=2, problems=6, leave_out={("dapo", "wemath_testmini")}, rows=rows, columns=columns)
+
+
+def cell_of(table: Table, row: str, column: str) -> TableCell:
+    index = [item.id for item in table.columns].index(column)
+    return next(item for item in table.rows if item.id == row).cells[index]

@@ -76,7 +76,7 @@ def _definition(
     suites = {suite.name: suite.title for suite in list_suites()}
     columns = []
     for name in [*pairs, *(name for name in tasks if name in suites)]:
-        num_repeats = min(_num_repeats(*pairs[task]) for task in tasks_of(name))
+        num_repeats = min(int(c.spec["decoding"]["repeats"]) for task in tasks_of(name) for c in pairs[task])
         for metric in metrics or [f"headline@{num_repeats}"]:
             named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
             title = suites.get(name) or find_task(name).title
@@ -96,10 +96,6 @@ def _definition(
             "rows": [{"id": row, "label": label, "in_paper": False} for row, label in zip(ROWS, labels, strict=True)],
         }
     )
-
-
-def _num_repeats(a: Cell, b: Cell) -> int:
-    return min(int(cell.spec["decoding"]["repeats"]) for cell in (a, b))
 
 
 def _warnings(pairs: Pairs) -> Iterator[str]:
@@ -173,15 +169,12 @@ def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tupl
 
 
 def _cells_of(store: Store, model: str, task: str) -> list[Cell]:
-    if model.startswith(DIGEST):
-        digest = model.removeprefix(DIGEST)
-        return [cell for cell in store.cells(task=task, state="done") if cell.spec["model_digest"] == digest]
-    named = store.cell(model)
-    if named is not None:
+    is_digest = model.startswith(DIGEST)
+    if not is_digest and (named := store.cell(model)) is not None:
         return [named] if named.spec["task"] == task and named.state == "done" else []
     done = store.cells(task=task, state="done")
     try:
-        digest = model_ref(model).digest
+        digest = model.removeprefix(DIGEST) if is_digest else model_ref(model).digest
     except AtrlBenchError:
         # Behind an endpoint, or deleted since: what it was called when it was evaluated is all there is.
         return [cell for cell in done if cell.spec["model_name"] == model]

@@ -37,8 +37,6 @@ Format = Literal["parquet", "jsonl", "scores", "inspect", "card"]
 
 # A line of samples: what it is an answer of first, then the problem, the response and the verdict.
 PLACE = ("table", "row", "label", "recipe", "credit", "seed")
-NUMBERS = ("seed", "repeat", "num_tokens")
-FRACTIONS = ("seconds", "score")
 ROWS_AT_ONCE = 5_000  # of Parquet: one group of rows in the file
 AS_JSON = ("choices", "meta", "details")  # in Parquet, which has one type a column
 
@@ -120,7 +118,8 @@ def _write_parquet(path: Path, records: Iterator[dict[str, Any]]) -> None:
     response = ("prompt_hash", "text", "num_tokens", "seconds", "truncated")
     problem = ("problem_id", "group", "question", "gold", "choices", "meta", "repeat")
     names = (*PLACE, "task", "model", "cell", *problem, *response, *Verdict._fields)
-    kinds = dict.fromkeys(NUMBERS, pa.int64()) | dict.fromkeys(FRACTIONS, pa.float64()) | {"truncated": pa.bool_()}
+    kinds = dict.fromkeys(("seed", "repeat", "num_tokens"), pa.int64()) | {"truncated": pa.bool_()}
+    kinds |= dict.fromkeys(("seconds", "score"), pa.float64())
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
     with replaced(path) as file, pq.ParquetWriter(file, schema) as writer:
         while some := list(islice(records, ROWS_AT_ONCE)):

@@ -143,8 +143,8 @@ def against_paper(table: Table) -> tuple[RowVerdict, ...]:
 
 def _verdict(table: Table, published: PublishedRow, row: Row | None) -> RowVerdict:
     if not table.is_comparable:
-        sentence = f"Not comparable: profile {table.profile} has another model, other problems and other sizes."
-        return RowVerdict(published.id, published.label, "not comparable", sentence, ())
+        reason = f"profile {table.profile} has another model, other problems and other sizes."
+        return RowVerdict(published.id, published.label, "not comparable", f"Not comparable: {reason}", ())
     if row is None or row.is_unmeasured:
         reason = row.cells[0].reason if row is not None else "it was left out here"
         return RowVerdict(published.id, published.label, "not comparable", f"Not comparable: {reason}", ())

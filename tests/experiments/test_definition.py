@@ -16,6 +16,7 @@ from atrl_bench.experiments.definition import (
     load_table,
     read_printed,
 )
+from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics import parse_metric
 from atrl_bench.settings import read_settings
@@ -235,3 +236,20 @@ def test_a_comparison_is_of_the_row_with_credit_minus_the_one_without_whichever_
     assert ("full", "grpo") in load_table("grouping").credit_pairs  # there the paper's deltas are those of GRPO
     assert ("raw", "full") in load_table("grouping").credit_pairs
     assert ("grpo_atrl", "grpo") in load_table("main_7b").credit_pairs
+
+
+@pytest.mark.parametrize(
+    ("row", "beside", "label"),
+    [
+        ("perception_uniform", None, "mini: Uniform, 1× (Perception, first base)"),
+        ("reasoning_2_uniform", None, "mini: Uniform, 4× (Reasoning, second base)"),
+        ("perception_uniform", "perception_atrl", "mini: Uniform, 1×"),
+        ("perception_uniform", "reasoning_2_uniform", "mini: Uniform, 1× (Perception, first base)"),
+        ("perception_atrl", None, "mini: AT-RL"),
+        ("no_row", None, "no_row"),
+    ],
+)
+def test_a_row_has_its_group_in_its_name_where_another_group_has_one_like_it(row, beside, label):
+    table = load_table("headroom").select(rows=["perception_uniform", "perception_atrl", "reasoning_2_uniform"])
+    rates = {"perception_uniform": 1.0, "reasoning_2_uniform": 4.0}
+    assert table.as_measured(load_profile("mini"), rates).row_label(row, beside) == label

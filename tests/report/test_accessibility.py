@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from itertools import pairwise, product
 
 import pytest
+from html_page import Page
 
+from atrl_bench.report.front_page import write_index
 from atrl_bench.report.token_shades import LEVELS
 from atrl_bench.resources import folder
 from atrl_bench.results.files import write_atomically
 
-VOID = {"meta", "input", "path", "line", "circle", "rect", "br", "img", "link"}
 STYLE = "".join(
     (folder("reports") / "templates" / name).read_text(encoding="utf-8") for name in ("theme.css", "table.css")
 )
-
-
-class Page(HTMLParser):
-    """A page as a list of elements, each with its attributes and the text inside it."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self.open: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        element = (tag, dict(attrs), [])
-        self.elements.append(element)
-        if tag not in VOID:
-            self.open.append(element)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs), []))
-
-    def handle_endtag(self, tag):
-        while self.open.pop()[0] != tag:
-            raise AssertionError(f"</{tag}> closes something else")
-
-    def handle_data(self, data):
-        for _, _, text in self.open:
-            text.append(data)
-
-    def all(self, *tags):
-        return [(attrs, " ".join("".join(text).split())) for tag, attrs, text in self.elements if tag in tags]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +27,6 @@ def pages(make_report, tmp_path_factory):
     )
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"><title>A</title><desc>Reward over steps.</desc></svg>'
     write_atomically(run_dir.reports / "figures" / "a.svg", svg)
-    from atrl_bench.report.front_page import write_index
-
     write_index(run_dir)
     paths = ["index.html", "main_7b.html", "samples/main_7b/grpo.geoqa_test.html"]
     return {path: Page((run_dir.reports / path).read_text()) for path in paths}
@@ -108,13 +76,8 @@ def test_a_verdict_is_a_word_beside_its_colour(pages):
     page = pages["samples/main_7b/grpo.geoqa_test.html"]
     verdicts = [text for attrs, text in page.all("strong") if attrs.get("class") == "verdict"]
     assert len(verdicts) > 24  # of both rows, equal repeats as one
-    assert {text.split(" ", 1)[1] for text in verdicts} <= {
-        "correct",
-        "wrong",
-        "unparseable",
-        "timed out",
-        "judge failed",
-    }
+    states = {"correct", "wrong", "unparseable", "timed out", "judge failed"}
+    assert {text.split(" ", 1)[1] for text in verdicts} <= states
 
 
 def test_the_most_credited_tokens_are_underlined_and_not_only_coloured():

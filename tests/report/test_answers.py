@@ -188,14 +188,9 @@ def test_answers_of_several_training_seeds_say_which(make_report, tmp_path):
 
 
 def test_no_answer_question_or_name_becomes_markup(make_report, tmp_path, payload):
-    clean = make_report(tmp_path / "clean", rows=("zero_shot", "grpo"), columns=("geoqa_test",), problems=5)
-    run_dir = make_report(
-        tmp_path / "bad",
-        rows=("zero_shot", "grpo"),
-        columns=("geoqa_test",),
-        problems=5,
-        decorate=lambda text: payload + text,
-    )
+    small = {"rows": ("zero_shot", "grpo"), "columns": ("geoqa_test",), "problems": 5}
+    clean = make_report(tmp_path / "clean", **small)
+    run_dir = make_report(tmp_path / "bad", **small, decorate=lambda text: payload + text)
     for path in sorted(run_dir.reports.rglob("*.html")):
         html = path.read_text()
         good = (clean.reports / path.relative_to(run_dir.reports)).read_text()
@@ -206,9 +201,6 @@ def test_no_answer_question_or_name_becomes_markup(make_report, tmp_path, payloa
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "a/b", ".hidden", "x" * 200, "nul\0", "CON\\x", "<b>"])
 def test_a_name_that_no_file_should_have_becomes_its_digest(name):
     assert re.fullmatch("[0-9a-f]{16}", file_name(name))
-
-
-def test_an_ordinary_name_stays():
     assert file_name("grpo_atrl.geoqa_test") == "grpo_atrl.geoqa_test"
 
 

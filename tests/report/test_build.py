@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 from stored import fill_cell
+from table_fixtures import cell_of as cell
 
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
@@ -15,11 +16,6 @@ from atrl_bench.report.build import build_table
 from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.statistics import SeedSpread
 from atrl_bench.results.store import Store
-
-
-def cell(table, row: str, column: str):
-    index = [c.id for c in table.columns].index(column)
-    return next(r for r in table.rows if r.id == row).cells[index]
 
 
 @pytest.fixture
@@ -133,20 +129,13 @@ def test_one_seed_is_said_to_be_one_seed(small):
     assert cell(table, "zero_shot", "mathvision_testmini").seeds is None  # nothing was trained
 
 
-def test_a_missing_cell_prints_the_command_that_fills_it(make_table):
-    table = make_table(problems=10, leave_out={("dapo", "wemath_testmini")})
-    missing = cell(table, "dapo", "wemath_testmini")
-    assert missing.state == "missing"
-    assert missing.command == "atrl-bench run-table main_7b --profile mini --rows dapo --columns wemath_testmini"
-    assert cell(table, "dapo", "average").estimate is None
-    assert cell(table, "dapo", "average").state == "missing"
-
-
-def test_the_command_that_fills_a_cell_trains_the_seeds_the_table_shows(make_table):
-    table = make_table(problems=10, seeds=2, leave_out={("dapo", "wemath_testmini")})
-    assert cell(table, "dapo", "wemath_testmini").command == (
-        "atrl-bench run-table main_7b --profile mini --seeds 0,1 --rows dapo --columns wemath_testmini"
-    )
+@pytest.mark.parametrize(("seeds", "option"), [(1, ""), (2, " --seeds 0,1")])
+def test_a_missing_cell_prints_the_command_that_fills_it_for_the_seeds_the_table_shows(make_table, seeds, option):
+    table = make_table(problems=10, seeds=seeds, leave_out={("dapo", "wemath_testmini")})
+    missing, average = (cell(table, "dapo", column) for column in ("wemath_testmini", "average"))
+    command = f"atrl-bench run-table main_7b --profile mini{option} --rows dapo --columns wemath_testmini"
+    assert (missing.state, missing.command) == ("missing", command)
+    assert (average.state, average.estimate) == ("missing", None)
 
 
 def test_a_failed_cell_says_why(tmp_path):
@@ -164,10 +153,8 @@ def test_a_failed_cell_says_why(tmp_path):
             runs={"grpo": [store.run(run)]},
         )
     assert cell(table, "zero_shot", "geoqa_test").reason == "3 % of the images do not decode"
-    assert (cell(table, "grpo", "geoqa_test").state, cell(table, "grpo", "geoqa_test").reason) == (
-        "failed",
-        "out of memory",
-    )
+    failed = cell(table, "grpo", "geoqa_test")
+    assert (failed.state, failed.reason) == ("failed", "out of memory")
 
 
 def test_rows_that_nothing_can_measure_yet_say_why(table):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from stored import fill_cell
+from table_fixtures import cell_of as cell
 
 from atrl_bench.experiments.definition import TableDefinition, load_printed, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
-from atrl_bench.report.table_model import Table, TableCell
+from atrl_bench.report.table_model import Table
 from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.store import Store
 
@@ -28,11 +29,6 @@ def build(
 ) -> Table:
     printed = load_printed(definition)
     return build_table(definition, store, profile=MINI, cell_keys=keys, runs={}, printed=printed, **options)
-
-
-def cell(table: Table, row: str, column: str) -> TableCell:
-    run_dir = [c.id for c in table.columns].index(column)
-    return next(r for r in table.rows if r.id == row).cells[run_dir]
 
 
 SCALE = load_table("scale_32b").select(rows=["instruct", "ours"], columns=["mmmu_pro"])
@@ -101,12 +97,8 @@ CROSS = load_table("cross_dataset").select(
 
 
 def test_each_group_has_its_own_baseline_and_its_own_best_row(store):
-    marks = {
-        "zero_shot_7b": "+" * 6 + "-" * 9,
-        "grpo_7b": "+" * 15,
-        "zero_shot_3b": "-" * 15,
-        "grpo_3b": "+" * 12 + "---",
-    }
+    marks = {"zero_shot_7b": "+" * 6 + "-" * 9, "grpo_7b": "+" * 15}
+    marks |= {"zero_shot_3b": "-" * 15, "grpo_3b": "+" * 12 + "---"}
     keys = {(row, "geoqa_test"): [answer(store, "geoqa_test", of, row=row)] for row, of in marks.items()}
     table = build(CROSS, store, keys)
     gains = {row: cell(table, row, "geoqa_test").difference for row in marks}
@@ -145,9 +137,8 @@ def test_a_footnote_on_one_printed_score_stands_at_that_score_alone(store):
     assert "Below plain GRPO" in notes[kl.scores[0].marks]
     assert len(kl_free.scores[0].marks.split(",")) == 2
     assert "" not in notes
-    assert set(notes) == {mark for row in table.published for item in row.scores for mark in item.marks.split(",")} | {
-        mark for column in table.columns for mark in column.marks.split(",")
-    }
+    marked = [*(item for row in table.published for item in row.scores), *table.columns]
+    assert set(notes) == {mark for item in marked for mark in item.marks.split(",")}
 
 
 def test_a_column_that_nothing_here_may_fill_says_why_below_the_table(store):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from matplotlib.colors import to_hex
 from table_fixtures import poisoned
 
 from atrl_bench.report.charts import answer_figure, draw, grid_figure, score_figure
@@ -86,12 +87,8 @@ def test_with_one_seed_all_of_the_axis_is_what_cannot_be_told(table):
     one = contrasts(table)[0]
     alone = replace(one, seeds=replace(one.seeds, sd=None, num_seeds=1))
     panel, *_ = panels_of(answer_figure, table, [alone])
-    [ground] = [patch for patch in panel.patches if patch.get_facecolor()[:3] == tuple(rgb(GREY))]
+    [ground] = [patch for patch in panel.patches if to_hex(patch.get_facecolor()) == GREY]
     assert (ground.get_x(), ground.get_x() + ground.get_width()) == panel.get_xlim()
-
-
-def rgb(colour):
-    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
 
 
 def test_the_papers_claims_stand_in_a_panel_of_their_own(table):

@@ -44,11 +44,8 @@ def test_a_question_without_a_table_names_the_command_that_answers_it():
 
 
 def test_differences_that_are_clear_both_ways_are_named_with_their_sides():
-    found = said(
-        comparison("Uniform", 0.05),
-        comparison("Random order", 0.03, q=0.3),
-        comparison("Reverse order", -0.04),
-    )
+    others = comparison("Random order", 0.03, q=0.3), comparison("Reverse order", -0.04)
+    found = said(comparison("Uniform", 0.05), *others)
     # With 0.5 points of error, 1.96 + 0.84 errors are seen four times in five.
     assert found.text == (
         "Clear: AT-RL − Uniform +5.0; AT-RL − Reverse order −4.0 points. "
@@ -79,13 +76,8 @@ def test_what_either_interval_leaves_open_is_not_called_clear(change):
     assert "clear" not in found.because[0]
 
 
-@pytest.mark.parametrize(
-    ("sd", "half"),
-    [
-        (0.05, 0.0621),  # over five seeds 2.776 * 0.05 / sqrt(5)
-        (0.001, 0.0098),  # over problems 1.96 * 0.005
-    ],
-)
+# Over five seeds 2.776 * 0.05 / sqrt(5), over problems 1.96 * 0.005.
+@pytest.mark.parametrize(("sd", "half"), [(0.05, 0.0621), (0.001, 0.0098)])
 def test_the_interval_of_a_difference_is_the_wider_of_that_over_problems_and_that_over_seeds(sd, half):
     low, high = comparison("Uniform", 0.05, sd=sd).interval
     assert (low, high) == pytest.approx((0.05 - half, 0.05 + half), abs=1e-4)

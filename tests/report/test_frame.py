@@ -92,9 +92,8 @@ def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path)
     assert [path.name for path in (csv, parquet, records)] == ["scores.csv", "scores.parquet", "scores.json"]
     pd.testing.assert_frame_equal(pd.read_parquet(parquet), scores)
     assert list(pd.read_csv(csv).value) == list(scores.value)
-    assert [line["standard_error"] for line in json.loads(records.read_text())] == pytest.approx(
-        list(scores.standard_error)
-    )
+    errors = [line["standard_error"] for line in json.loads(records.read_text())]
+    assert errors == pytest.approx(list(scores.standard_error))
 
 
 def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_path):
@@ -124,10 +123,8 @@ def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
 def test_a_figure_calls_what_was_evaluated_by_the_rows_of_its_table(run_dir):
     with run_dir.open_store(read_only=True) as store:
         found = evaluated(Source(run_dir), store, "geoqa_test")
-    assert {(one.label, one.recipe, one.is_anchored) for one in found} == {
-        ("GRPO", "grpo", False),
-        ("Zero-shot", None, False),
-    }
+    named = {(one.label, one.recipe, one.is_anchored) for one in found}
+    assert named == {("GRPO", "grpo", False), ("Zero-shot", None, False)}
 
 
 def test_two_rows_are_compared_by_their_names(run_dir):

@@ -15,9 +15,7 @@ from atrl_bench.report.text import render_csv, render_json
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.store import Store
 
-SVG = (
-    """<svg xmlns="http://www.w3.org/2000/svg"><title>Curves &amp; bands</title><desc>Reward over steps.</desc></svg>"""
-)
+SVG = "<svg xmlns='http://www.w3.org/2000/svg'><title>Curves &amp; bands</title><desc>Reward over steps.</desc></svg>"
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +36,9 @@ def test_every_table_has_its_state_its_counts_and_its_command(run_dir):
     assert text_of(html).count("not run") >= len(list_tables()) - 1
     assert '<a href="main_7b.html">' in html
     assert '<a href="main_7b.csv">CSV<span class="hidden">: Main results' in html
+    # 5 cells of 12 problems, 2 repeats
+    assert "120 answers in 5 evaluations: 5 done." in text_of(html)
+    assert "2 training runs" in text_of(html)
 
 
 def test_a_page_of_some_rows_does_not_say_that_the_others_have_not_run(make_report, tmp_path):
@@ -48,10 +49,9 @@ def test_a_page_of_some_rows_does_not_say_that_the_others_have_not_run(make_repo
 
 
 def test_a_page_of_the_whole_table_is_done_and_needs_no_command(make_report, tmp_path):
-    rows, columns = (
-        [item.id for item in items] for items in (load_table("main_7b").rows, load_table("main_7b").columns)
-    )
-    html = text_of(render_index(make_report(tmp_path, rows=tuple(rows), columns=tuple(columns), problems=2)))
+    whole = load_table("main_7b")
+    rows, columns = (tuple(item.id for item in items) for items in (whole.rows, whole.columns))
+    html = text_of(render_index(make_report(tmp_path, rows=rows, columns=columns, problems=2)))
     # Two of the 13 rows by five columns cannot be measured in these tests.
     assert "done 55 of 65 measured, 10 not measured, with reasons One seed cannot tell Markdown" in html
     assert "the page shows" not in html
@@ -96,13 +96,6 @@ def test_a_folder_where_nothing_ran_says_so(tmp_path):
     html = render_index(RunDir(tmp_path, load_profile("mini")))
     assert "Nothing has been evaluated in this folder yet." in text_of(html)
     assert "0 training runs" in text_of(html)
-
-
-def test_trainings_and_evaluations_are_counted(run_dir):
-    assert "120 answers in 5 evaluations: 5 done." in text_of(
-        render_index(run_dir)
-    )  # 5 cells of 12 problems, 2 repeats
-    assert "2 training runs" in text_of(render_index(run_dir))
 
 
 def test_figures_and_other_pages_are_found_with_their_own_words(make_report, tmp_path):

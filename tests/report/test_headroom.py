@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -30,18 +31,11 @@ GROUPS = [
 
 
 def definition(**changes):
-    rows = [
-        {
-            "id": f"{world}_{rule}",
-            "label": rule,
-            "group": world,
-            "recipe": "grpo",
-            "in_paper": False,
-            **({} if rule == "uniform" else {"credit": "atrl", "compared_with": f"{world}_uniform"}),
-        }
-        for world in ("rich", "poor")
-        for rule in ("uniform", "atrl", "oracle")
-    ]
+    rows = []
+    for world, rule in product(("rich", "poor"), ("uniform", "atrl", "oracle")):
+        credit = {} if rule == "uniform" else {"credit": "atrl", "compared_with": f"{world}_uniform"}
+        same = {"label": rule, "group": world, "recipe": "grpo", "in_paper": False}
+        rows.append({"id": f"{world}_{rule}", **same, **credit})
     fields = load_table("main_7b").model_dump(include={"title", "caption", "source", "label", "data", "schedule"})
     own = {"id": "made_up", "baseline": "rich_uniform", "average": False, "seeds": SEEDS, "columns": COLUMNS}
     return TableDefinition.model_validate({**fields, **own, "groups": GROUPS, "rows": rows, **changes})
@@ -52,7 +46,7 @@ def table(path, accuracies):
     made, keys = definition(), {}
     with Store.open(path / "store.sqlite") as store:
         for row in made.rows:
-            column, seeds = row.group and ("here" if row.group == "rich" else "there"), []
+            column, seeds = "here" if row.group == "rich" else "there", []
             for seed in SEEDS:
                 # One order of difficulty for all, so that differences are of the rows alone; seeds move by a problem.
                 order = np.random.default_rng(0).permutation(200)
@@ -125,6 +119,5 @@ def test_a_difference_that_is_not_ranked_is_not_said_to_be_near_zero(measured):
     assert answer is not None
     assert "not clearly different from zero" not in answer.sentence
     assert answer.sentence.endswith(
-        "2 of 4 differences are not called clear, "
-        "1 of them because no rule is ranked where there is no headroom."
+        "2 of 4 differences are not called clear, 1 of them because no rule is ranked where there is no headroom."
     )

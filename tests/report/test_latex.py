@@ -27,13 +27,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def tiny(make_table):
-    rows = ["zero_shot", "grpo", "dapo", "vppo", "grpo_atrl"]
-    columns = ["geoqa_test", "wemath_testmini"]
-    return make_table(seeds=2, problems=6, leave_out={("dapo", "wemath_testmini")}, rows=rows, columns=columns)
-
-
 def compiled(folder: Path, source: str) -> str:
     """Return what pdflatex said of a document that it could compile."""
     (folder / "paper.tex").write_text(source)
@@ -113,16 +106,8 @@ def test_no_text_becomes_a_command_in_latex(tiny, payload):
     for command in (r"\input", r"\write", r"\immediate", r"\catcode", r"\def"):
         assert command not in source
     assert source.count("{") - source.count(r"\{") == source.count("}") - source.count(r"\}")
-    escaped = {
-        "textbackslash",
-        "textasciicircum",
-        "textasciitilde",
-        "textquoteleft",
-        "geq",
-        "leq",
-        "ldots",
-        "shortstack",
-    }
+    escaped = {"textbackslash", "textasciicircum", "textasciitilde", "textquoteleft"}
+    escaped |= {"geq", "leq", "ldots", "shortstack"}
     assert commands(source) - escaped <= commands(clean)
     assert source.isascii()
 

@@ -58,10 +58,7 @@ def test_a_card_has_the_numbers_their_intervals_and_how_to_redo_them(run_dir):
 
 
 def test_a_folder_without_a_training_has_no_card(tmp_path):
-    with (
-        Store.open(tmp_path / "store.sqlite"),
-        pytest.raises(MissingDataError, match="is a finished training"),
-    ):
+    with Store.open(tmp_path / "store.sqlite"), pytest.raises(MissingDataError, match="is a finished training"):
         export(RunDir.at(tmp_path, SMOKE), "card")
 
 

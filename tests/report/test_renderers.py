@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import replace
 from decimal import Decimal
-from html.parser import HTMLParser
 
 import pytest
+from html_page import Page
 from table_fixtures import poisoned
 
 from atrl_bench.errors import StoreError
@@ -28,49 +28,14 @@ from atrl_bench.resources import folder
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics import Estimate
 
-
-class Page(HTMLParser):
-    """Collects what a browser would act on."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "br", "link"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-    def all(self, tag):
-        return [attrs for name, attrs in self.tags if name == tag]
-
-
-@pytest.fixture(scope="module")
-def tiny(make_table):
-    rows = ["zero_shot", "grpo", "dapo", "vppo", "grpo_atrl"]
-    columns = ["geoqa_test", "wemath_testmini"]
-    return make_table(seeds=2, problems=6, leave_out={("dapo", "wemath_testmini")}, rows=rows, columns=columns)
-
-
 # Harmless
 
 
 def test_no_text_becomes_markup_in_the_page(tiny, payload):
     clean, page = Page(render_html(tiny)), Page(render_html(poisoned(tiny, payload)))
-    assert [tag for tag, _ in page.tags] == [tag for tag, _ in clean.tags]
-    assert {name for _, attrs in page.tags for name in attrs} == {name for _, attrs in clean.tags for name in attrs}
+    assert [tag for tag, *_ in page.elements] == [tag for tag, *_ in clean.elements]
+    names, of_clean = ({name for _, attrs, _ in each.elements for name in attrs} for each in (page, clean))
+    assert names == of_clean
     assert not page.open
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.text)
 
@@ -105,7 +70,7 @@ def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path,
     payload = "".join(payloads)
     table = make_table(problems=3, decorate=lambda text: payload + text, rows=["zero_shot", "grpo"])
     assert len(write_report(table, tmp_path)) == 4 + 4  # and of LaTeX the scores, trainings, published, all in one
-    assert not Page((tmp_path / "main_7b.html").read_text()).all("script")
+    assert not Page((tmp_path / "main_7b.html").read_text()).attributes("script")
 
 
 def test_escaping_by_hand():
@@ -126,34 +91,26 @@ def test_escaping_by_hand():
 def test_the_page_asks_for_nothing_outside_itself_and_forbids_it(table):
     html = render_html(table)
     page = Page(html)
-    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    policy = next(m["content"] for m in page.attributes("meta") if m.get("http-equiv") == "Content-Security-Policy")
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert (
         policy == f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
     assert not re.search(r"https?:|url\(|@import", html)
-    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.all("img"))
-    assert html.count("src=") == len(page.all("img")) == 2
-    assert not page.all("script")
-    assert not any("style" in attrs or any(name.startswith("on") for name in attrs) for _, attrs in page.tags)
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.attributes("img"))
+    assert html.count("src=") == len(page.attributes("img")) == 2
+    assert not page.attributes("script")
+    assert not any("style" in attrs or any(name.startswith("on") for name in attrs) for _, attrs, _ in page.elements)
 
 
 def test_every_link_of_the_page_leads_to_something_on_it(table):
     page = Page(render_html(table))
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    ids = [attrs["id"] for _, attrs, _ in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
-    links = [a["href"] for a in page.all("a")]
+    links = [a["href"] for a in page.attributes("a")]
     assert len(links) == 11 * 6 + 1  # the numbers, and past the heading
     assert {link.removeprefix("#") for link in links} <= set(ids)
-
-
-def test_tables_have_captions_and_headings_with_a_scope(table):
-    page = Page(render_html(table))
-    assert len(page.all("caption")) == len(page.all("table")) == 6
-    assert all(th["scope"] in ("col", "row", "rowgroup", "colgroup") for th in page.all("th"))
-    assert page.all("html")[0]["lang"] == "en"
-    assert all(image["alt"] for image in page.all("img"))
 
 
 def test_a_difference_has_one_notation_and_colour_only_where_a_comparison_of_credit_is_clear(table):

@@ -51,11 +51,8 @@ def test_answers_that_go_opposite_ways_on_the_same_problems_cancel():
 def test_a_text_that_several_groups_of_a_column_have_and_a_text_of_few_words_name_no_problem():
     often = "In the figure how large is the angle that the drawing shows"  # of many pictures
     pairs = {"a": column("geoqa_test", [1, 0, 0], question=often), "b": column("geoqa_test", [1, 0, 0], question=often)}
-    assert shared_groups(pairs).keys() == {
-        (name, str(number)) for name in "ab" for number in range(3)
-    }  # told apart by their answers
+    # Told apart by their answers.
+    assert shared_groups(pairs).keys() == {(name, str(number)) for name in "ab" for number in range(3)}
     same_answer = column("geoqa_test", [1, 0, 0, 1], question=often)  # the answers 0, 1, 2 and 0
     assert ("a", "0") not in shared_groups({"a": same_answer, "b": pairs["b"]})
-    assert not shared_groups(
-        {"a": column("geoqa_test", [1], question="x {}"), "b": column("geoqa_test", [1], question="x {}")}
-    )
+    assert not shared_groups({name: column("geoqa_test", [1], question="x {}") for name in "ab"})

@@ -56,7 +56,7 @@ class Breakdown:
 
 
 def make(source: Source) -> FigureContent:
-    with source.open_store() as store:
+    with source.run_dir.open_store(read_only=True) as store:
         samples: dict[str, list[Sample]] = {}
         for one in chosen(source, store):
             samples.setdefault(one.label, []).extend(store.samples(one.cell.key))

@@ -34,7 +34,7 @@ class Point:
 
 def make(source: Source) -> FigureContent:
     points = []
-    with source.open_store() as store:
+    with source.run_dir.open_store(read_only=True) as store:
         for task in TASKS:
             found = evaluated(source, store, task, all_tables=True)  # models of several sizes stand in several
             wanted = [e for e in found if (e.recipe is None or e.is_anchored) and e.cell.spec["limit"] is None]

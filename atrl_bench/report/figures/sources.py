@@ -44,9 +44,6 @@ class Source:
     def missing(self, what: str, why: str = "") -> MissingDataError:
         return MissingDataError(what, why=why, next_step=f"atrl-bench run-table main_7b {self.run_dir.options}")
 
-    def open_store(self) -> Store:
-        return self.run_dir.open_store(read_only=True)
-
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -125,7 +122,7 @@ class Word:
 
 
 def answers(source: Source) -> ReadAnswers:
-    with source.open_store() as store:
+    with source.run_dir.open_store(read_only=True) as store:
         found = chosen(source, store)
         one = next((one for one in found if one.is_anchored), found[0])
         cell, label = one.cell, one.label

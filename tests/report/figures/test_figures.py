@@ -2,6 +2,8 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,6 @@ from atrl_bench.experiments.answer_credit import TokenCredit
 from atrl_bench.report.drawing import DARK, figure_csv, token_text
 from atrl_bench.report.figures import anchors, clusters, connectivity, errors, scale, words
 from atrl_bench.report.figures.sources import published, published_score
-from atrl_bench.report.token_shades import top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 HOSTILE = "</text><script>alert(1)</script>$\\frac{1}{0}$\x00\x1b[31m\u202e=cmd()"
@@ -26,22 +27,13 @@ CREDITED = TokenCredit(
 )
 
 
-def hostile_credit():
-    texts = (HOSTILE, *CREDITED.texts[1:])
-    return TokenCredit(texts, CREDITED.connectivity_T, CREDITED.credit_T, CREDITED.cluster_T)
-
-
 def auc(part, setting, reading, mean, preset=""):
     return AnchorScore(part, setting, reading, True, mean, 0.01, 10, preset)
 
 
+ROWS = ("own", "predicting")
 SCORES = [
-    *(
-        auc(part, f"{n} from the end", r, 0.5 + n / 10)
-        for part in (LAST, SINGLE)
-        for n in (1, 2)
-        for r in ("own", "predicting")
-    ),
+    *(auc(part, f"{n} from the end", row, 0.5 + n / 10) for part, n, row in product((LAST, SINGLE), (1, 2), ROWS)),
     auc(CREDIT, "atrl", "own", 0.6, "literal"),
     auc(CREDIT, "atrl", "predicting", 0.7, "default"),
 ]
@@ -50,7 +42,7 @@ SCORES = [
 def every_figure(text):
     """Each figure's `picture` with its arguments, with `text` wherever a text comes from outside."""
     label = f"GRPO{text}"
-    credit = hostile_credit() if text else CREDITED
+    credit = replace(CREDITED, texts=(text or "The", *CREDITED.texts[1:]))
     breakdown = errors.Breakdown(label, 10, 4, {"perception": 3, "reasoning": 2, "unexplained": 1})
     points = [scale.Point(label, task, 1.07e6, 45.0, 5.0) for task in scale.TASKS]
     return {
@@ -167,31 +159,18 @@ def test_a_token_that_cannot_be_seen_is_shown_by_a_sign(token, shown):
 def test_a_clusters_share_is_of_the_credit_and_its_tokens_keep_their_order(drawn):
     rows = drawn(clusters.picture, clusters.views(CREDITED), "mini").rows
     # Cluster 1 has three tokens of 1.5 out of 6.0 in all.
-    assert [(r["cluster"], r["share_of_credit"], r["share_of_tokens"]) for r in rows] == [
-        ("1", "0.75", "0.5"),
-        ("0", "0.25", "0.5"),
-    ]
+    shares = [(r["cluster"], r["share_of_credit"], r["share_of_tokens"]) for r in rows]
+    assert shares == [("1", "0.75", "0.5"), ("0", "0.25", "0.5")]
     assert rows[0]["tokens"] == "image shows 3"
     assert float(rows[0]["mean_connectivity"]) == pytest.approx((0.2 + 0.1 + 0.8) / 3, rel=1e-5)
-
-
-def test_no_token_is_underlined_where_the_top_ones_tie_with_others():
-    assert not top_tokens(CREDITED.credit_T)  # one of six is the top 15 %, and the whole cluster has as much
-    assert top_tokens([1.0, 3.0, 2.0, 1.0, 1.0, 1.0]) == {1}
 
 
 def test_the_kinds_of_errors_and_the_right_answers_make_up_all(drawn):
     breakdown = errors.Breakdown("GRPO", 10, 4, {"perception": 3, "reasoning": 2, "unexplained": 1})
     rows = drawn(errors.picture, [breakdown], "MathVision", published("errors")).rows
     measured = {row["kind"]: float(row["percent"]) for row in rows if row["source"] == "measured"}
-    assert measured == {
-        "correct": 40,
-        "perception": 30,
-        "knowledge": 0,
-        "reasoning": 20,
-        "extraction": 0,
-        "unexplained": 10,
-    }
+    kinds = {"perception": 30, "knowledge": 0, "reasoning": 20, "extraction": 0, "unexplained": 10}
+    assert measured == kinds | {"correct": 40}
     printed = {row["method"]: row["percent"] for row in rows if row["source"] == "published"}
     assert printed == {"Zero-shot": "22.7", "GRPO": "26", "FT-RL": "27.6", "AT-RL": "30.3"}
 
@@ -215,10 +194,8 @@ def test_a_benchmark_that_nobody_answered_has_an_empty_panel_without_a_legend(dr
 
 def test_the_settings_of_a_credit_stand_in_the_order_of_their_score(drawn):
     files = drawn(anchors.picture, SCORES, "mini")
-    assert [(r["preset"], r["mean_auc"]) for r in files.rows if r["part"] == CREDIT] == [
-        ("literal", "0.6"),
-        ("default", "0.7"),
-    ]
+    credit = [(r["preset"], r["mean_auc"]) for r in files.rows if r["part"] == CREDIT]
+    assert credit == [("literal", "0.6"), ("default", "0.7")]
 
 
 def sample(text, *, state="wrong", extracted="9"):

@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.analysis.error_types import error_messages, types_by_judge
 from atrl_bench.cli.printing import text_of
@@ -88,12 +89,8 @@ def add_answers(store, model, digest, *, num_right, judge=None):
     """Store an evaluation on four problems of each benchmark, this many of them answered rightly."""
     for task in TASKS:
         spec = {"kind": "evaluation", "task": task, "limit": None, "judge": judge}
-        key = store.add_cell({**spec, "model_name": model, "model_digest": digest})
-        store.add_problems(key, [Problem(f"{i}", f"{i}", "1+1?", Gold("2")) for i in range(4)])
-        store.add_responses(key, [Response(f"{i}", 0, "", "2", 1, 0.0, False) for i in range(4)])
-        states = ["correct"] * num_right + ["wrong"] * (4 - num_right)
-        store.add_verdicts(key, {(f"{i}", 0): Verdict(state, "2", "fast", "") for i, state in enumerate(states)})
-        store.finish_cell(key, expected=4)
+        spec |= {"model_name": model, "model_digest": digest}
+        fill_cell(store, spec, "+" * num_right + "-" * (4 - num_right))
 
 
 @pytest.fixture
