@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from accelerate.utils import set_seed
 from datasets import Dataset
@@ -9,7 +11,7 @@ from trainer_parts import kinds_of_token
 from transformers import AutoModelForImageTextToText
 from trl import GRPOTrainer
 
-from atrl_bench.training.multimodal import with_visual_inputs
+from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
 
 
@@ -60,7 +62,7 @@ def plain_logprobs(trainer, batch):
     ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     logprobs_BT, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
         trainer,
-        with_visual_inputs(trainer.model, batch["visuals"], ids_BS.device),
+        partial(trainer.model, **joined_visuals(batch["visuals"], ids_BS.device)),
         ids_BS,
         torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
         batch["completion_ids"].shape[1],

@@ -30,12 +30,12 @@ from atrl_bench.experiments.definition import (
 from atrl_bench.experiments.rates import PROFILES_OWN, at_rate, best_rate, rate_text, rates_of, with_checks
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
-from atrl_bench.models.local import TrainedModel
+from atrl_bench.models.local import TrainedModel, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, first_stage
-from atrl_bench.training.run_spec import model_digest, run_spec
+from atrl_bench.training.run_spec import run_spec
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
@@ -263,7 +263,7 @@ def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
 @cache
 def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """The digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
-    return model_digest(base_model), data_digest(find_set(data), data_dir)
+    return model_ref(base_model).digest, data_digest(find_set(data), data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:

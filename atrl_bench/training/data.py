@@ -24,8 +24,14 @@ from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
-from atrl_bench.training.media_marks import num_marks
-from atrl_bench.training.problem import QUESTION_COLUMNS, TrainingProblem, image_columns, image_size, read_problem
+from atrl_bench.training.problem import (
+    QUESTION_COLUMNS,
+    TrainingProblem,
+    image_columns,
+    image_size,
+    num_marks,
+    read_problem,
+)
 from atrl_bench.training.rewards.steps import read_key_step_file
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from trl import SFTTrainer
 from trl.trainer.utils import pad
 
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
+from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.trainer_inputs import TrainerInputs

@@ -8,9 +8,8 @@ So every pass over a response sees the frames, grids and seconds with which it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -103,10 +102,3 @@ def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -
         if token_id is not None:
             types[input_ids == token_id] = kind
     return types
-
-
-def with_visual_inputs(
-    model: Callable[..., Any], visuals: Sequence[Visual], device: torch.device
-) -> Callable[..., Any]:
-    """Return the model with these images and videos among its inputs: TRL names only those that it knows."""
-    return partial(model, **joined_visuals(visuals, device))

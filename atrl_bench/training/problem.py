@@ -1,4 +1,4 @@
-"""A training problem, and how a row of a training set becomes one."""
+"""A training problem, how a row of a training set becomes one, and the text that imitates its solution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.sets import TrainingSet, as_list
 from atrl_bench.models.templates import render, with_choices
-from atrl_bench.training.media_marks import content_with_media, without_opening_marks
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
 
 if TYPE_CHECKING:
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
 # The same set is published with the one or the other name.
 QUESTION_COLUMNS = ("problem", "question", "prompt")
 IMAGE_COLUMNS = ("images", "image")
+KINDS = ("image", "video")
+MARK = re.compile(rf"<({'|'.join(KINDS)})>")
+OPENING_MARKS = re.compile(rf"\A(?:\s*{MARK.pattern})+")
+THINK_TAGS = re.compile(r"</?think>")
 
 
 @dataclass(frozen=True)
@@ -139,3 +142,43 @@ def image_size(image: bytes | Path) -> tuple[int, int]:
 
     with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
         return picture.height, picture.width
+
+
+# Where a question shows its images and videos: `<image>` and `<video>` in its text, as training sets write them ------
+#
+# A mark within the question becomes its image at that place. Marks that open the question say no more than that there
+# are images: these stand before everything, as those of a set without marks do, also before the template's own words.
+# Where there are fewer marks than images, the images keep their order and the first of them open the turn.
+
+
+def without_opening_marks(question: str) -> str:
+    """The question without the marks before its first word; those within it stay."""
+    return OPENING_MARKS.sub("", question).strip()
+
+
+def num_marks(question: str, kind: str) -> int:
+    """How many images, or videos, the question has a place for."""
+    return MARK.findall(question).count(kind)
+
+
+def content_with_media(text: str, num_media: dict[str, int]) -> list[dict[str, Any]]:
+    """A chat turn: so many images and videos, those with a mark in its place and the others before the text."""
+    first = [{"type": kind} for kind in KINDS for _ in range(num_media[kind] - num_marks(text, kind))]
+    # A text split at its marks alternates between words and the kinds of the marks between them.
+    parts = MARK.split(text)
+    within = [{"type": part} if index % 2 else {"type": "text", "text": part} for index, part in enumerate(parts)]
+    return [*first, *(part for part in within if part.get("text") != "")]
+
+
+def response_of(process: str, answer: str, form: str) -> str:
+    r"""The text to imitate: the reasoning and the answer in one of the forms of `SupervisedRecipe.response`.
+
+    `boxed`: "3+4=7. The answer is \boxed{7}."; `tags`: "<think>3+4=7.</think>\n<answer>7</answer>"; `process`: the
+    reasoning as it stands, for sets whose text already ends in the answer.
+    """
+    if form == "process":
+        return process.strip()
+    reasoning = THINK_TAGS.sub("", process).strip()
+    if form == "tags":
+        return f"<think>{reasoning}</think>\n<answer>{answer}</answer>"
+    return f"{reasoning} The answer is \\boxed{{{answer}}}.".lstrip()

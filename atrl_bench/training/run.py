@@ -24,14 +24,14 @@ from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
 from atrl_bench.models.checkpoint_store import CheckpointStore
-from atrl_bench.models.local import DONE, find_model, limit_pixels
+from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
-from atrl_bench.training.run_spec import model_digest, run_spec
+from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.saving import save_model
 from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.trackers import Trackers, reporting, run_name
@@ -106,7 +106,9 @@ def train(
     """
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
-        spec = run_spec(recipe, profile, model_digest(base_model), data_digest(find_set(recipe.data), data_dir), seed)
+        spec = run_spec(
+            recipe, profile, model_ref(base_model).digest, data_digest(find_set(recipe.data), data_dir), seed
+        )
     with processes.own_folder(out / spec_key(spec or {})) as folder:
         if (result := processes.agree(_finished(folder))) is not None:
             return result

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from atrl_bench.models.local import model_ref
 from atrl_bench.plugins import code_of
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Recipe
@@ -43,8 +41,3 @@ def run_spec(
         # Our own rules change with TRAINING_VERSION; those of another package change when they like.
         **({} if credit_code is None else {"credit_code": credit_code}),
     }
-
-
-def model_digest(model: Path | str) -> str:
-    """Return what names a model's content, on this machine or on the hub."""
-    return model_ref(model).digest

@@ -1,7 +1,11 @@
-"""Whether vLLM samples from the policy that is trained: its prompts, its ends and its log-probabilities.
+"""Whether the sampler is the policy that is trained: its prompts, its ends and its log-probabilities.
 
-An engine that sees other images, or has old weights, answers without an error, and the training learns from responses
-of another policy. Each rollout is compared, and a run that drifts is stopped.
+A vLLM that sees other images, or has old weights, answers without an error, and the training learns from responses of
+another policy. Each rollout is compared, and a run that drifts is stopped.
+
+The local sampler is the same model in the same process: its log-probabilities stand for a pass over what it has
+sampled where they differ by rounding alone. That is measured once in a process, on its first rollout, in which the
+sampler's are used too: a resumed run, which measures once more, goes on as it would have gone on without a break.
 
 Shapes: B responses, T response tokens.
 """
@@ -11,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+from trl.trainer.utils import pad
 
 from atrl_bench.errors import AtrlBenchError
 
@@ -19,6 +25,8 @@ from atrl_bench.errors import AtrlBenchError
 # and the faults that were seen make 0.2 and more. What it is in half precision was not measured.
 MAX_DIFFERENCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
 LOCAL = "--rollouts local"
+# Rounding in float32 stays below 1e-5, as the tests hold.
+LARGEST_DIFFERENCE = 1e-4
 
 
 class LogprobDifferences(NamedTuple):
@@ -80,3 +88,14 @@ def require_same_policy(apart: LogprobDifferences, dtype: str, most: float | Non
         next_step=f"{LOCAL}; or, if that is rounding on this device, raise rollouts.max_logprob_difference in a "
         "profile of your own",
     )
+
+
+def as_tensor(sampled_B: Sequence[Sequence[float]], num_tokens: int, device: torch.device) -> Tensor:
+    """Return logprobs_BT, zero at padding, as a pass over the responses leaves them."""
+    padded = pad([torch.tensor(logprobs) for logprobs in sampled_B], padding_value=0.0, padding_side="right")
+    return torch.nn.functional.pad(padded, (0, num_tokens - padded.shape[1])).to(device)
+
+
+def agree(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> bool:
+    """Return whether the two differ by rounding; a NaN does not."""
+    return differences(sampled_BT, scored_BT, mask_BT).largest <= LARGEST_DIFFERENCE

@@ -16,8 +16,8 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.order import problem_order
+from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.trainer_inputs import TrainerInputs
 

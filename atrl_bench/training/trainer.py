@@ -14,8 +14,8 @@ Where this differs from TRL:
    set after its forward pass. VPPO's entropy penalty is added to it.
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
-   of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer (sampler_check.py).
-   Where nothing else needs a pass over the responses, the sampler's log-probabilities are kept (kept_logprobs.py).
+   of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer.
+   Where nothing else needs a pass over the responses, the sampler's log-probabilities are kept (sampler_check.py).
 7. A prompt that responses of a micro-batch share goes through the model once (shared_prompts.py); where that cannot be,
    rows go through by length, without the padding they do not need. The result is TRL's up to rounding.
 8. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
@@ -32,7 +32,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from inspect import signature
 from itertools import cycle, islice, repeat
 from pathlib import Path
@@ -55,7 +55,6 @@ from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import sample_groups, sequences_at_once
-from atrl_bench.training.kept_logprobs import agree, as_tensor
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import (
     PromptBatch,
@@ -65,7 +64,6 @@ from atrl_bench.training.multimodal import (
     split_by_prompt,
     token_types,
     with_media,
-    with_visual_inputs,
 )
 from atrl_bench.training.objectives import (
     entropy_penalty,
@@ -88,6 +86,8 @@ from atrl_bench.training.rollout_state import (
 )
 from atrl_bench.training.sampler_check import (
     LogprobDifferences,
+    agree,
+    as_tensor,
     differences,
     num_media_tokens,
     require_proper_end,
@@ -516,7 +516,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 if shares:
                     called = SharedPrompts(model, self._unwrapped(model), part.num_tokens, visuals_b)
                 elif visuals_b:
-                    called = with_visual_inputs(model, visuals_b, input_ids.device)
+                    called = partial(model, **joined_visuals(visuals_b, input_ids.device))
                 watched = None
                 if credit is not None:
                     needed_b = [needed_B[row] for row in rows]

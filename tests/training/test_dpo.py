@@ -14,10 +14,10 @@ from trl import DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cost import training_needs
+from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import CreditChoice, load_recipe
 from atrl_bench.training.run import resolved_arguments
-from atrl_bench.training.run_spec import model_digest
 from atrl_bench.training.weights.credit import credit_weights
 
 # Pairs a problem: two are enough for four updates of four, one for two.
@@ -227,7 +227,7 @@ def test_kill_9_while_sampling_and_while_training_and_the_same_call_again_give_t
         has_lines(folder / "metrics.jsonl", 3),
     )
     kill_9(moments, data_dir, folder.parent, name="dpo", data="geometry3k", credit="atrl", pairs=TWO)
-    assert model_digest(folder) == whole.digest
+    assert model_ref(folder).digest == whole.digest
 
 
 def test_a_dry_run_under_the_paper_profile_counts_two_models():

@@ -7,7 +7,7 @@ import torch
 from plain_trl import plain_logprobs
 from trainer_parts import change_what_is_sampled, rollout_of
 
-from atrl_bench.training.kept_logprobs import agree, as_tensor
+from atrl_bench.training.sampler_check import agree, as_tensor
 
 
 def count_passes(trainer):

@@ -9,8 +9,9 @@ import pytest
 from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
+from atrl_bench.models.local import model_ref
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run_spec import model_digest, run_spec
+from atrl_bench.training.run_spec import run_spec
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
     # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
     moments = [has_lines(folder / "metrics.jsonl", *at) for at in ((1,), (2, 0.05), (3,))]
     kill_9(moments, data_dir, folder.parent, name=name, data="geometry3k", credit="atrl")
-    assert model_digest(folder) == whole.digest
+    assert model_ref(folder).digest == whole.digest
 
 
 def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_asked_again(run, tmp_path):

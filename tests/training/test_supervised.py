@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
-from atrl_bench.training.imitated_text import response_of
 from atrl_bench.training.imitation import IGNORED, Imitation
+from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import resolved_arguments
 from atrl_bench.training.supervised import with_responses

@@ -16,13 +16,12 @@ from atrl_bench.mini import BASE
 from atrl_bench.mini.model import build_processor
 from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.videos import FRAMES_PER_SECOND, draw_scene
-from atrl_bench.models.local import Prompt, limit_pixels, model_inputs
+from atrl_bench.models.local import Prompt, limit_pixels, model_inputs, model_ref
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.temporal import length_bonus, shuffled_order, shuffled_prompt, temporal_bonus
-from atrl_bench.training.run_spec import model_digest
 
 SETTINGS = load_recipe("t_grpo").temporal
 
@@ -228,7 +227,7 @@ def test_kill_9_in_each_rollout_and_the_same_call_again_give_the_same_bytes(
     # In the first rollout's updates, and in the second's.
     moments = [has_lines(folder / "metrics.jsonl", count) for count in (1, 3)]
     kill_9(moments, video_dir, folder.parent, name="t_grpo", credit="atrl")
-    assert model_digest(folder) == whole.digest
+    assert model_ref(folder).digest == whole.digest
 
 
 # What a model that has learned the order reads --------------------------------------------------------------------
