@@ -128,6 +128,15 @@ def test_an_average_over_benchmarks_without_spread_has_none():
     assert math.isnan(average_of([]).mean)
 
 
+def test_what_two_benchmarks_share_adds_its_covariance_once_for_each_of_the_two():
+    one = Estimate(0.5, 0.2, 9, 10, 10)
+    # Two benchmarks, all of whose error is of one group that both have: var = (0.04 + 0.04 + 2 * 0.2 * 0.2) / 2^2.
+    average = average_of([one, one], [{"g": 0.2}, {"g": 0.2}])
+    assert average.stderr == pytest.approx(math.sqrt(0.16 / 4))
+    # One that goes the other way takes all of it away.
+    assert average_of([one, one], [{"g": 0.2}, {"g": -0.2}]).stderr == pytest.approx(0.0, abs=1e-12)
+
+
 def test_benjamini_hochberg_by_hand():
     # sorted p * m / rank: 0.01 * 4/1, 0.02 * 4/2, 0.03 * 4/3, 0.5 * 4/4, then the running minimum from the right
     assert benjamini_hochberg([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.04, 0.04])
