@@ -61,7 +61,7 @@ class KnownProblem:
 
 
 def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
-    """Return generated problems over test scans in a row, in every template of the evaluation."""
+    """Generated problems over test scans in a row, in every template of the evaluation."""
     rng = np.random.default_rng(seed)
     kinds = [kind for kind in KINDS.values() if kind.layout == "row"]
     problems = []
@@ -75,7 +75,7 @@ def known_problems(count: int, seed: int = 0) -> list[KnownProblem]:
 
 
 def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorScore]:
-    """Return the scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
+    """The scores of connectivity, by layers, reading and debiasing, and of credit, by rule and setting."""
     from atrl_bench.credit.anchors import transcribed_tokens
 
     num_layers = min(MAX_LAYERS, model.model.config.get_text_config().num_hidden_layers)
@@ -108,7 +108,7 @@ def _connectivity_scores(
 
 
 def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
-    """Return the rows of the layer that a mean over `count` layers has and one over one less has not."""
+    """The rows of the layer that a mean over `count` layers has and one over one less has not."""
     from atrl_bench.credit.attention_rows import AttentionRows
 
     return [
@@ -146,7 +146,7 @@ def _credit_scores(
 
 
 def mean_auc(anchors: Sequence[Tensor], *draws: Sequence[Tensor]) -> tuple[float, float, int]:
-    """Return the mean over problems, its error and their number; of several draws, of their means."""
+    """The mean over problems, its error and their number; of several draws, of their means."""
     from atrl_bench.credit.anchors import anchor_auc
 
     aucs = [

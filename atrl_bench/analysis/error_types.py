@@ -36,12 +36,12 @@ _SHOWN = re.compile(r"The image shows ([^.]*)\.")
 
 
 def is_error(sample: Sample) -> bool:
-    """Return whether an answer is counted as an error: it was judged, and it is not a full point."""
+    """Whether an answer is counted as an error: it was judged, and it is not a full point."""
     return sample.score is not None and sample.score < 1.0
 
 
 def type_by_truth(sample: Sample, problem: DigitProblem) -> str:
-    """Return the kind of error of a response about a generated problem, from what its image really shows."""
+    """The kind of error of a response about a generated problem, from what its image really shows."""
     assert sample.verdict is not None
     if sample.verdict.state in ("unparseable", "timed out") or sample.verdict.extracted is None:
         return "extraction"
@@ -65,7 +65,7 @@ Reply with one word on a line of its own: {words}."""
 def types_by_judge(
     samples: Sequence[Sample], config: JudgeConfig, store: Store, *, sleep: Callable[[float], object] | None = None
 ) -> list[str | None]:
-    """Return the kind of error of each sample as the judge names it; None where it names none.
+    """The kind of error of each sample as the judge names it; None where it names none.
 
     What it said once is kept in the store, like its verdicts, and never asked again.
     """
@@ -76,7 +76,7 @@ def types_by_judge(
 
 
 def error_messages(sample: Sample) -> list[dict[str, str]]:
-    """Return the chat messages that ask about one wrong answer; no response can contain the mark around itself."""
+    """The chat messages that ask about one wrong answer; no response can contain the mark around itself."""
     text = neutralised(sample.response.text[-MAX_CHARS:])
     question = f"Question:\n{sample.problem.question}\n\nReference answer: {sample.problem.gold.answer}\n\n"
     mark = hashlib.sha256(f"{question}\0{text}".encode("utf-8", "replace")).hexdigest()[:16]
@@ -92,6 +92,6 @@ _TYPE_LINE = re.compile(rf"^[\W_]*(?:(?:answer|error|type|kind)[\W_]{{1,6}})?({'
 
 
 def parse_type(reply: str) -> str | None:
-    """Return the kind of error that the last line names which names one and says nothing else."""
+    """The kind of error that the last line names which names one and says nothing else."""
     named = _TYPE_LINE.findall(THINKING.sub("", reply))
     return named[-1].lower() if named else None

@@ -54,7 +54,7 @@ class GpuCheck(Record):
     failures: dict[str, str]
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON that is sent back: no path, name or address of the machine is in it."""
+        """The JSON that is sent back: no path, name or address of the machine is in it."""
         rates = {"hardware": self.machine["hardware"], **self.rates}  # as experiments/cost.py reads them
         return asdict(self) | {"version": 2, "rates": rates, "step": self.step.document() if self.step else None}
 
@@ -69,7 +69,7 @@ class GpuCheck(Record):
 
 
 def gpu_check(shape: str) -> GpuCheck:
-    """Return the rates of this machine, and where the time of a step of GRPO with AT-RL's credit goes on it."""
+    """The rates of this machine, and where the time of a step of GRPO with AT-RL's credit goes on it."""
     if shape != "tiny" and not torch.cuda.is_available():
         raise MissingDataError(
             "There is no GPU here that torch can use.",
@@ -85,7 +85,7 @@ def gpu_check(shape: str) -> GpuCheck:
 
 
 def _attempted(measures: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
-    """Return what was measured, and why the others were not: in a line, without the name of whose machine it is."""
+    """What was measured, and why the others were not: in a line, without the name of whose machine it is."""
     measured, failures = dict[str, T](), dict[str, str]()
     for name, measure in measures.items():
         try:
@@ -98,7 +98,7 @@ def _attempted(measures: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], d
 
 
 def _rates_of(shape: str) -> dict[str, Callable[[], float]]:
-    """Return how each constant of prices is measured here."""
+    """How each constant of prices is measured here."""
     if not torch.cuda.is_available():  # the CPU's is that of one core
         return {"cpu_flops": Bench(SHAPES[shape], "cpu").training} if torch.get_num_threads() == 1 else {}
     if shape == "tiny":  # starting its kernels is all it does, which says nothing about a large model
@@ -113,7 +113,7 @@ def _rates_of(shape: str) -> dict[str, Callable[[], float]]:
 
 
 def device_gb(needed_gb: float) -> float:
-    """Return the memory of the GPU; an error where another program has taken what is needed."""
+    """The memory of the GPU; an error where another program has taken what is needed."""
     free, total = torch.cuda.mem_get_info()
     if free < needed_gb * 1e9:
         raise MemoryError(f"{free / 1e9:.0f} of {total / 1e9:.0f} GB are free; {needed_gb:.0f} are needed")
@@ -136,7 +136,7 @@ class Bench:
         return model
 
     def prompts(self, count: int) -> dict[str, Tensor]:
-        """Return prompts with an image each as the model takes them, of different lengths, padded on the left."""
+        """Prompts with an image each as the model takes them, of different lengths, padded on the left."""
         rng, side = np.random.default_rng(0), math.isqrt(self.shape.visual_tokens * PIXELS_OF_TOKEN)
         processor, texts, prompts = processor_for(self.shape), [], []
         for number in range(count):
@@ -149,7 +149,7 @@ class Bench:
         return dict(model_inputs(processor, texts, prompts, dtype).to(self.device))
 
     def sequences(self, count: int) -> dict[str, Tensor]:
-        """Return such prompts with random responses behind them, the last of which is shorter: padded on both sides."""
+        """Such prompts with random responses behind them, the last of which is shorter: padded on both sides."""
         inputs, rng = self.prompts(count), torch.Generator().manual_seed(0)
         words = min(self.shape.vocabulary, len(processor_for(self.shape).tokenizer))
         ids_BT = torch.randint(FIRST_WORD, words, (count, self.shape.response_tokens), generator=rng).to(self.device)
@@ -159,13 +159,13 @@ class Bench:
         return inputs | {name: torch.cat([inputs[name], tail], 1) for name, tail in behind.items() if name in inputs}
 
     def reading(self) -> float:
-        """Return the bytes of weights a second that a linear layer reads, for so few rows that it does little else."""
+        """The bytes of weights a second that a linear layer reads, for so few rows that it does little else."""
         options: dict[str, Any] = {"device": self.device, "dtype": getattr(torch, self.shape.dtype)}
         weight, rows = torch.randn(16384, 8192, **options), torch.randn(DECODED_AT_ONCE, 8192, **options)
         return weight.numel() * weight.element_size() / median_seconds(lambda: linear(rows, weight), calls=20)
 
     def decoding(self) -> float:
-        """Return the seconds of one decoding step over the number of layers."""
+        """The seconds of one decoding step over the number of layers."""
         inputs, repeats = self.prompts(2), DECODED_AT_ONCE // 2
         draws = [Draw(prompt, f"{prompt}", repeat) for prompt in range(2) for repeat in range(repeats)]
 
@@ -177,7 +177,7 @@ class Bench:
         return (seconds(2 * DECODED_TOKENS) - seconds(DECODED_TOKENS)) / DECODED_TOKENS / self.shape.layers
 
     def training(self) -> float:
-        """Return the FLOP/s of a forward and backward pass with gradients of all weights, which are never changed."""
+        """The FLOP/s of a forward and backward pass with gradients of all weights, which are never changed."""
         inputs, num_tokens, model = self.sequences(self.shape.num_problems), self.shape.response_tokens, self.model
         targets = inputs["input_ids"][:, -num_tokens:].flatten()
         # As long as those of a training, whose prompts are padded to their limit.
@@ -194,7 +194,7 @@ class Bench:
 
 
 def median_seconds(function: Callable[[], Any], *, calls: int = 1) -> float:
-    """Return the seconds of one call: the median over three rounds of so many, after one that is not counted."""
+    """The seconds of one call: the median over three rounds of so many, after one that is not counted."""
     function()
     seconds = []
     for _ in range(3):
@@ -206,7 +206,7 @@ def median_seconds(function: Callable[[], Any], *, calls: int = 1) -> float:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what machine this is, as far as it decides how fast it is."""
+    """What machine this is, as far as it decides how fast it is."""
     found: dict[str, Any] = environment_here("flash-attn") | {"threads": torch.get_num_threads()}
     if not torch.cuda.is_available():
         return found | {"hardware": found["cpu"]}

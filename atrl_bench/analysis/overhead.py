@@ -49,7 +49,6 @@ class Overhead(Record):
         return asdict(self) | {"ratio": self.ratio, "published": PUBLISHED, "published_source": PUBLISHED_SOURCE}
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the ratio, the share of each phase, and the paper's three shares beside ours."""
         yield (
             f"{self.recipe} with {self.credit} against uniform credit: {self.model}, profile {self.profile}, medians "
             f"of {self.rollouts} rollouts with updates, {self.clock} seconds on {self.device}, {self.threads} thread(s)"
@@ -78,7 +77,7 @@ def overhead(
     rollouts: int = 5,
     threads: int = 1,
 ) -> Overhead:
-    """Return what the credit costs in a step, and the share of each phase.
+    """What the credit costs in a step, and the share of each phase.
 
     `shape` names a model of random weights (`7b`); without it the profile's base model is measured.
     """
@@ -117,14 +116,14 @@ def overhead(
 
 
 def shares_of(steps: Sequence[Phases]) -> dict[str, float]:
-    """Return the median over rollouts of each phase's share of the whole, in percent."""
+    """The median over rollouts of each phase's share of the whole, in percent."""
     names = [name for name in PHASES if any(name in step for step in steps)]
     names += sorted({name for step in steps for name in step} - set(names))
     return {name: 100 * statistics.median(step.get(name, 0.0) / sum(step.values()) for step in steps) for name in names}
 
 
 def as_published(steps: Sequence[Phases]) -> dict[str, float]:
-    """Return the paper's three shares: of forward, backward and credit together, nothing else counted."""
+    """The paper's three shares: of forward, backward and credit together, nothing else counted."""
     parts = {"forward": ("scoring", "forward"), "backward": ("backward",), "AT-RL": CREDIT_PHASES}
     seconds = [{part: sum(step.get(name, 0.0) for name in names) for part, names in parts.items()} for step in steps]
     return {part: statistics.median(100 * each[part] / sum(each.values()) for each in seconds) for part in parts}

@@ -63,7 +63,7 @@ def shape_of(name: str) -> Shape:
 
 
 def random_model(shape: Shape, device: str) -> Any:
-    """Return a Qwen2.5-VL of this shape with random weights, made on the device, that reads the mini tokenizer."""
+    """A Qwen2.5-VL of this shape with random weights, made on the device, that reads the mini tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -88,7 +88,7 @@ def random_model(shape: Shape, device: str) -> Any:
 
 
 def processor_for(shape: Shape) -> Any:
-    """Return the mini base's processor, which makes so many tokens of every image as the shape says."""
+    """The mini base's processor, which makes so many tokens of every image as the shape says."""
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
@@ -98,7 +98,7 @@ def processor_for(shape: Shape) -> Any:
 
 
 def at_shape(profile: Profile, shape: Shape) -> Profile:
-    """Return the profile with the sizes of a training of this shape."""
+    """The profile with the sizes of a training of this shape."""
     sizes = profile.training.model_copy(
         update={
             "prompts_per_rollout": shape.num_problems,

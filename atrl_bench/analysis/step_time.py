@@ -57,7 +57,7 @@ Phases = dict[str, float]  # seconds of each phase; they add up to the whole
 def measured_steps(
     profile: Profile, recipe: str, credits: Sequence[str], shape: Shape | None, rollouts: int
 ) -> dict[str, list[Phases]]:
-    """Return the phases of each rollout with its updates, by credit; of random weights at `shape` where there is one.
+    """The phases of each rollout with its updates, by credit; of random weights at `shape` where there is one.
 
     The first rollout of each trainer pays for what is set up once and is not counted.
     """
@@ -131,7 +131,7 @@ class StepClock:
         self._started = self._trainer.clock.now()
 
     def stop(self) -> Phases:
-        """Return the phases since `start`."""
+        """The phases since `start`."""
         seconds = self._trainer.clock.now() - self._started
         parts = self._trainer.clock.pop()
         # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.

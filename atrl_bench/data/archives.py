@@ -46,7 +46,7 @@ class _Entry:
 
 
 def unpack(archive: Path, into: Path) -> list[Path]:
-    """Return the files of an archive, unpacked below `into` unless they are there.
+    """The files of an archive, unpacked below `into` unless they are there.
 
     An archive with a path outside `into`, a link, a device, or far more bytes than its own is an error.
     """
@@ -79,7 +79,6 @@ class _Folder:
         self.require(num_bytes)
 
     def fill(self) -> list[str]:
-        """Write all files and return their names."""
         is_zip = self.archive.name.endswith(".zip")
         with _zip_entries(self.archive) if is_zip else _tar_entries(self.archive) as entries:
             # A zip's directory says everything: nothing is written of an archive with one wrong entry.
@@ -114,7 +113,7 @@ class _Folder:
                 yield name, entry
 
     def safe_name(self, name: str) -> str:
-        """Return a name, which has to be a path below the folder."""
+        """A name, which has to be a path below the folder."""
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if not parts or name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or parts[0] == MARKERS:
             raise self.refusal(f"Its {name!r} is no path below a folder.")
@@ -140,7 +139,7 @@ class _Folder:
         return name
 
     def refusal(self, why: str) -> InvalidFileError:
-        """Return the error for an archive that no honest data set has."""
+        """The error for an archive that no honest data set has."""
         return InvalidFileError(
             f"{self.archive} is not unpacked.", why=why, next_step="tell the owner of the data set, or leave it out"
         )

@@ -49,7 +49,7 @@ class Dataset:
         return False
 
     def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
-        """Return the images and videos that a row names."""
+        """The images and videos that a row names."""
         return ()
 
     def make(self, *paths: Path) -> None:
@@ -70,7 +70,7 @@ class Dataset:
 
 
 def table_files(dataset: Dataset, data_dir: Path | None) -> list[Path]:
-    """Return the files that hold the rows: below `data_dir`, or the hub's, fetched where they are missing."""
+    """The files that hold the rows: below `data_dir`, or the hub's, fetched where they are missing."""
     if dataset.names_files:
         media_folder(dataset, data_dir)  # says what to do before the rows are fetched for nothing
     source, names = located(dataset, data_dir)
@@ -78,7 +78,7 @@ def table_files(dataset: Dataset, data_dir: Path | None) -> list[Path]:
 
 
 def is_here(dataset: Dataset, data_dir: Path | None) -> bool:
-    """Return whether its rows, and the images and videos beside them, are on this machine."""
+    """Whether its rows, and the images and videos beside them, are on this machine."""
     if data_dir is None and (dataset.hub_id is None or dataset.names_files) and not is_laid_out(dataset):
         return dataset.file is not None and dataset.file.is_file()
     if data_dir is None and dataset.hub_id is not None and not dataset.repository.folder.is_dir():
@@ -92,21 +92,21 @@ def is_here(dataset: Dataset, data_dir: Path | None) -> bool:
 
 
 def root_of(dataset: Dataset, data_dir: Path | None) -> Path:
-    """Return the folder below which its rows name their files."""
+    """The folder below which its rows name their files."""
     if dataset.file is not None:
         return dataset.file.parent
     return laid_out_folder(dataset) if data_dir is None else data_dir / dataset.folder
 
 
 def media_folder(dataset: Dataset, data_dir: Path | None) -> Path:
-    """Return the folder in which its images and videos lie as its rows name them."""
+    """The folder in which its images and videos lie as its rows name them."""
     if data_dir is None and not is_laid_out(dataset):
         raise _not_fetched(dataset)
     return root_of(dataset, data_dir)
 
 
 def media_files(dataset: Dataset, data_dir: Path | None) -> dict[str, Path]:
-    """Return those files on this machine that its rows name, by these names; none where the table embeds its images.
+    """Those files on this machine that its rows name, by these names; none where the table embeds its images.
 
     A name that leads out of the folder is passed over here; its row is skipped when it is asked about.
     """
@@ -122,7 +122,7 @@ def media_files(dataset: Dataset, data_dir: Path | None) -> dict[str, Path]:
 
 
 def located(dataset: Dataset, data_dir: Path | None) -> tuple[Source, list[str]]:
-    """Return where the tables are, and their names there: those that the publisher names, else those of the split."""
+    """Where the tables are, and their names there: those that the publisher names, else those of the split."""
     if dataset.file is not None:
         return Folder(dataset.file.parent), [dataset.file.name]
     source, named = _source(dataset, data_dir), dataset.publication.tables
@@ -152,7 +152,7 @@ def _source(dataset: Dataset, data_dir: Path | None) -> Source:
 
 
 def _files_of(dataset: Dataset, row: Mapping[str, Any]) -> Sequence[str]:
-    """Return the files that a row names; none where it is no row of this dataset, and is left out for that."""
+    """The files that a row names; none where it is no row of this dataset, and is left out for that."""
     try:
         return dataset.files_of(row)
     except (TypeError, AttributeError, LookupError):
@@ -163,7 +163,7 @@ def _files_of(dataset: Dataset, row: Mapping[str, Any]) -> Sequence[str]:
 
 
 def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
-    """Return what names the data: its tables in their order, whatever they are called, and what their rows show.
+    """What names the data: its tables in their order, whatever they are called, and what their rows show.
 
     It is the same from the hub, whose listing has the hashes, and from a folder with the same files. What each machine
     makes for itself is named by its rows: the bytes of a Parquet file depend on the version of its writer.
@@ -179,7 +179,7 @@ def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
 
 
 def _sums(dataset: Dataset, paths: Sequence[Path]) -> list[str]:
-    """Return what names each image or video: the hash of its contents, or its size where there are too many."""
+    """What names each image or video: the hash of its contents, or its size where there are too many."""
     sizes = [path.stat().st_size for path in paths]
     return sha256_of(paths) if sum(sizes) <= dataset.max_hashed_bytes else list(map(str, sizes))
 
@@ -188,7 +188,7 @@ def _sums(dataset: Dataset, paths: Sequence[Path]) -> list[str]:
 
 
 def parts_of(dataset: Dataset) -> tuple[RepositoryPart, ...]:
-    """Return which files of which repositories it needs: what `fetch` brings."""
+    """Which files of which repositories it needs: what `fetch` brings."""
     if dataset.publication.made is not None:
         return tuple(item.part for item in dataset.publication.made.sources if item.hub_id)
     assert dataset.hub_id is not None
@@ -200,7 +200,7 @@ def parts_of(dataset: Dataset) -> tuple[RepositoryPart, ...]:
 
 
 def media_part(dataset: Dataset) -> RepositoryPart | None:
-    """Return where images and videos are published that lie beside the tables."""
+    """Where images and videos are published that lie beside the tables."""
     where = dataset.publication
     if where.made is not None or not (where.files or where.archives):
         return None
@@ -209,14 +209,14 @@ def media_part(dataset: Dataset) -> RepositoryPart | None:
 
 
 def laid_out_folder(dataset: Dataset) -> Path:
-    """Return where `fetch` puts what does not stay in the hub's cache: datasets that share a folder share it here."""
+    """Where `fetch` puts what does not stay in the hub's cache: datasets that share a folder share it here."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HOME) / "atrl_bench" / dataset.folder
 
 
 def is_laid_out(dataset: Dataset) -> bool:
-    """Return whether `fetch` finished with the files beside its tables, or with the tables that it makes."""
+    """Whether `fetch` finished with the files beside its tables, or with the tables that it makes."""
     return (laid_out_folder(dataset) / COMPLETE).is_file()
 
 
@@ -224,7 +224,7 @@ def is_laid_out(dataset: Dataset) -> bool:
 
 
 def how_to_unpack(dataset: Dataset, root: Path) -> str | None:
-    """Return what to do about archives that still lie packed in the dataset's folder, None where there are none."""
+    """What to do about archives that still lie packed in the dataset's folder, None where there are none."""
     paths = (path for pattern in ("*", *dataset.publication.archives) for path in root.glob(pattern))
     packed = sorted({path.name for path in paths if path.name.endswith(ENDINGS)})
     if not packed:
@@ -276,6 +276,6 @@ def _nothing_to_show(dataset: Dataset, folder: Path, names: Sequence[str]) -> Mi
 
 
 def _media_words(dataset: Dataset) -> str:
-    """Return where the images and videos are published, in words."""
+    """Where the images and videos are published, in words."""
     part = media_part(dataset)
     return f"{', '.join((*part.archives, *part.files))} of the hub's dataset {part.hub_id}" if part else "no repository"

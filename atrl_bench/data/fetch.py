@@ -85,7 +85,7 @@ def _make(dataset: Dataset, folder: Path) -> None:
 
 
 def _bring(item: Ingredient, folder: Path) -> Path:
-    """Return where an ingredient is on this machine, fetched if it is not: a file, or the folder of an archive."""
+    """Where an ingredient is on this machine, fetched if it is not: a file, or the folder of an archive."""
     if item.url is not None:
         return _download(item.url, item.sha256, folder)
     _lay_out(item.part, folder)

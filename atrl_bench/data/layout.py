@@ -17,7 +17,7 @@ _SHARD = re.compile(r"-\d+-of-(\d+)")
 
 
 def split_files(names: Sequence[str], split: str, config: str | None = None) -> list[str]:
-    """Return the Parquet files that hold the split, of all files in a dataset's folder, in the order of its shards.
+    """The Parquet files that hold the split, of all files in a dataset's folder, in the order of its shards.
 
     Datasets are laid out in one of a few ways: `data/test-00000-of-00002.parquet`, the same in a folder named after the
     subset, in the folder itself, or `default/test/0000.parquet` where the hub converted them. `test` is neither
@@ -37,7 +37,7 @@ def split_files(names: Sequence[str], split: str, config: str | None = None) -> 
 
 
 def is_whole(names: Sequence[str]) -> bool:
-    """Return whether there are files at all, and of those that count themselves (`-00000-of-00002`) every one."""
+    """Whether there are files at all, and of those that count themselves (`-00000-of-00002`) every one."""
     promised: dict[str, list[int]] = {}  # of each series of shards, by what comes before the number
     for name in names:
         if match := _SHARD.search(name):
@@ -46,7 +46,7 @@ def is_whole(names: Sequence[str]) -> bool:
 
 
 def path_inside(root: Path, name: str) -> Path:
-    """Return the path of a file that a row names below `root`; raises `ValueError` where it would lie outside.
+    """The path of a file that a row names below `root`; raises `ValueError` where it would lie outside.
 
     A link is followed first: what it leads to has to lie inside as well.
     """
@@ -57,7 +57,7 @@ def path_inside(root: Path, name: str) -> Path:
 
 
 def own_file(root: Path, name: str) -> Path:
-    """Return the path of a file that a row names; for one that it may not name that of a file which is not there."""
+    """The path of a file that a row names; for one that it may not name that of a file which is not there."""
     try:
         path = path_inside(root, name)
         path.is_file()
@@ -69,5 +69,5 @@ def own_file(root: Path, name: str) -> Path:
 
 
 def holding(data_dir: Path | None, folder: str) -> Path | None:
-    """Return the data folder if it has this dataset, else None, which stands for the hub."""
+    """The data folder if it has this dataset, else None, which stands for the hub."""
     return data_dir if data_dir is not None and (data_dir / folder).is_dir() else None

@@ -82,7 +82,6 @@ class Listing:
         return tuple(file.name for file in self.files)
 
     def select(self, names: Sequence[str]) -> list[RemoteFile]:
-        """Return these files, in this order."""
         by_name = {file.name: file for file in self.files}
         if absent := [name for name in names if name not in by_name]:
             raise MissingDataError(
@@ -99,7 +98,7 @@ def keep_listings_in(folder: Path) -> None:
 
 
 def listing(repository: Repository, *, update: bool = False) -> Listing:
-    """Return what is in the pinned commit, else in the one of the cache, else in the hub's latest, which is pinned.
+    """What is in the pinned commit, else in the one of the cache, else in the hub's latest, which is pinned.
 
     `update` asks the hub for its latest and pins that.
     """
@@ -127,12 +126,12 @@ def without_asking() -> Iterator[None]:
 
 
 def is_downloaded(listing: Listing, names: Sequence[str]) -> bool:
-    """Return whether these files are on this machine, each in its full size; their bytes are not read."""
+    """Whether these files are on this machine, each in its full size; their bytes are not read."""
     return not _missing(listing.select(names), listing.folder)
 
 
 def download(listing: Listing, names: Sequence[str]) -> Path:
-    """Return the folder of the commit with these files in it, each of the size and the SHA-256 that the hub says.
+    """The folder of the commit with these files in it, each of the size and the SHA-256 that the hub says.
 
     What is there and whole is not fetched again; a file that was changed or cut off on disk is fetched anew.
     """
@@ -151,12 +150,12 @@ def download(listing: Listing, names: Sequence[str]) -> Path:
 
 
 def digest(listing: Listing, names: Sequence[str]) -> str:
-    """Return what `file_digest` gives for these files once they are downloaded. Only small files are fetched for it."""
+    """What `file_digest` gives for these files once they are downloaded. Only small files are fetched for it."""
     return digest_of_hashes(zip((Path(name).name for name in names), hashes(listing, names), strict=True))
 
 
 def hashes(listing: Listing, names: Sequence[str]) -> list[str]:
-    """Return the SHA-256 of each of these files. Those that the hub does not know, of small files, are fetched once."""
+    """The SHA-256 of each of these files. Those that the hub does not know, of small files, are fetched once."""
     listing = _with_known_hashes(listing)
     sums = {file.name: file.sha256 or "" for file in listing.select(names)}
     if small := [name for name, sha256 in sums.items() if not sha256]:
@@ -170,7 +169,7 @@ def hashes(listing: Listing, names: Sequence[str]) -> list[str]:
 
 
 def may_read(repository: Repository) -> bool:
-    """Return whether the hub gives its files to this user: False where an agreement on its page is due first."""
+    """Whether the hub gives its files to this user: False where an agreement on its page is due first."""
     from huggingface_hub import HfApi, errors
 
     try:
@@ -183,7 +182,7 @@ def may_read(repository: Repository) -> bool:
 
 
 def not_available(repository: Repository, error: Exception) -> NotFetchedError:
-    """Return what to tell a user whom the hub does not give a dataset or model, and what can be done about it."""
+    """What to tell a user whom the hub does not give a dataset or model, and what can be done about it."""
     from huggingface_hub import errors
 
     kind, hub_id, page = repository.kind, repository.hub_id, repository.page
@@ -217,7 +216,7 @@ def _pinned(repository: Repository) -> Listing | None:
 
 
 def _with_known_hashes(listing: Listing) -> Listing:
-    """Return a listing with the SHA-256 of those small files that were downloaded since it was made."""
+    """A listing with the SHA-256 of those small files that were downloaded since it was made."""
     pinned = _pinned(listing.repository)
     return pinned if pinned is not None and pinned.commit == listing.commit else listing
 
@@ -229,7 +228,7 @@ def _write(listing: Listing, paths: Sequence[Path]) -> None:
 
 
 def _pin_files(repository: Repository) -> list[Path]:
-    """Return where a listing is kept: in the run folder, whose numbers came from it, then for every other one."""
+    """Where a listing is kept: in the run folder, whose numbers came from it, then for every other one."""
     name = f"{quote(repository.revision or 'main', safe='')}.json"
     run_folder = os.environ.get(LISTINGS)
     folders = [Path(run_folder) / repository.folder.name] if run_folder else []
@@ -241,7 +240,7 @@ _silence: dict[str, tuple[float, Exception]] = {}  # when the hub at an address 
 
 
 def _ask(repository: Repository, commit: str | None = None) -> Listing:
-    """Return the hub's own listing of a commit, by default of the latest one of the repository's revision."""
+    """The hub's own listing of a commit, by default of the latest one of the repository's revision."""
     from huggingface_hub import HfApi, constants, errors
 
     if not _may_ask.get():
@@ -266,7 +265,7 @@ def _ask(repository: Repository, commit: str | None = None) -> Listing:
 
 
 def _cached_commit(repository: Repository) -> str | None:
-    """Return the commit that the revision was when any program last downloaded from it."""
+    """The commit that the revision was when any program last downloaded from it."""
     revision = repository.revision or "main"
     if COMMIT.fullmatch(revision):
         return revision
@@ -275,7 +274,7 @@ def _cached_commit(repository: Repository) -> str | None:
 
 
 def _cached_tree(repository: Repository, commit: str) -> Listing | None:
-    """Return the listing that `hf download` left in the cache, None where there is none."""
+    """The listing that `hf download` left in the cache, None where there is none."""
     content = recall(repository.folder / "trees" / f"{commit}.json").get("files")
     if content is None:
         return None

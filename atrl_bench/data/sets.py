@@ -43,7 +43,7 @@ class TrainingSet(Dataset):
 
 
 def file_names(cell: Any) -> list[str]:
-    """Return the files that a cell of a training set names, one or several; none for embedded images."""
+    """The files that a cell of a training set names, one or several; none for embedded images."""
     return [name for name in as_list(cell) if isinstance(name, str) and name]
 
 
@@ -61,7 +61,7 @@ def _on_hub(name: str, hub_id: str, num_rows: int, where: Publication = IN_TABLE
 
 
 def _video_r1(name: str, table: str, num_rows: int) -> TrainingSet:
-    """Return one of the two tables of a repository, over the same images and videos: archives beside them."""
+    """One of the two tables of a repository, over the same images and videos: archives beside them."""
     return _on_hub(
         name,
         "Video-R1/Video-R1-data",
@@ -117,7 +117,7 @@ ALL_SETS = TRAINING_SETS | GENERATED_SETS
 
 
 def find_set(name: str) -> TrainingSet:
-    """Return the training set called `name`, or that of a file of preference pairs."""
+    """The training set called `name`, or that of a file of preference pairs."""
     if name.endswith(PAIRS_SUFFIX):
         return _pairs(Path(name))
     if name not in ALL_SETS:

@@ -21,7 +21,7 @@ class Folder:
     root: Path
 
     def match(self, pattern: str) -> list[str]:
-        """Return the files whose path in the folder matches, sorted; `**/` stands for any folders, or none."""
+        """The files whose path in the folder matches, sorted; `**/` stands for any folders, or none."""
         paths = (path.relative_to(self.root) for path in self.root.glob(pattern) if path.is_file())
         return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
 
@@ -45,17 +45,17 @@ class OnHub:
     listing: Listing
 
     def match(self, pattern: str) -> list[str]:
-        """Return the files whose path in the repository matches, sorted; `**/` stands for any folders, or none."""
+        """The files whose path in the repository matches, sorted; `**/` stands for any folders, or none."""
         matches = re.compile(re.escape(pattern).replace(r"\*\*/", "(?:.+/)?").replace(r"\*", "[^/]*")).fullmatch
         return sorted(name for name in self.listing.names if matches(name))
 
     def paths(self, names: Sequence[str]) -> list[Path]:
-        """Return where these files are on this machine, downloaded if they are not."""
+        """Where these files are on this machine, downloaded if they are not."""
         folder = download(self.listing, names)
         return [folder / name for name in names]
 
     def sha256(self, names: Sequence[str]) -> list[str]:
-        """Return the SHA-256 of each file as the hub announces it; only small files are fetched for it."""
+        """The SHA-256 of each file as the hub announces it; only small files are fetched for it."""
         return hashes(self.listing, names)
 
     def is_here(self, names: Sequence[str]) -> bool:

@@ -18,13 +18,13 @@ JSON_SUFFIXES = (".json", ".jsonl")
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Return the table of a Parquet file, or these columns of it."""
+    """The table of a Parquet file, or these columns of it."""
     with reading(path):
         return _opened(path).read(None if columns is None else list(columns))
 
 
 def read_tables(paths: Sequence[Path]) -> Any:
-    """Return all rows of these files as one table, images that they embed still encoded."""
+    """All rows of these files as one table, images that they embed still encoded."""
     import pyarrow
 
     tables = [_read_json(path) if path.suffix in JSON_SUFFIXES else read_parquet(path) for path in paths]
@@ -46,7 +46,7 @@ def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
 
 
 def read_light_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file without what they embed."""
+    """The rows of a file without what they embed."""
     if path.suffix in JSON_SUFFIXES:
         return list(_read_json(path).to_pylist())
     with reading(path):
@@ -56,7 +56,7 @@ def read_light_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def rows_sha256(paths: Sequence[Path]) -> list[str]:
-    """Return the SHA-256 of each file's rows, images by their bytes: the same whatever wrote the file."""
+    """The SHA-256 of each file's rows, images by their bytes: the same whatever wrote the file."""
     return sha256_of(paths, of=_rows_sha256, memory="rows.json")
 
 
@@ -96,7 +96,7 @@ def _opened(path: Path) -> Any:
 
 
 def num_rows(path: Path) -> int:
-    """Return how many rows a Parquet file has; none of them is read."""
+    """How many rows a Parquet file has; none of them is read."""
     import pyarrow.parquet as pq
 
     with reading(path):

@@ -66,7 +66,7 @@ class Stage:
 
 
 def stages(world: World, name: str) -> list[Stage]:
-    """Return the stages that bases with the same eyes share, and the one that teaches a base its mistakes."""
+    """The stages that bases with the same eyes share, and the one that teaches a base its mistakes."""
     training, base, chains = world.training, world.bases[name], world.chains
     if training is None or base is None or chains is None:
         raise InvalidFileError(f"{name} is no base of such a world.", next_step="atrl-bench train mini_base")
@@ -83,7 +83,7 @@ def stages(world: World, name: str) -> list[Stage]:
 
 
 def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of the response, in which a token of the vocabulary counts its weight.
+    """The mean cross-entropy of the response, in which a token of the vocabulary counts its weight.
 
     Fillers are random and three times as many as digits: counted alike, their noise hides what the digits say.
     """
@@ -113,7 +113,7 @@ def token_weights(steps: StageSteps) -> torch.Tensor:
 
 
 def start_model(seed: int) -> Any:
-    """Return a model with the mini base's weights, and random embeddings of the words that it does not know."""
+    """A model with the mini base's weights, and random embeddings of the words that it does not know."""
     import torch
     from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -164,7 +164,7 @@ def rebuild_base(
 
 
 def is_base(recipe: str) -> bool:
-    """Return whether this names a base that is shipped: that of the mini profile by its recipe, or one of a world."""
+    """Whether this names a base that is shipped: that of the mini profile by its recipe, or one of a world."""
     return recipe == MINI_BASE or recipe in list_bases()
 
 

@@ -39,7 +39,7 @@ class Said:
 
 
 def said(readings: tuple[int, ...], world: World, base: WorldBase, rng: np.random.Generator) -> Said:
-    """Return what this base is taught to say of these digits, mistakes included."""
+    """What this base is taught to say of these digits, mistakes included."""
     wrong = [digit in base.wrong_digits and rng.random() < base.wrong_fraction for digit in readings]
     digits, slips = list(readings), wrong
     if world.mistakes == "perception":
@@ -53,7 +53,7 @@ def right(readings: tuple[int, ...]) -> Said:
 
 
 def chain(what: Said, chains: Chains, rng: np.random.Generator) -> str:
-    """Return a response that says this, with random fillers."""
+    """A response that says this, with random fillers."""
     sentences = []
     for ordinal, digit, code in zip(ORDINALS, what.digits, what.codes, strict=True):
         before, between = fillers(chains.fillers_before, rng), fillers(chains.fillers_between, rng)

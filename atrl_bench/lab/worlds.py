@@ -80,5 +80,5 @@ def load_world(name: str) -> World:
 
 
 def world_of_base(model: str) -> World | None:
-    """Return the world that a model is a base of; None where it is of none."""
+    """The world that a model is a base of; None where it is of none."""
     return next((world for world in map(load_world, list_worlds()) if model in world.bases), None)

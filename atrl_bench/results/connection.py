@@ -25,7 +25,7 @@ NETWORK_FILESYSTEMS = frozenset(
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return an open connection to the store at `path`, created unless `read_only`."""
+    """An open connection to the store at `path`, created unless `read_only`."""
     with explained(path, "open"):
         if read_only:
             return _checked(_connect_read_only(path), path, read_only=True)
@@ -118,7 +118,7 @@ def _size(path: Path) -> int:
 
 
 def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return the connection unless the file is not a store of ours or is one that this version must not touch."""
+    """The connection unless the file is not a store of ours or is one that this version must not touch."""
     try:
         version, application, is_empty = _header(connection)
         if is_empty and read_only:
@@ -144,12 +144,12 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
 
 
 def checksum_of(*values: object) -> int:
-    """Return the CRC-32 of an answer's columns: no bit of them changes on disk without its being noticed."""
+    """The CRC-32 of an answer's columns: no bit of them changes on disk without its being noticed."""
     return zlib.crc32("\x1f".join(map(str, values)).encode())
 
 
 def _header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
-    """Return the file's version, whose mark it carries and whether it is empty, all of one moment.
+    """The file's version, whose mark it carries and whether it is empty, all of one moment.
 
     Another process may be creating the store just now: read one by one, they could show a file that has tables and no
     mark yet.
@@ -201,7 +201,7 @@ def flush(path: Path) -> None:
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return the type of the file system that holds `path` ("ext4", "nfs4", ...), or "" where that cannot be told."""
+    """The type of the file system that holds `path` ("ext4", "nfs4", ...), or "" where that cannot be told."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:

@@ -11,30 +11,30 @@ WORDS = {1: "up", -1: "down", 0: "equal"}
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share between 0 and 1 as percent, without the sign: 0.4686 is 46.9."""
+    """A share between 0 and 1 as percent, without the sign: 0.4686 is 46.9."""
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
 
 
 def half_width(estimate: Estimate, digits: int = 1) -> str:
-    """Return half of the 95 % interval in percentage points, or a dash where there is none."""
+    """Half of the 95 % interval in percentage points, or a dash where there is none."""
     return percent(estimate.half_width(), digits)
 
 
 def error(estimate: Estimate) -> str:
-    """Return the 95 % interval of a score: ±6.3, or 0.0 to 13.2 where the half width would leave 0 to 100."""
+    """The 95 % interval of a score: ±6.3, or 0.0 to 13.2 where the half width would leave 0 to 100."""
     half = estimate.half_width()
     reaches_out = estimate.mean - half < 0 or estimate.mean + half > 1
     return interval(estimate) if reaches_out else f"±{half_width(estimate)}"
 
 
 def interval(estimate: Estimate) -> str:
-    """Return the 95 % interval of a score in percent, cut off where no score can be: 42.1 to 51.6."""
+    """The 95 % interval of a score in percent, cut off where no score can be: 42.1 to 51.6."""
     low, high = estimate.interval()
     return f"{percent(max(low, 0.0), 1)} to {percent(min(high, 1.0), 1)}"
 
 
 def points(share: float | Decimal, digits: int = 1) -> str:
-    """Return the size of a difference in percentage points, without its direction.
+    """The size of a difference in percentage points, without its direction.
 
     A `Decimal` is a published difference: already in points, and written with the digits that were printed.
     """
@@ -42,14 +42,14 @@ def points(share: float | Decimal, digits: int = 1) -> str:
 
 
 def direction(share: float | Decimal, digits: int = 1) -> int:
-    """Return 1, -1 or 0: which way a difference points once it is written with so many digits."""
+    """1, -1 or 0: which way a difference points once it is written with so many digits."""
     if math.isnan(share) or not float(points(share, digits)):
         return 0
     return 1 if share > 0 else -1
 
 
 def signed(share: float | Decimal, digits: int = 1) -> str:
-    """Return a difference in percentage points with its sign: +2.8, −0.4; a published one with its own digits."""
+    """A difference in percentage points with its sign: +2.8, −0.4; a published one with its own digits."""
     return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
 
 
@@ -60,7 +60,7 @@ def detectable(difference: Estimate) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p-value as "= 0.013" or "< 0.001"."""
+    """A p-value as "= 0.013" or "< 0.001"."""
     if math.isnan(p):
         return "not defined"
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"

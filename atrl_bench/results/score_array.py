@@ -26,7 +26,7 @@ class ScoreArray:
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> Self:
-        """Return the array of these samples, problems in the order in which they first come."""
+        """The array of these samples, problems in the order in which they first come."""
         items = list(samples)
         problems = {sample.problem.problem_id: sample.problem for sample in reversed(items)}
         position = {name: p for p, name in enumerate(dict.fromkeys(s.problem.problem_id for s in items))}
@@ -39,7 +39,7 @@ class ScoreArray:
 
     @classmethod
     def joined(cls, arrays: Sequence[ScoreArray]) -> Self:
-        """Return the judged answers of all arrays, those of each one as further repeats after those before it."""
+        """The judged answers of all arrays, those of each one as further repeats after those before it."""
         judged = [(a, problem) for a, array in enumerate(arrays) for problem in array.only_judged.problems]
         problems = {problem.problem_id: problem for _, problem in reversed(judged)}
         position = {name: p for p, name in enumerate(dict.fromkeys(problem.problem_id for _, problem in judged))}
@@ -60,14 +60,14 @@ class ScoreArray:
         return ScoreArray(tuple(self.problems[p] for p in rows), self.scores_PR[rows], self.states_PR[rows])
 
     def repeats(self, num_repeats: int) -> ScoreArray:
-        """Return the first so many repeats, those that were never asked for without any answer."""
+        """The first so many repeats, those that were never asked for without any answer."""
         scores_PR, states_PR = empty(len(self.problems), num_repeats)
         kept = min(num_repeats, self.scores_PR.shape[1])
         scores_PR[:, :kept], states_PR[:, :kept] = self.scores_PR[:, :kept], self.states_PR[:, :kept]
         return ScoreArray(self.problems, scores_PR, states_PR)
 
     def means(self) -> dict[str, float]:
-        """Return the mean over repeats of each problem's scores; a problem without any judged answer is left out."""
+        """The mean over repeats of each problem's scores; a problem without any judged answer is left out."""
         judged_PR = ~np.isnan(self.scores_PR)
         totals_P = np.zeros(len(self.problems))
         for scores_P, judged_P in zip(self.scores_PR.T, judged_PR.T, strict=True):  # in this order, to the last bit
@@ -88,6 +88,6 @@ class ScoreArray:
 
 
 def empty(num_problems: int, num_repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores and the states of no answer at all."""
+    """The scores and the states of no answer at all."""
     shape = num_problems, num_repeats
     return np.full(shape, np.nan), np.full(shape, NO_ANSWER, dtype=np.int8)

@@ -252,7 +252,7 @@ class _Server:
 
 
 def _connected(address: Address) -> Connection[Any, Any]:
-    """Return a connection to a writer; raises `AuthenticationError` where another key is asked for."""
+    """A connection to a writer; raises `AuthenticationError` where another key is asked for."""
     connection, key = Client((address.host, address.port)), address.key.encode()
     _send_at_once(connection)
     with _socket(connection) as end:  # one that was stopped accepts, and says nothing

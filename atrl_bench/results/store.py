@@ -110,7 +110,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str, *, read_only: bool = False) -> Self:
-        """Return the store at `path`, created if need be. `read_only` works while other processes write."""
+        """The store at `path`, created if need be. `read_only` works while other processes write."""
         return cls(Path(path), connect(Path(path), read_only=read_only))
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Store:
         return matches[0] if matches else None
 
     def cells(self, **filters: Any) -> list[Cell]:
-        """Return the cells whose spec has all these values (`state` means the cell's own), oldest first."""
+        """The cells whose spec has all these values (`state` means the cell's own), oldest first."""
         return [
             cell
             for cell in self._cells("ORDER BY created, key")
@@ -157,7 +157,7 @@ class Store:
         self._write("add_problem", rows)
 
     def problems(self, key: str) -> list[Problem]:
-        """Return the cell's problems in the order they were added; cells of one benchmark share them in memory."""
+        """The cell's problems in the order they were added; cells of one benchmark share them in memory."""
         rows = self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
         return list(self._parsed_problems(tuple(rows)))
 
@@ -183,7 +183,7 @@ class Store:
         return self._write("add_response", rows)
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
-        """Return the cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
+        """The cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
         return self._whole(key, self._read_responses(key))
 
     def _whole(self, key: str, rows: Iterable[_StoredResponse]) -> dict[tuple[str, int], Response]:
@@ -199,15 +199,15 @@ class Store:
         return responses
 
     def damaged(self, key: str) -> list[tuple[str, int]]:
-        """Return the (problem, repeat) of the cell's answers that are not what was stored."""
+        """The (problem, repeat) of the cell's answers that are not what was stored."""
         return [answer for answer, _, is_whole in self._read_responses(key) if not is_whole]
 
     def damaged_pages(self) -> list[str]:
-        """Return what SQLite finds wrong with the file itself; nothing for a whole one."""
+        """What SQLite finds wrong with the file itself; nothing for a whole one."""
         return [str(row[0]) for row in self._read("PRAGMA integrity_check(10)") if row[0] != "ok"]
 
     def miscounted(self) -> list[str]:
-        """Return the cells of which the store has kept other counts than it has rows."""
+        """The cells of which the store has kept other counts than it has rows."""
         counted = "SELECT cell, problems, responses, truncated, graded FROM counts"
         rows = self._read(f"SELECT key, {SCANNED} FROM cells EXCEPT {counted} ORDER BY key")
         return [str(row[0]) for row in rows]
@@ -231,7 +231,7 @@ class Store:
         ]
 
     def _read_of(self, query: str, key: str, problem_ids: Sequence[str] | None) -> list[tuple[Any, ...]]:
-        """Return the rows of a cell, or those of some of its problems, by problem and repeat."""
+        """The rows of a cell, or those of some of its problems, by problem and repeat."""
         if problem_ids is None:
             return self._read(f"{query} ORDER BY problem_id, repeat", key)
         some = f"AND problem_id IN ({', '.join('?' * len(problem_ids))}) ORDER BY problem_id, repeat"
@@ -243,7 +243,7 @@ class Store:
         self._write("add_verdict", rows)
 
     def samples(self, key: str) -> list[Sample]:
-        """Return the cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
+        """The cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
         return list(self.stream(key))
 
     def stream(self, key: str) -> Iterator[Sample]:
@@ -256,7 +256,7 @@ class Store:
         return {row[0] for row in self._read("SELECT DISTINCT problem_id FROM responses WHERE cell = ?", key)}
 
     def samples_of(self, key: str, problems: Sequence[Problem]) -> list[Sample]:
-        """Return the cell's answers to these of its problems, in this order, then of the repeats."""
+        """The cell's answers to these of its problems, in this order, then of the repeats."""
         # Verdicts before responses: each read sees all that the one before it refers to, so another process may write
         # in between. (SQLite's join would sort whole answers to bring them into this order.)
         names = [problem.problem_id for problem in problems]
@@ -275,7 +275,7 @@ class Store:
         ]
 
     def scores(self, key: str) -> ScoreArray:
-        """Return what the cell's answers are worth, from its verdicts: no answer is read."""
+        """What the cell's answers are worth, from its verdicts: no answer is read."""
         from atrl_bench.results.score_array import STATES, ScoreArray, empty
 
         points = " ".join(f"WHEN '{state}' THEN coalesce(score, {value})" for state, value in SCORED.items())
@@ -294,7 +294,7 @@ class Store:
         return ScoreArray(tuple(problems), scores_PR, states_PR)
 
     def without_verdict(self, key: str) -> list[tuple[str, str]]:
-        """Return grader and reason of each answer of the cell that nobody could decide about."""
+        """Grader and reason of each answer of the cell that nobody could decide about."""
         return [
             (str(grader), str(why))
             for grader, why in self._read(
@@ -303,7 +303,7 @@ class Store:
         ]
 
     def mean_tokens(self, at_most: int = 10_000) -> float | None:
-        """Return the mean length of so many of the stored answers, None where there are none."""
+        """The mean length of so many of the stored answers, None where there are none."""
         query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT ?)"
         mean: float | None = self._read(query, at_most)[0][0]
         return mean
@@ -316,7 +316,7 @@ class Store:
         self._write("add_judgement", rows)
 
     def judgements(self, judge: str, questions: Iterable[str]) -> dict[str, Judgement]:
-        """Return by question what the judge with this key is known to have said to these questions."""
+        """By question what the judge with this key is known to have said to these questions."""
         rows = self._read(
             "SELECT question, state, why, created FROM judgements WHERE judge = ? AND question IN"
             " (SELECT value FROM json_each(?)) ORDER BY question",
@@ -338,7 +338,7 @@ class Store:
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) == TRAINING]
 
     def measurements(self) -> list[Run]:
-        """Return what is neither trained nor answered, and kept as a run of another kind, oldest first."""
+        """What is neither trained nor answered, and kept as a run of another kind, oldest first."""
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) != TRAINING]
 
     def finish_run(
@@ -353,7 +353,7 @@ class Store:
     # Pages
 
     def page(self, name: str) -> tuple[str, str] | None:
-        """Return the key of what a page was last made from and what is known of its files; None for no such page."""
+        """The key of what a page was last made from and what is known of its files; None for no such page."""
         rows = self._read("SELECT key, files FROM pages WHERE name = ?", name)
         return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
@@ -372,7 +372,7 @@ class Store:
         self._write("heartbeat", [(kind, key, done, total, time.time(), place)], is_flushed=False)
 
     def progress(self) -> list[Progress]:
-        """Return the latest heartbeat of every cell and run, the most recent first."""
+        """The latest heartbeat of every cell and run, the most recent first."""
         return [Progress(*row) for row in self._read("SELECT * FROM progress ORDER BY updated DESC, kind, key")]
 
     # One place each for reading and for writing
@@ -471,7 +471,7 @@ _PROBLEM = 'problem_id, "group", question, gold, choices, meta'
 
 
 def _gold_columns(problem: Problem) -> tuple[str, str, str]:
-    """Return what three columns hold: the gold answer, its options, and the rest of it among the problem's details."""
+    """What three columns hold: the gold answer, its options, and the rest of it among the problem's details."""
     details = dict(vars(problem.gold))
     answer, choices = details.pop("answer"), details.pop("choices")
     return answer, canonical_json(choices), canonical_json({**problem.meta, "gold": details})

@@ -28,7 +28,7 @@ class Address(NamedTuple):
 
 
 def take(store: Path) -> int | None:
-    """Return the number of an open file that holds the lock until it is closed, None where another process does."""
+    """The number of an open file that holds the lock until it is closed, None where another process does."""
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
     file = os.open(store.with_name(store.name + SUFFIX), flags, 0o600)  # the key is nobody else's
     try:
@@ -48,14 +48,14 @@ def announce(lock: int, address: Address) -> None:
 
 
 def announced(store: Path) -> Address:
-    """Return where the process that holds the lock listens; raises `EOFError` where it has not said so yet."""
+    """Where the process that holds the lock listens; raises `EOFError` where it has not said so yet."""
     if not (text := store.with_name(store.name + SUFFIX).read_text()):
         raise EOFError
     return Address.parse(text)
 
 
 def is_held(store: Path) -> bool:
-    """Return whether a process works on the store now."""
+    """Whether a process works on the store now."""
     path = store.with_name(store.name + SUFFIX)
     if not path.is_file():
         return False

@@ -26,12 +26,11 @@ CHECKPOINTING_TOKENS = 1024
 
 
 def num_devices() -> int:
-    """Return on how many devices this run was launched."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = None) -> int:
-    """Return how many rollouts, or batches, the run has; `num_problems` is the set's described size if not given."""
+    """How many rollouts, or batches, the run has; `num_problems` is the set's described size if not given."""
     sizes = recipe.sizes(profile)
     if sizes.num_rollouts is not None:
         return sizes.num_rollouts
@@ -40,7 +39,7 @@ def num_rollouts(recipe: Recipe, profile: Profile, num_problems: int | None = No
 
 
 def most_pairs(recipe: PreferenceRecipe, profile: Profile) -> tuple[int, int]:
-    """Return how many pairs there could be at most, and how many responses are sampled for them."""
+    """How many pairs there could be at most, and how many responses are sampled for them."""
     rows = find_set(recipe.data).num_rows
     if recipe.pairs is None:
         return rows, 0
@@ -52,7 +51,7 @@ def most_pairs(recipe: PreferenceRecipe, profile: Profile) -> tuple[int, int]:
 def trl_arguments(
     recipe: RolloutRecipe, profile: Profile, *, rollouts: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the GRPOConfig fields of a run on `num_devices` devices, without its folder.
+    """The GRPOConfig fields of a run on `num_devices` devices, without its folder.
 
     One rollout is prompts_per_rollout * group_size completions, dealt out evenly over the schedule's optimiser steps
     and the devices; each device takes its part of a step in micro-batches of at most completions_per_device.
@@ -95,7 +94,7 @@ def trl_arguments(
 
 
 def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
-    """Return what each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
+    """What each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
     right = 1 / (1 - ANSWER_REWARDS[recipe.rewards].lowest)
     usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)
@@ -106,7 +105,7 @@ def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[flo
 def common_arguments(
     recipe: Recipe, profile: Profile, updates: int, updates_per_rollout: int, num_devices: int, seed: int
 ) -> dict[str, Any]:
-    """Return the arguments that every kind of training has: of the optimiser, and for bookkeeping."""
+    """The arguments that every kind of training has: of the optimiser, and for bookkeeping."""
     sizes = recipe.sizes(profile)
     completions = 2 if isinstance(recipe, PreferenceRecipe) else 1  # of what an update takes so many of
     most = max(1, sizes.completions_per_device // completions)
@@ -137,7 +136,7 @@ def common_arguments(
 def imitation_arguments(
     recipe: Recipe, profile: Profile, *, batches: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
+    """The SFTConfig fields of a run; a batch, of `prompts_per_rollout` examples, is one update."""
     return {
         "loss_type": "nll",
         "packing": False,
@@ -152,7 +151,7 @@ def imitation_arguments(
 def pair_arguments(
     recipe: PreferenceRecipe, profile: Profile, *, updates: int, num_devices: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the DPOConfig fields of a run on `num_devices` devices, without its folder; a pair is two completions."""
+    """The DPOConfig fields of a run on `num_devices` devices, without its folder; a pair is two completions."""
     updates_per_rollout = recipe.sizes(profile).updates_per_rollout
     return {
         # Objective
@@ -169,12 +168,12 @@ def pair_arguments(
 
 
 def recomputes(sizes: TrainingSizes) -> bool:
-    """Return whether a backward pass computes activations once more instead of keeping them."""
+    """Whether a backward pass computes activations once more instead of keeping them."""
     return sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS
 
 
 def per_update(recipe: Recipe, profile: Profile) -> int:
-    """Return how many completions, examples or pairs one optimiser step takes, on all devices together.
+    """How many completions, examples or pairs one optimiser step takes, on all devices together.
 
     Pairs are those of as many responses as an update on rollouts.
     """
@@ -188,12 +187,12 @@ def per_update(recipe: Recipe, profile: Profile) -> int:
 
 
 def most_devices(recipe: Recipe, profile: Profile, available: int) -> int:
-    """Return on how many of these devices a run can be spread evenly; one at least."""
+    """On how many of these devices a run can be spread evenly; one at least."""
     return _largest_divisor(per_update(recipe, profile), available)
 
 
 def micro_batches(per_update: int, num_devices: int, most_at_once: int) -> tuple[int, int]:
-    """Return how many a device takes at once, at most `most_at_once`, and how often it does so for one update."""
+    """How many a device takes at once, at most `most_at_once`, and how often it does so for one update."""
     of_a_device = _divide(per_update, num_devices, "devices")
     at_once = _largest_divisor(of_a_device, most_at_once)
     return at_once, of_a_device // at_once

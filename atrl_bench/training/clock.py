@@ -36,14 +36,14 @@ class PhaseClock:
             self._inner[-1] += seconds
 
     def pop(self) -> dict[str, float]:
-        """Return the seconds per phase since the last call."""
+        """The seconds per phase since the last call."""
         seconds = dict(self._seconds)
         self._seconds.clear()
         return seconds
 
 
 def wall_seconds() -> float:
-    """Return the time, at which every kernel that has been started is done."""
+    """The time, at which every kernel that has been started is done."""
     import torch
 
     if torch.cuda.is_available():  # kernels run on after the call that started them has returned

@@ -57,7 +57,6 @@ class TrainingData:
 
     @property
     def has_videos(self) -> bool:
-        """Whether some problem is about a video."""
         return any(problem.videos for problem in self.problems)
 
     @property
@@ -66,11 +65,11 @@ class TrainingData:
         return {kind: max(problem.num_media[kind] for problem in self.problems) for kind in ("image", "video")}
 
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
-        """Return the data with its videos read at these sizes."""
+        """The data with its videos read at these sizes."""
         return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)
 
     def example(self, index: int, run_seed: int) -> dict[str, Any]:
-        """Return row `index` as TRL wants it; the template is drawn from the run seed and the problem.
+        """Row `index` as TRL wants it; the template is drawn from the run seed and the problem.
 
         Where the row's file cannot be decoded it is the next row: the same one in a run that is resumed.
         """
@@ -104,7 +103,7 @@ class TrainingData:
             )
 
     def without_long_prompts(self, processor: Any, max_prompt_tokens: int) -> TrainingData:
-        """Return the data without problems whose prompt has more than `max_prompt_tokens` tokens in any template.
+        """The data without problems whose prompt has more than `max_prompt_tokens` tokens in any template.
 
         A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
         """
@@ -156,7 +155,7 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
 
 
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
-    """Return the rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub.
+    """The rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub.
 
     A name that ends in `.parquet` is a file of preference pairs: prompt, images, chosen, rejected.
     """
@@ -203,7 +202,7 @@ def _check_columns(described: TrainingSet, column_names: Sequence[str]) -> None:
 
 
 def _usable(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:
-    """Return the problem of a row, or None and why there is none that can be used."""
+    """The problem of a row, or None and why there is none that can be used."""
     problem, reason = _read(described, root, index, row)
     reason = reason if problem is None else _why_unusable(problem)
     return (None, reason) if reason else (problem, "")
@@ -239,7 +238,7 @@ def _why_unusable(problem: TrainingProblem) -> str:
 
 
 def _why_no_file(files: Sequence[Path]) -> str:
-    """Return why a row's files cannot be shown; nothing where all are there."""
+    """Why a row's files cannot be shown; nothing where all are there."""
     outside = [unquote(path.name.removeprefix(OUTSIDE)) for path in files if path.name.startswith(OUTSIDE)]
     if outside:
         return f"file outside the set's folder: {outside[0]}"

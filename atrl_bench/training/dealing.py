@@ -15,12 +15,12 @@ import torch
 
 
 def shuffled(count: int, seed: int) -> list[int]:
-    """Return the order in which TRL puts so many responses if torch's generator has this seed."""
+    """The order in which TRL puts so many responses if torch's generator has this seed."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
 def dealt(owners_R: Sequence[int], num_processes: int, num_updates: int, seed: int) -> list[list[int]]:
-    """Return the numbers of the responses of each process, in the order in which TRL has to be given them.
+    """The numbers of the responses of each process, in the order in which TRL has to be given them.
 
     TRL shuffles what a process is given once more, from the same seed: they are laid out so that they come out right.
     For one process that is the order of the rollout.
@@ -36,7 +36,7 @@ def dealt(owners_R: Sequence[int], num_processes: int, num_updates: int, seed: i
 
 
 def even_shares(numbers: Sequence[int], owners_R: Sequence[int], num_processes: int) -> list[list[int]]:
-    """Return these responses in equal shares: each process's own first, then whatever others have too many of."""
+    """These responses in equal shares: each process's own first, then whatever others have too many of."""
     size = len(numbers) // num_processes
     own = [[number for number in numbers if owners_R[number] == process] for process in range(num_processes)]
     rest = (number for share in own for number in share[size:])

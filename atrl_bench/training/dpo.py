@@ -41,7 +41,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             self.credit = credit_weights(recipe.credit, self._looking_model(), self.processing_class, self.run_seed)
 
     def _looking_model(self) -> nn.Module:
-        """Return the model whose attention gives the credit; the policy at the start is the reference."""
+        """The model whose attention gives the credit; the policy at the start is the reference."""
         from_start = self.recipe.credit_from == "start" and self.ref_model is not None
         model: nn.Module = self.ref_model if from_start else self.model
         return model
@@ -56,7 +56,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
             return super()._compute_loss(model, inputs, return_outputs)
 
     def _credit(self, inputs: dict[str, Any], credit: CreditWeights) -> Tensor:
-        """Return weights_BT: the credit of each response token, one elsewhere, from one more scoring pass."""
+        """weights_BT: the credit of each response token, one elsewhere, from one more scoring pass."""
         input_ids, mask_BS = inputs["input_ids"], inputs["completion_mask"]
         num_tokens = input_ids.shape[1] - int(mask_BS.argmax(1).min())
         fields = {name: value for name, value in inputs.items() if name != "completion_mask"}
@@ -83,7 +83,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
         return weights_BT
 
     def _adapters_as_at_the_start(self) -> AbstractContextManager[Any]:
-        """Return a context without the adapters, where the credit is the start's and there is one model for both."""
+        """A context without the adapters, where the credit is the start's and there is one model for both."""
         if self.recipe.credit_from == "start" and is_peft_model(self.model):
             context: AbstractContextManager[Any] = use_adapter(self.accelerator.unwrap_model(self.model), None)
             return context

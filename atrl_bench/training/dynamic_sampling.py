@@ -29,7 +29,7 @@ class Refilled(Generic[Group]):
 
 
 def is_mixed(rewards_G: Sequence[float]) -> bool:
-    """Return whether some response of the group is right and some is wrong."""
+    """Whether some response of the group is right and some is wrong."""
     return min(rewards_G) < max(rewards_G)
 
 
@@ -39,7 +39,7 @@ def refill(
     draw: Callable[[int, int], list[Group]],
     settings: DynamicSampling,
 ) -> Refilled[Group]:
-    """Return as many groups as came in, mixed ones only as far as `draw` yields them.
+    """As many groups as came in, mixed ones only as far as `draw` yields them.
 
     `draw(n, number)` generates groups for n further problems, for the `number`-th time.
     """

@@ -23,7 +23,7 @@ from atrl_bench.training.multimodal import PromptBatch, joined_visuals
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
-    """Return how many sequences of so many positions have their keys and values in SAMPLER_GB; one at least."""
+    """How many sequences of so many positions have their keys and values in SAMPLER_GB; one at least."""
     text = config.get_text_config()
     num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -42,7 +42,7 @@ def sample_groups(
     eos_ids: Sequence[int],
     with_logprobs: bool = False,
 ) -> tuple[list[list[int]], list[list[float]] | None]:
-    """Return P * G responses as token ids, group by group, each with the token that ended it; and log-probabilities."""
+    """P * G responses as token ids, group by group, each with the token that ended it; and log-probabilities."""
     sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
     step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
@@ -65,7 +65,7 @@ def _padded(
     pad_id: int,
     device: torch.device,
 ) -> dict[str, Tensor]:
-    """Return the prompts and the other fields of their tokens, padded on the left."""
+    """The prompts and the other fields of their tokens, padded on the left."""
     ids_P = [torch.tensor(ids) for ids in prompt_ids_P]
     inputs = {
         "input_ids": pad(ids_P, padding_value=pad_id, padding_side="left"),

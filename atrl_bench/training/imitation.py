@@ -31,7 +31,7 @@ class Imitation:
         self._run_seed, self._dtype = run_seed, dtype
 
     def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Tensor]:
-        """Return the inputs of the model with `labels`: the response and its end, IGNORED everywhere else."""
+        """The inputs of the model with `labels`: the response and its end, IGNORED everywhere else."""
         tokenizer = self._processor.tokenizer
         ids_B, labels_B, visuals_B = [], [], []
         for row in rows:

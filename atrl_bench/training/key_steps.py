@@ -72,7 +72,7 @@ def extract_key_steps(
     on_progress: Callable[[int, int], None] | None = None,
     sleep: Callable[[float], object] | None = None,
 ) -> KeyStepsResult:
-    """Return the file with the key steps of training set `name`, asked of `endpoint` for every problem not yet in it.
+    """The file with the key steps of training set `name`, asked of `endpoint` for every problem not yet in it.
 
     A problem that already has key steps in its own table needs none. `max_problems` asks for the first so many only.
     """
@@ -119,7 +119,7 @@ def extract_key_steps(
 
 
 def request(problem: TrainingProblem) -> list[dict[str, Any]]:
-    """Return the chat messages that ask for one problem's key steps: with its chain, or with its images and answer."""
+    """The chat messages that ask for one problem's key steps: with its chain, or with its images and answer."""
     if problem.process:
         source, task, solution = "a correct solution of it", "", f"Solution:\n{problem.process}"
     else:
@@ -131,7 +131,7 @@ def request(problem: TrainingProblem) -> list[dict[str, Any]]:
 
 
 def read_reply(text: str) -> tuple[KeyStep, ...]:
-    """Return the key steps of the last JSON object in a reply; none where it has no such object, or too much of it."""
+    """The key steps of the last JSON object in a reply; none where it has no such object, or too much of it."""
     text = text[-MAX_REPLY_CHARACTERS:]
     starts = [match.start() for match in re.finditer(r'\{\s*"Steps"', text)]
     try:

@@ -31,7 +31,7 @@ class Part:
 
 
 def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool, by_prompt: bool = False) -> list[Part]:
-    """Return the batch in parts of `size` rows: by length and cut if `trim`, else as they come.
+    """The batch in parts of `size` rows: by length and cut if `trim`, else as they come.
 
     By the length of the prompt if `by_prompt`: responses to the same prompt that come together stay together.
 
@@ -62,7 +62,7 @@ def parts_of(batch: dict[str, Any], num_tokens: int, size: int, *, trim: bool, b
 
 
 def joined(values_Bt: Sequence[Tensor], parts: Sequence[Part], num_tokens: int, *, fill: float = 0.0) -> Tensor:
-    """Return the parts' values per response token in the order and shape of the whole batch."""
+    """The parts' values per response token in the order and shape of the whole batch."""
     pad = torch.nn.functional.pad
     padded = [pad(value, (0, num_tokens - value.shape[1]), value=fill) for value in values_Bt]
     whole_BT = torch.cat(padded)

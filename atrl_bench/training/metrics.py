@@ -43,13 +43,12 @@ class ProgressCallback(TrainerCallback):
         self._tell = tell
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tell after each rollout's last update."""
         if state.is_world_process_zero and state.global_step % self._updates_per_rollout == 0:
             self._tell(state.global_step // self._updates_per_rollout, state.max_steps // self._updates_per_rollout)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a metrics file; a kill may have cut the last one short."""
+    """The whole lines of a metrics file; a kill may have cut the last one short."""
     lines = []
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -61,7 +60,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
-    """Return what a table says about a run: accuracy and KL at its start and end, anchor AUC, seconds per phase."""
+    """What a table says about a run: accuracy and KL at its start and end, anchor AUC, seconds per phase."""
     lines = read_metrics(path)
     rollouts = [line for line in lines if "reward" in line]
     first, last = rollouts[:num_rollouts], rollouts[-num_rollouts:]

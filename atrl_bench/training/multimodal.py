@@ -41,7 +41,7 @@ class PromptBatch:
 def read_prompts(
     processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype, media_ids: MediaIds
 ) -> PromptBatch:
-    """Return what the processor makes of prompts with images and videos."""
+    """What the processor makes of prompts with images and videos."""
     read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
     types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
     token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
@@ -50,7 +50,7 @@ def read_prompts(
 
 
 def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> tuple[list[int], Visual]:
-    """Return the tokens of a prompt and the tensors of its images and videos, which stand in its messages."""
+    """The tokens of a prompt and the tensors of its images and videos, which stand in its messages."""
     media = media_of(messages)
     text = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     inputs = model_inputs(processor, [text], [Prompt("", messages, media["image"], tuple(media["video"]))], dtype)
@@ -59,13 +59,12 @@ def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dty
 
 
 def media_of(messages: Sequence[Mapping[str, Any]]) -> Media:
-    """Return the images and videos that stand in messages."""
     parts = [part for message in messages for part in message["content"]]
     return {kind: [part[kind] for part in parts if part["type"] == kind] for kind in ("image", "video")}
 
 
 def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the messages with images and videos in their places, in order."""
+    """The messages with images and videos in their places, in order."""
     media = {"image": iter(images), "video": iter(videos)}
     return [
         {
@@ -80,13 +79,13 @@ def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Se
 
 
 def joined_visuals(visuals: Sequence[Visual], device: torch.device) -> Visual:
-    """Return the tensors of several prompts as the model takes them, image after image and video after video."""
+    """The tensors of several prompts as the model takes them, image after image and video after video."""
     names = dict.fromkeys(name for visual in visuals for name in visual)
     return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
 
 
 def split_by_prompt(fields: Mapping[str, Any], num_images_P: Sequence[int]) -> list[Visual]:
-    """Return what TRL's processor call made of the images of several prompts, prompt by prompt."""
+    """What TRL's processor call made of the images of several prompts, prompt by prompt."""
     tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
     split = split_pixel_values_by_grid({**tensors, "num_images": list(num_images_P)})
     return [
@@ -96,7 +95,7 @@ def split_by_prompt(fields: Mapping[str, Any], num_images_P: Sequence[int]) -> l
 
 
 def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -> Tensor:
-    """Return what kind of token each one is, as the processor writes it; a response has none of an image or video."""
+    """What kind of token each one is, as the processor writes it; a response has none of an image or video."""
     types = torch.zeros_like(input_ids)
     for token_id, kind in ((image_id, IMAGE), (video_id, VIDEO)):
         if token_id is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def gspo_token_reference(logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return old log-probabilities against which the token ratio is GSPO-token's ratio.
+    """Old log-probabilities against which the token ratio is GSPO-token's ratio.
 
     GSPO-token (arXiv 2507.18071, section 4.3) has s_t = sg[s] pi(y_t) / sg[pi(y_t)] with the response's ratio
     s = exp(mean_t log r_t): the value of the sequence ratio, and a gradient for every token of its own. With
@@ -26,7 +26,7 @@ def gspo_token_reference(logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: 
 
 
 def items_for_selected_mean(num_selected: Tensor, steps_per_generation: int) -> Tensor:
-    """Return the token count that makes TRL's `dapo` loss a mean over the selected tokens of this forward pass.
+    """The token count that makes TRL's `dapo` loss a mean over the selected tokens of this forward pass.
 
     TRL divides by num_items / num_processes * accumulation_steps / steps_per_generation, where num_items counts the
     tokens of a whole rollout. FT-RL's own code divides by the selected tokens of the micro-batch, here those of all
@@ -36,7 +36,7 @@ def items_for_selected_mean(num_selected: Tensor, steps_per_generation: int) -> 
 
 
 def items_for_token_sums(num_responses: int, steps_per_generation: int) -> Tensor:
-    """Return the token count that makes TRL's `dapo` loss a mean over the responses of their token sums.
+    """The token count that makes TRL's `dapo` loss a mean over the responses of their token sums.
 
     Where every ratio is one, that is REINFORCE: 1/B sum_i sum_t A_it grad log pi(y_it), without 1/T. `num_responses`
     are those of this forward pass on all processes.
@@ -45,5 +45,5 @@ def items_for_token_sums(num_responses: int, steps_per_generation: int) -> Tenso
 
 
 def entropy_penalty(logprobs_BT: Tensor, mask_BT: Tensor, num_tokens: Tensor, weight: float) -> Tensor:
-    """Return the weighted mean of -log pi over the sampled tokens, of which an update has `num_tokens` (VPPO)."""
+    """The weighted mean of -log pi over the sampled tokens, of which an update has `num_tokens` (VPPO)."""
     return weight * -(logprobs_BT * mask_BT).sum() / num_tokens

@@ -35,19 +35,18 @@ class OfficialDifference(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The difference in a few words."""
         return f"{self.setting} {self.here} (official: {self.official})"
 
 
 @cache
 def official_settings() -> dict[str, OfficialSettings]:
-    """Return what is known, by the names of recipes."""
+    """What is known, by the names of recipes."""
     text = (folder("recipes") / "official.yaml").read_text(encoding="utf-8")
     return TypeAdapter(dict[str, OfficialSettings]).validate_python(read_yaml(text))
 
 
 def differences(recipe: Recipe, profile: Profile) -> list[OfficialDifference]:
-    """Return which settings of a run are other than its method's official ones.
+    """Which settings of a run are other than its method's official ones.
 
     On generated data those of its size are left out: all of them differ there.
     """
@@ -65,7 +64,7 @@ def differences(recipe: Recipe, profile: Profile) -> list[OfficialDifference]:
 
 
 def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:
-    """Return every setting of a run by its name: sizes, and fields of the recipe such as `vppo.kept_fraction`."""
+    """Every setting of a run by its name: sizes, and fields of the recipe such as `vppo.kept_fraction`."""
     sizes = recipe.sizes(profile)
     settings = {**sizes.model_dump(), **flat(recipe.model_dump(exclude={"overrides"}))}
     settings["num_rollouts"] = num_rollouts(recipe, profile)
@@ -75,7 +74,7 @@ def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:
 
 
 def describe_differences(recipe: Recipe, profile: Profile) -> dict[str, Any]:
-    """Return where the official settings are from and how a run's differ, as `train --dry-run` prints it."""
+    """Where the official settings are from and how a run's differ, as `train --dry-run` prints it."""
     official = official_settings().get(recipe.name)
     if official is None:
         return {}

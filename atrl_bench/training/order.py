@@ -9,18 +9,18 @@ import numpy as np
 
 
 def generator(*key: object) -> np.random.Generator:
-    """Return random numbers that the key names."""
+    """Random numbers that the key names."""
     digest = hashlib.sha256(":".join(map(str, key)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
 def rollout_seed(run_seed: int, rollout: int) -> int:
-    """Return the seed of everything random in one rollout; it fits NumPy's 32 bits with room for process numbers."""
+    """The seed of everything random in one rollout; it fits NumPy's 32 bits with room for process numbers."""
     return int(generator("rollout", run_seed, rollout).integers(2**31))
 
 
 def problem_order(num_problems: int, count: int, run_seed: int) -> list[int]:
-    """Return the first `count` problems of a run: pass after pass over the data, each in a new order."""
+    """The first `count` problems of a run: pass after pass over the data, each in a new order."""
     passes = -(-count // num_problems)
     order = [generator("order", run_seed, number).permutation(num_problems) for number in range(passes)]
     return [int(row) for row in np.concatenate(order)[:count]]

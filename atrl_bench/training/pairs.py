@@ -56,7 +56,7 @@ class PreferencePair:
 def pairs_of(
     answers: Sequence[GradedAnswer], max_per_problem: int, run_seed: int
 ) -> tuple[list[PreferencePair], dict[str, int]]:
-    """Return the pairs, problem by problem, and how many problems gave none for which reason.
+    """The pairs, problem by problem, and how many problems gave none for which reason.
 
     Equal answers count once. Of all pairs of a right and a wrong one `max_per_problem` are drawn, by the seed and the
     problem alone.
@@ -78,7 +78,7 @@ def pairs_of(
 def sampled_pairs(
     settings: PairSampling, inputs: TrainerInputs[PreferenceRecipe], rows: Sequence[int]
 ) -> tuple[list[PreferencePair], dict[str, int]]:
-    """Return the pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from the run folder.
+    """The pairs of the problems in `rows` and the counts of `pairs_of`, sampled now or read from the run folder.
 
     Pairs are in `pairs.parquet`. Until that is there, answers are in `resume/answers`, a file for each
     `prompts_per_rollout` problems. Only the main process has these files.
@@ -107,7 +107,7 @@ def sampled_pairs(
 def _answered(
     rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool, path: Path
 ) -> list[GradedAnswer]:
-    """Return the graded answers to these problems, of which each process gives its share unless they are stored."""
+    """The graded answers to these problems, of which each process gives its share unless they are stored."""
     processes = launched()
     if processes.agree(path.is_file()):
         return processes.agree([GradedAnswer(**row) for row in _read(path)[0]] if processes.is_main else [])
@@ -119,7 +119,6 @@ def _answered(
 
 
 def given_pairs(data: TrainingData) -> list[PreferencePair]:
-    """Return the pairs of a file that holds them."""
     return [PreferencePair(row, str(one.chosen), str(one.rejected)) for row, one in enumerate(data.problems)]
 
 

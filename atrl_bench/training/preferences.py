@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def num_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> int:
-    """Return how many updates the passes over the pairs take; the last one is filled from the next pass."""
+    """How many updates the passes over the pairs take; the last one is filled from the next pass."""
     return math.ceil(recipe.num_epochs * num_pairs / per_update(recipe, profile))
 
 
@@ -65,7 +65,7 @@ def build(inputs: TrainerInputs[PreferenceRecipe]) -> Iterator[CreditDPOTrainer]
 
 
 def describe(recipe: PreferenceRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
-    """Return pairs, credit and TRL's arguments, without loading anything."""
+    """Pairs, credit and TRL's arguments, without loading anything."""
     source = {} if recipe.credit.rule == "uniform" else {"from": recipe.credit_from}
     num_pairs, _ = most_pairs(recipe, profile)
     updates = num_updates(recipe, profile, num_pairs)

@@ -46,19 +46,18 @@ class TrainingProblem:
 
     @property
     def num_media(self) -> dict[str, int]:
-        """How many images and how many videos it shows."""
         return {"image": len(self.images), "video": len(self.videos)}
 
     def decoded(self) -> list[Image]:
-        """Return the images as RGB pictures."""
+        """The images as RGB pictures."""
         return [_decode(image) for image in self.images]
 
     def cells(self) -> list[dict[str, Any]]:
-        """Return the images as the cells of a `datasets` Image column."""
+        """The images as the cells of a `datasets` Image column."""
         return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
 
     def content(self, template: int) -> list[dict[str, Any]]:
-        """Return the user's turn: the question in this template, images and videos where it marks them or before it.
+        """The user's turn: the question in this template, images and videos where it marks them or before it.
 
         The prompt of a pair is as it stands: its responses were given to that.
         """
@@ -68,7 +67,7 @@ class TrainingProblem:
 
 
 def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
-    """Return row `index` of a training set whose images and videos, where they are files, lie below `root`."""
+    """Row `index` of a training set whose images and videos, where they are files, lie below `root`."""
     question = next(row[column] for column in QUESTION_COLUMNS if column in row)
     question = without_opening_marks(str(question or ""))
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
@@ -99,7 +98,7 @@ def _truth(row: dict[str, Any]) -> TokenTruth | None:
 def _media(
     described: TrainingSet, row: dict[str, Any], root: Path
 ) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
-    """Return what the row shows: images, embedded or as files, and videos."""
+    """What the row shows: images, embedded or as files, and videos."""
     if row.get("data_type") == "video" and described.media_column in row:
         return (), tuple(own_file(root, name) for name in described.files_of(row))
     columns = image_columns(described)
@@ -108,19 +107,19 @@ def _media(
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
-    """Return the columns of which one has the images of a row."""
+    """The columns of which one has the images of a row."""
     return (described.media_column, *IMAGE_COLUMNS) if described.names_files else IMAGE_COLUMNS
 
 
 def _image(image: Any, root: Path) -> bytes | Path:
-    """Return an image as it is stored: embedded, or the path of its file."""
+    """An image as it is stored: embedded, or the path of its file."""
     if isinstance(image, dict):
         return image["bytes"] if image["bytes"] is not None else own_file(root, image["path"] or "")
     return own_file(root, image) if isinstance(image, str) else image
 
 
 def gold_answer(text: str) -> str:
-    r"""Return the answer itself: `\boxed{7}`, `<answer> 7 </answer>` and `7` all give `7`."""
+    r"""The answer itself: `\boxed{7}`, `<answer> 7 </answer>` and `7` all give `7`."""
     if match := re.search(r"<answer>(.*?)</answer>", text, flags=re.DOTALL):
         text = match[1]
     text = text.strip().strip("$").strip()
@@ -137,7 +136,7 @@ def _decode(image: bytes | Path) -> Image:
 
 
 def image_size(image: bytes | Path) -> tuple[int, int]:
-    """Return height and width, read from the header."""
+    """Height and width, read from the header."""
     from PIL import Image
 
     with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:

@@ -88,7 +88,7 @@ class Temporal(Settings):
     length_bonus: float = Field(ge=0, description="omega, added to each right response of one of the rewarded lengths")
 
     def num_shuffled(self, group_size: int) -> int:
-        """Return how many responses to shuffled frames are compared with a group of this size."""
+        """How many responses to shuffled frames are compared with a group of this size."""
         return max(1, round(self.shuffled_fraction * group_size))
 
 
@@ -123,13 +123,12 @@ class Recipe(Settings):
         return value
 
     def overrides_under(self, profile: Profile) -> dict[str, Any]:
-        """Return the sizes that replace the profile's."""
+        """The sizes that replace the profile's."""
         everywhere = {name: size for name, size in self.overrides.items() if not isinstance(size, dict)}
         own = self.overrides.get(profile.name, {})
         return everywhere | (own if isinstance(own, dict) else {})
 
     def sizes(self, profile: Profile) -> TrainingSizes:
-        """Return the profile's training sizes with this recipe's overrides."""
         sizes = TrainingSizes.model_validate({**profile.training.model_dump(), **self.overrides_under(profile)})
         if self.data not in GENERATED_SETS:
             return sizes
@@ -137,7 +136,7 @@ class Recipe(Settings):
         return sizes.model_copy(update={"max_response_tokens": longest})
 
     def as_yaml(self) -> str:
-        """Return the recipe as a file without a base."""
+        """The recipe as a file without a base."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
@@ -206,7 +205,7 @@ class RolloutRecipe(Recipe):
         return self
 
     def sizes(self, profile: Profile) -> TrainingSizes:
-        """Return the profile's training sizes with this recipe's overrides.
+        """The profile's training sizes with this recipe's overrides.
 
         A recipe with another number of updates a rollout keeps the problems of one update, and of the run, as they are:
         VPPO's three updates of 128 problems follow rollouts of 384, where the profile's four follow 512.
@@ -226,7 +225,7 @@ class RolloutRecipe(Recipe):
         return self.credit.rule != "uniform" or self.vppo is not None or self.critic is not None
 
     def updates_per_rollout(self, sizes: TrainingSizes) -> int:
-        """Return the number of optimiser steps after each rollout (DESIGN D6)."""
+        """The number of optimiser steps after each rollout (DESIGN D6)."""
         return 1 if self.schedule == "strict" else sizes.updates_per_rollout
 
 
@@ -284,7 +283,7 @@ class SupervisedRecipe(Recipe):
     )
 
     def sizes(self, profile: Profile) -> TrainingSizes:
-        """Return the profile's sizes for supervised training, with this recipe's overrides; a rollout is a batch."""
+        """The profile's sizes for supervised training, with this recipe's overrides; a rollout is a batch."""
         return TrainingSizes.model_validate(
             {**profile.training.model_dump(), **profile.supervised, **self.overrides_under(profile)}
         )
@@ -298,7 +297,7 @@ KINDS: dict[str, type[Recipe]] = {
 
 
 def list_recipes() -> list[str]:
-    """Return the names of the recipes, ours and those of other packages."""
+    """The names of the recipes, ours and those of other packages."""
     return sorted(name for name, path in _recipe_files().items() if _is_recipe(path))
 
 
@@ -311,7 +310,7 @@ def _is_recipe(path: Path) -> bool:
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
-    """Return a recipe by its name or its file, with `overrides` (`credit="atrl"`, `schedule="strict"`) on top.
+    """A recipe by its name or its file, with `overrides` (`credit="atrl"`, `schedule="strict"`) on top.
 
     `credit` given as a rule's name keeps the preset and settings of the file.
     """
@@ -333,12 +332,12 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
 
 
 def first_stage(recipe: Recipe) -> Recipe | None:
-    """Return the recipe whose checkpoint this one starts from, None where it starts from the base model."""
+    """The recipe whose checkpoint this one starts from, None where it starts from the base model."""
     return load_recipe(recipe.start_from) if recipe.start_from is not None else None
 
 
 def stages_of(recipe: Recipe) -> list[Recipe]:
-    """Return the recipes that are trained for one, itself the last."""
+    """The recipes that are trained for one, itself the last."""
     first = first_stage(recipe)
     return [*(stages_of(first) if first else []), recipe]
 
@@ -355,7 +354,7 @@ def _find(name: str) -> Path:
 
 
 def _with_bases(path: Path) -> list[Path]:
-    """Return the file, its base, the base's base, and so on."""
+    """The file, its base, the base's base, and so on."""
     files = [path]
     while base := _base_of(files[-1]):
         beside = files[-1].parent / f"{base}.yaml"
@@ -376,7 +375,7 @@ def _base_of(path: Path) -> str | None:
 
 
 def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any]) -> InvalidFileError:
-    """Return the first problem with the file and line that hold the field, or the option that set it."""
+    """The first problem with the file and line that hold the field, or the option that set it."""
     problem = error.errors()[0]
     location = problem["loc"]
     field, message = ".".join(str(part) for part in location), problem["msg"]

@@ -73,7 +73,7 @@ class Resumable(Trainer):
             self.note(name, value)
 
     def training_step(self, *arguments: Any, **options: Any) -> Tensor:
-        """Return the loss of one micro-batch, its forward and backward pass timed without the rollout."""
+        """The loss of one micro-batch, its forward and backward pass timed without the rollout."""
         with self.clock.phase("forward_backward"):
             return super().training_step(*arguments, **options)
 
@@ -83,7 +83,7 @@ class Resumable(Trainer):
         self._noted.add(name)
 
     def take_note(self, name: str) -> float:
-        """Return the value that was noted last under this name, which no line of metrics then has."""
+        """The value that was noted last under this name, which no line of metrics then has."""
         return float(self._metrics["train"][name].pop())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -150,7 +150,7 @@ class Resumable(Trainer):
 
 
 def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
-    """Return one value for those of every process: the mean of all, or for counts of its own rows the sum of its means.
+    """One value for those of every process: the mean of all, or for counts of its own rows the sum of its means.
 
     What all processes do together, an update that they skip or a group that they replace, is counted once.
     """

@@ -27,7 +27,7 @@ IMPORTANCE_CORRECTION = {
 
 
 def installed_vllm() -> str | None:
-    """Return the version of the installed vLLM, None where there is none."""
+    """The version of the installed vLLM, None where there is none."""
     try:
         return importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
@@ -35,17 +35,17 @@ def installed_vllm() -> str | None:
 
 
 def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
-    """Return whether vLLM samples for this recipe; what has no rollouts never asks for it."""
+    """Whether vLLM samples for this recipe; what has no rollouts never asks for it."""
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "vllm"
 
 
 def uses_verl(recipe: Recipe, profile: Profile) -> bool:
-    """Return whether verl samples and trains this recipe; what has no rollouts is trained here in any case."""
+    """Whether verl samples and trains this recipe; what has no rollouts is trained here in any case."""
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "verl"
 
 
 def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:
-    """Return what a training's key says of the engine: nothing where transformers samples.
+    """What a training's key says of the engine: nothing where transformers samples.
 
     `recorded_version` is the one that made the run folder's numbers; it counts where vLLM is not installed, so that a
     report can be written on another machine.

@@ -39,7 +39,7 @@ class ResponseGroup:
     process: int = 0  # which generated it; another one's has no inputs, no pixels and no `visual` here
 
     def without_media(self) -> ResponseGroup:
-        """Return the group as the other processes get it, who read for themselves what its prompt shows."""
+        """The group as the other processes get it, who read for themselves what its prompt shows."""
         generated = (*self.generated[:IMAGES], None, *self.generated[IMAGES + 1 :])
         return replace(self, inputs=[], visual=None, generated=generated, rewards_GF=self.rewards_GF.cpu())
 
@@ -126,16 +126,16 @@ class RolloutTrainer(Protocol):
         """Keep a value for the next line of metrics, which has the mean of all."""
 
     def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True, model: Any = None) -> Tensor:
-        """Return the log-probabilities of a batch's responses in one more pass over them, by the policy unless told."""
+        """The log-probabilities of a batch's responses in one more pass over them, by the policy unless told."""
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
-        """Return `size` responses to each prompt, outside of the metrics of the rollout."""
+        """`size` responses to each prompt, outside of the metrics of the rollout."""
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the text of each token by itself."""
+        """The text of each token by itself."""
 
     def total_rewards(self, group: ResponseGroup) -> list[float]:
-        """Return the weighted sum of the rewards of each response."""
+        """The weighted sum of the rewards of each response."""
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes."""
+        """The sum of a tensor over all processes."""

@@ -66,7 +66,7 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
 
 
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:
-    """Return the rewards that a recipe combines: the accuracy, then in the order of `arguments.reward_weights`."""
+    """The rewards that a recipe combines: the accuracy, then in the order of `arguments.reward_weights`."""
     from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 
     recipe, sizes = inputs.recipe, inputs.recipe.sizes(inputs.profile)
@@ -85,7 +85,7 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
 
 
 def describe(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
-    """Return rewards, credit and TRL's arguments, without loading anything."""
+    """Rewards, credit and TRL's arguments, without loading anything."""
     sizes = recipe.sizes(profile)
     rollouts = num_rollouts(recipe, profile)
     rewards: dict[str, Any] = {"accuracy": ANSWER_REWARDS[recipe.rewards].description}

@@ -58,7 +58,7 @@ class TrainingResult:
 
 
 def resolved_arguments(recipe: Recipe, profile: Profile, *, num_devices: int = 1) -> dict[str, Any]:
-    """Return everything a run would be started with, without a GPU, a network or a model."""
+    """Everything a run would be started with, without a GPU, a network or a model."""
     sizes = recipe.sizes(profile)
     return {
         "recipe": recipe.model_dump(mode="json"),
@@ -96,7 +96,7 @@ def train(
     kept_in: CheckpointStore | None = None,
     gpus: int = 1,
 ) -> TrainingResult:
-    """Return the checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
+    """The checkpoint of `recipe` trained from `base_model`, in `<out>/<run key>`; `spec` is what names the run.
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
@@ -138,7 +138,7 @@ def _trained_by_verl(
     gpus: int,
     started: float,
 ) -> TrainingResult:
-    """Return the result of a run that verl does; its metrics are verl's own."""
+    """The result of a run that verl does; its metrics are verl's own."""
     require_verl_form(recipe, profile)
     verl_python()  # before anything is read
     base, data = find_model(base_model, download=True).folder, load_training_data(recipe.data, data_dir)
@@ -176,7 +176,7 @@ def _trained(
 
 
 def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResult:
-    """Return the result of a run whose model has been saved, and write down that it is complete."""
+    """The result of a run whose model has been saved, and write down that it is complete."""
     from atrl_bench.training.metrics import summarise
 
     summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
@@ -187,7 +187,7 @@ def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResu
 
 
 def _shared_checkpoint(resume: Path, trainer: Resumable) -> Path | None:
-    """Return the resume checkpoint of the run, which every process finds in its own folder; None for a new run.
+    """The resume checkpoint of the run, which every process finds in its own folder; None for a new run.
 
     Weights that devices share are read by the main process and sent on by their trainer.
     """
@@ -204,7 +204,7 @@ def _shared_checkpoint(resume: Path, trainer: Resumable) -> Path | None:
 def load_inputs(
     folder: Path, recipe: Recipe, profile: Profile, base_model: str, data_dir: Path | None, seed: int
 ) -> TrainerInputs[Any]:
-    """Return what a trainer is built from: the base model, its processor, and the data at the recipe's sizes."""
+    """What a trainer is built from: the base model, its processor, and the data at the recipe's sizes."""
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
     from transformers.utils import logging
@@ -248,7 +248,7 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
 
 
 def _facts(trainer: Resumable) -> dict[str, Any]:
-    """Return what a finished run says of its data and of how it was trained."""
+    """What a finished run says of its data and of how it was trained."""
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if joins_vision_windows(trainer.model):
         attention["vision"] = "all windows at once, torch's varlen_attn"

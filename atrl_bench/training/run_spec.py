@@ -22,7 +22,7 @@ def run_spec(
     seed: int,
     recorded_vllm: str | None = None,
 ) -> dict[str, Any]:
-    """Return everything that can change the weights of a run; the hash of it names the run.
+    """Everything that can change the weights of a run; the hash of it names the run.
 
     `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
     """

@@ -37,13 +37,13 @@ class LogprobDifferences(NamedTuple):
 
 
 def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> LogprobDifferences:
-    """Return mean and largest absolute difference of two log-probabilities; NaN where one is none."""
+    """Mean and largest absolute difference of two log-probabilities; NaN where one is none."""
     apart_N = (sampled_BT - scored_BT).abs()[mask_BT.bool()]
     return LogprobDifferences(apart_N.mean().item(), apart_N.max().item())
 
 
 def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
-    """Return how many tokens of a prompt stand for images and videos."""
+    """How many tokens of a prompt stand for images and videos."""
     return sum(token_id in media_ids for token_id in token_ids)
 
 
@@ -91,11 +91,11 @@ def require_same_policy(apart: LogprobDifferences, dtype: str, most: float | Non
 
 
 def as_tensor(sampled_B: Sequence[Sequence[float]], num_tokens: int, device: torch.device) -> Tensor:
-    """Return logprobs_BT, zero at padding, as a pass over the responses leaves them."""
+    """logprobs_BT, zero at padding, as a pass over the responses leaves them."""
     padded = pad([torch.tensor(logprobs) for logprobs in sampled_B], padding_value=0.0, padding_side="right")
     return torch.nn.functional.pad(padded, (0, num_tokens - padded.shape[1])).to(device)
 
 
 def agree(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> bool:
-    """Return whether the two differ by rounding; a NaN does not."""
+    """Whether the two differ by rounding; a NaN does not."""
     return differences(sampled_BT, scored_BT, mask_BT).largest <= LARGEST_DIFFERENCE

@@ -50,7 +50,7 @@ def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None)
 
 
 def _reloaded(model: Any, adapter: Path) -> Any:
-    """Return the base of a sharded model, whole and on the CPU, with the adapters in this folder."""
+    """The base of a sharded model, whole and on the CPU, with the adapters in this folder."""
     from peft import PeftModel
     from transformers import AutoModelForImageTextToText
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config

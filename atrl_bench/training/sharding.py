@@ -33,7 +33,7 @@ def share(trainer: Any, data: TrainingData) -> None:
 
 
 def reads_weights(processes: Processes) -> bool:
-    """Return whether this process reads a model that devices share, and does not get its part from another one.
+    """Whether this process reads a model that devices share, and does not get its part from another one.
 
     One process of each machine reads it, if accelerate was told so; that transformers leaves it at that by itself is no
     longer true (5.23 reads it in all).
@@ -57,7 +57,7 @@ def reserve_weights(model: Any) -> None:
 
 
 def layers_of_text(model: Any) -> list[str]:
-    """Return the classes of layers that are in the text's decoder, among those that a model says are never divided."""
+    """The classes of layers that are in the text's decoder, among those that a model says are never divided."""
     inside = {type(module).__name__ for module in model.get_decoder().modules()}
     return [name for name in model._no_split_modules or () if name in inside]
 

@@ -43,7 +43,7 @@ _KNOWN = _OTHERS | {name for pixels, grid, more in KINDS.values() for name in (p
 
 
 def why_not(model: Any, *, is_sharded: bool) -> str | None:
-    """Return why prompts cannot be shared in this model, which is not wrapped; None where they can."""
+    """Why prompts cannot be shared in this model, which is not wrapped; None where they can."""
     config = model.config
     if is_sharded:
         return "the weights are sharded"
@@ -70,7 +70,7 @@ class Layout:
         return int(self.prompt_PS.sum())
 
     def packed(self, prompt_PS: Tensor, response_BU: Tensor) -> Tensor:
-        """Return values_N of values per position of the padded prompts and responses."""
+        """values_N of values per position of the padded prompts and responses."""
         return torch.cat([prompt_PS[self.prompt_PS], response_BU[self.response_BU]])
 
 
@@ -104,7 +104,7 @@ class Attention:
         self._outputs_N = _inverse(places)
 
     def __call__(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, None]:
-        """Return what a layer's attention function returns for the one row."""
+        """What a layer's attention function returns for the one row."""
         prompt_q, prompt_k, prompt_v = (_padded(states, self._slot_PS) for states in (query, key, value))
         with unrecorded():
             prompts, _ = self._of_prompts(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
@@ -129,7 +129,7 @@ class Attention:
 
 
 def by_length(lengths_B: Sequence[int]) -> list[Tensor]:
-    """Return the rows in the one or two batches that have the least padding; a batch has as many positions as rows
+    """The rows in the one or two batches that have the least padding; a batch has as many positions as rows
     times its longest."""
     order_B = torch.tensor(lengths_B).argsort(stable=True)
     count, longest = len(lengths_B), max(lengths_B)
@@ -142,7 +142,7 @@ def by_length(lengths_B: Sequence[int]) -> list[Tensor]:
 
 
 def _function(implementation: str, device: torch.device) -> Callable[..., Any]:
-    """Return a layer's attention function; on a CPU one that does not copy the keys of grouped queries."""
+    """A layer's attention function; on a CPU one that does not copy the keys of grouped queries."""
     if device.type != "cpu":
         return ALL_ATTENTION_FUNCTIONS[implementation]  # its kernels want the copies
     return with_rows(_grouped_attention) if implementation.endswith(RECORDED) else _grouped_attention
@@ -158,28 +158,28 @@ def _grouped_attention(
 
 
 def _inverse(places: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return where in the outputs of some padded batches, one behind the other, each token of the one row stands."""
+    """Where in the outputs of some padded batches, one behind the other, each token of the one row stands."""
     slots = torch.cat([slots[valid] for slots, valid in places])
     positions = torch.cat([valid.flatten() for _, valid in places]).nonzero().flatten()
     return positions[slots.argsort()]
 
 
 def _slots(valid: Tensor, first: int) -> Tensor:
-    """Return where in the one row each padded position is taken from; padding is taken from anywhere."""
+    """Where in the one row each padded position is taken from; padding is taken from anywhere."""
     slots = torch.zeros(valid.shape, dtype=torch.long, device=valid.device)
     slots[valid] = torch.arange(first, first + int(valid.sum()), device=valid.device)
     return slots
 
 
 def _causal(valid: Tensor) -> Tensor:
-    """Return which positions of its row each position may look at."""
+    """Which positions of its row each position may look at."""
     length = valid.shape[1]
     earlier = torch.ones(length, length, dtype=torch.bool, device=valid.device).tril()
     return earlier & valid[:, None]
 
 
 def _padded(states_1HND: Tensor, slots: Tensor) -> Tensor:
-    """Return states (rows, heads, positions, size of a head) of those in the one row."""
+    """States (rows, heads, positions, size of a head) of those in the one row."""
     states_NHD = states_1HND[0].transpose(0, 1)
     taken = states_NHD.index_select(0, slots.flatten())
     return taken.view(*slots.shape, *taken.shape[1:]).transpose(1, 2)
@@ -213,7 +213,7 @@ def keep_prompts(model: Any) -> None:
 
 
 def forgets_prompts(model: Any) -> bool:
-    """Return whether some layer is computed again in a backward pass without the prompts of the first time."""
+    """Whether some layer is computed again in a backward pass without the prompts of the first time."""
     return any(
         getattr(getattr(layer, "_gradient_checkpointing_func", None), "keywords", {}).get("context_fn") is not _contexts
         for layer in model.modules()
@@ -222,7 +222,7 @@ def forgets_prompts(model: Any) -> bool:
 
 
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return what torch's checkpoint is to compute a layer in: now, and again in the backward pass."""
+    """What torch's checkpoint is to compute a layer in: now, and again in the backward pass."""
     attention = _attention.get()
     return nullcontext(), nullcontext() if attention is None else attention.in_use()
 
@@ -239,7 +239,7 @@ class SharedPrompts:
         self._model, self._base, self._num_tokens, self._visuals_B = model, base, num_tokens, visuals_B
 
     def __call__(self, **inputs: Any) -> Any:
-        """Return the log-probabilities and entropies of the response tokens, zero at padding."""
+        """The log-probabilities and entropies of the response tokens, zero at padding."""
         device, visuals_B = inputs["input_ids"].device, self._visuals_B or self._visual_by_row(inputs)
         layout = self._layout(inputs, visuals_B)
         if layout is None:
@@ -265,7 +265,7 @@ class SharedPrompts:
         )
 
     def _layout(self, inputs: Mapping[str, Any], visuals_B: Sequence[Visual]) -> Layout | None:
-        """Return where the tokens go; None if that saves nothing or the batch has what is not known here."""
+        """Where the tokens go; None if that saves nothing or the batch has what is not known here."""
         ids_BS, mask_BS = inputs["input_ids"], inputs["attention_mask"].bool()
         num_prompt = ids_BS.shape[1] - self._num_tokens - 1
         media_ids = [value for name in KINDS if (value := getattr(self._base.config, name, None)) is not None]
@@ -279,7 +279,7 @@ class SharedPrompts:
         return Layout(prompts, rows_P, mask_BS[rows_P, :num_prompt], mask_BS[:, num_prompt:])
 
     def _visual_by_row(self, inputs: Mapping[str, Any]) -> list[Visual]:
-        """Return the tensors of each row's images and videos."""
+        """The tensors of each row's images and videos."""
         visuals: list[Visual] = [{} for _ in inputs["input_ids"]]
         for token_name, (pixels, grid, more) in KINDS.items():
             if inputs.get(pixels) is None:
@@ -295,7 +295,7 @@ class SharedPrompts:
         return visuals
 
     def _positions(self, inputs: Mapping[str, Any], layout: Layout, visual: Visual) -> Tensor:
-        """Return positions_31N, which are those of the padded batch: the model's own for a prompt, then one by one."""
+        """positions_31N, which are those of the padded batch: the model's own for a prompt, then one by one."""
         rows, num_prompt = layout.rows_P, layout.prompt_PS.shape[1]
         mask_PS = inputs["attention_mask"][rows, : num_prompt + 1]
         kinds_BS = inputs.get("mm_token_type_ids")
@@ -316,7 +316,7 @@ class SharedPrompts:
 
 
 def _distinct(inputs: Mapping[str, Any], visuals_B: Sequence[Visual], num_prompt: int) -> tuple[list[int], list[int]]:
-    """Return a row of each prompt, and the prompt of each row: the same tokens, the same pixels."""
+    """A row of each prompt, and the prompt of each row: the same tokens, the same pixels."""
     ids_BS = inputs["input_ids"][:, : num_prompt + 1].cpu()
     mask_BS = inputs["attention_mask"][:, : num_prompt + 1].bool().cpu()
     rows_P: list[int] = []

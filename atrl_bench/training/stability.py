@@ -91,7 +91,7 @@ class StabilityChecks(TrainerCallback):
             trainer.note("check/drift", fmean(drifts))
 
     def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
-        """Return the mean divergence over the unrewarded tokens of each response that has any."""
+        """The mean divergence over the unrewarded tokens of each response that has any."""
         drifts = []
         divergences = self._divergences(model, prompts, responses)
         for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
@@ -115,7 +115,7 @@ class StabilityChecks(TrainerCallback):
 
 
 def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
-    """Return which tokens of a response decide nothing: all of them where nothing is known."""
+    """Which tokens of a response decide nothing: all of them where nothing is known."""
     parts = tokens_of_parts(truth, token_texts)
     is_free_T = torch.ones(len(token_texts), dtype=torch.bool)
     for part in REWARDED:
@@ -127,7 +127,7 @@ def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
 def _whole(
     prompts: PromptBatch, responses: Sequence[list[int]], part: slice, device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the inputs of some prompts with their responses behind them, padded on the left."""
+    """The inputs of some prompts with their responses behind them, padded on the left."""
     pairs = zip(prompts.token_ids_P[part], responses[part], strict=True)
     rows = [[*prompt, *response] for prompt, response in pairs]
     inputs = {"input_ids": _padded(rows), "attention_mask": _padded([[1] * len(row) for row in rows])}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:
-    """Return the data without rows that have no reasoning, or whose response is longer than this with its end."""
+    """The data without rows that have no reasoning, or whose response is longer than this with its end."""
     with_process = [problem for problem in data.problems if problem.process]
     if not with_process:
         raise MissingDataError(
@@ -49,7 +49,6 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
 
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
-    """Yield the trainer of a run."""
     from datasets import Dataset
     from trl import SFTConfig
 
@@ -70,7 +69,7 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
 
 
 def describe(recipe: SupervisedRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
-    """Return what is imitated and TRL's arguments, without loading anything."""
+    """What is imitated and TRL's arguments, without loading anything."""
     sizes = recipe.sizes(profile)
     batches = num_rollouts(recipe, profile)
     return {

@@ -27,7 +27,7 @@ TRACKERS = ("trackio", "wandb", "tensorboard")  # each is the name of its packag
 
 
 def check_trackers(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, if these are trackers and their packages are installed."""
+    """The names, if these are trackers and their packages are installed."""
     for name in names:
         if name not in TRACKERS:
             raise UnknownNameError("tracker", name, TRACKERS, next_step=f"--report-to {','.join(TRACKERS)}")
@@ -50,7 +50,7 @@ class Trackers:
 
 
 def run_name(recipe: Recipe, seed: int, key: str) -> str:
-    """Return how trackers call a run: by what is trained, its seed and its key."""
+    """How trackers call a run: by what is trained, its seed and its key."""
     credit = getattr(recipe, "credit", None)
     trained = recipe.name if credit is None or credit.rule == "uniform" else f"{recipe.name}+{credit.rule}"
     # It is part of a path, and points of a sweep have colons in their names.

@@ -54,7 +54,7 @@ _HERE = "leave --rollouts verl out, so that TRL trains it"
 def verl_configuration(
     recipe: RolloutRecipe, profile: Profile, *, num_rollouts: int, seed: int, folder: Path, gpus: int, model: str = ""
 ) -> dict[str, Any]:
-    """Return what verl is started with; data and checkpoints are in `folder`.
+    """What verl is started with; data and checkpoints are in `folder`.
 
     `model` is the folder of the base model; the profile's name for it if not given.
     """
@@ -108,7 +108,7 @@ def _laid_over(below: Any, above: Any) -> Any:
 
 
 def _filled(node: Any, values: SimpleNamespace) -> Any:
-    """Return a part of the configuration with values in place of the `$name`s."""
+    """A part of the configuration with values in place of the `$name`s."""
     if isinstance(node, Mapping):
         return {name: _filled(value, values) for name, value in node.items()}
     if isinstance(node, list):
@@ -117,7 +117,7 @@ def _filled(node: Any, values: SimpleNamespace) -> Any:
 
 
 def _sampler_gpus(profile: Profile) -> int:
-    """Return over how many GPUs of a node one copy of the model that samples is spread."""
+    """Over how many GPUs of a node one copy of the model that samples is spread."""
     shape = model_shape(profile.model)
     gb = 0.0 if shape is None else 2 * shape.num_parameters / 1e9
     gpus = 1
@@ -140,7 +140,7 @@ def require_verl_form(recipe: Recipe, profile: Profile) -> None:
 
 
 def _without_form(recipe: Recipe, profile: Profile) -> str | None:
-    """Return the first thing of a recipe that verl cannot do."""
+    """The first thing of a recipe that verl cannot do."""
     if not isinstance(recipe, RolloutRecipe):
         return f"method {recipe.method!r} samples no rollouts"
     if recipe.objective not in _files():

@@ -174,7 +174,7 @@ class VLLMSampler(VLLMGeneration):
     # Responses --------------------------------------------------------------------------------------------------------
 
     def sample(self, prompts: PromptBatch, group_size: int) -> list[VLLMResponse]:
-        """Return P * G responses, group by group, each with the token that ended it."""
+        """P * G responses, group by group, each with the token that ended it."""
         if self.mode == "server":
             return self._sample_on_server(prompts, group_size)
         from vllm import SamplingParams
@@ -197,7 +197,7 @@ class VLLMSampler(VLLMGeneration):
         return [_response(output) for output in outputs]
 
     def _sample_on_server(self, prompts: PromptBatch, group_size: int) -> list[VLLMResponse]:
-        """Return what TRL's call of the server gives: one seed for all, from which vLLM counts on in each group."""
+        """What TRL's call of the server gives: one seed for all, from which vLLM counts on in each group."""
         self.generation_kwargs = {"seed": response_seed(self._run_seed, prompts.keys_P[0], 0), **self._limits()}
         prompt_ids = [ids for ids in prompts.token_ids_P for _ in range(group_size)]
         images = [media["image"] or None for media in prompts.media_P for _ in range(group_size)]
@@ -208,18 +208,18 @@ class VLLMSampler(VLLMGeneration):
         ]
 
     def _limits(self) -> dict[str, Any]:
-        """Return what ends a response, and what no response has: a placeholder without an image."""
+        """What ends a response, and what no response has: a placeholder without an image."""
         return {"stop_token_ids": self._eos_ids, "logit_bias": dict.fromkeys(self._media_ids, NEVER)}
 
 
 def response_seed(run_seed: int, key: str, repeat: int) -> int:
-    """Return the seed of a response, by what it answers and not by what was drawn before."""
+    """The seed of a response, by what it answers and not by what was drawn before."""
     digest = hashlib.sha256(f"vllm:{run_seed}:{repeat}:{key}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 def vllm_request(token_ids: Sequence[int], media: Media, media_ids: Sequence[int]) -> dict[str, Any]:
-    """Return a prompt as vLLM takes it: one token for each image or video, and these beside it."""
+    """A prompt as vLLM takes it: one token for each image or video, and these beside it."""
     request: dict[str, Any] = {"prompt_token_ids": collapsed(token_ids, media_ids)}
     shown: dict[str, Any] = {}
     if media["image"]:
@@ -231,7 +231,7 @@ def vllm_request(token_ids: Sequence[int], media: Media, media_ids: Sequence[int
 
 
 def collapsed(token_ids: Sequence[int], media_ids: Sequence[int]) -> list[int]:
-    """Return the tokens with one for each image or video in place of as many as it has."""
+    """The tokens with one for each image or video in place of as many as it has."""
     kept: list[int] = []
     for token_id, run in groupby(token_ids):
         kept += [token_id] if token_id in media_ids else run

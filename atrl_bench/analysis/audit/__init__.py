@@ -19,7 +19,7 @@ __all__ = ["AuditFinding", "Section", "audit"]
 
 
 def audit(tables: Sequence[str] | None = None) -> list[Section]:
-    """Return everything that the paper's printed numbers say about each other, for these tables or for all."""
+    """Everything that the paper's printed numbers say about each other, for these tables or for all."""
     scores = load_scores()
     printed = list(dict.fromkeys(score.table for score in scores))
     for table in tables or ():

@@ -23,7 +23,7 @@ KINDS = {"average": "averages", "change": "changes from another row"}
 
 
 def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
-    """Return a finding for each table and kind of derived number, and one for each that does not follow."""
+    """A finding for each table and kind of derived number, and one for each that does not follow."""
     values = {score.address: score.value for score in scores}
     findings = []
     for (table, kind), items in groupby(derived, key=lambda item: (item.table, item.kind)):
@@ -54,7 +54,7 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
 
 
 def recompute(item: Derived, values: Mapping[Address, Decimal]) -> Decimal | None:
-    """Return what a derived number should be, rounded as it is printed, or None if a score it needs is not printed.
+    """What a derived number should be, rounded as it is printed, or None if a score it needs is not printed.
 
     The change of an average is the difference of the rounded averages, which is how the paper computes it.
     """
@@ -74,7 +74,7 @@ def recompute(item: Derived, values: Mapping[Address, Decimal]) -> Decimal | Non
 
 
 def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Order]) -> Section:
-    """Return a finding for each number in the running text, and for each claim that one model is above another."""
+    """A finding for each number in the running text, and for each claim that one model is above another."""
     values = {score.address: score.value for score in scores}
     tables = {score.table for score in scores}
     findings = [_claim(claim, values) for claim in claims if tables_in(claim.formula) <= tables]

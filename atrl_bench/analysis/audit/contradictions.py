@@ -13,7 +13,7 @@ AS_DEFINED = "one experiment as these tables are defined here, which reads what 
 
 
 def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], statements: Sequence[Statement]) -> Section:
-    """Return a finding for each experiment that is printed more than once, and for each pair of passages.
+    """A finding for each experiment that is printed more than once, and for each pair of passages.
 
     Experiments are matched by the tables' own definitions, and where those leave something open by `same`.
     """
@@ -45,7 +45,7 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
 
 
 def coincidences(scores: Sequence[Score]) -> Section:
-    """Return a finding for each number that two different experiments share to the digit, with how many chance gives.
+    """A finding for each number that two different experiments share to the digit, with how many chance gives.
 
     Of two scores at most half a point apart, on a grid of 0.01, one pair in 101 is equal by chance; where both are
     multiples of 0.1, as all scores over 1,000 problems are, one in 11.
@@ -86,7 +86,7 @@ def _chance_of_equality(a: Decimal, b: Decimal) -> float:
 
 
 def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:
-    """Return a finding for each trained method: in how many cells it is below the model it started from."""
+    """A finding for each trained method: in how many cells it is below the model it started from."""
     at = {score.address: score.value for score in scores}
     findings = []
     for item in below:

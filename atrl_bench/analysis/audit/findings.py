@@ -33,5 +33,4 @@ class Section:
     findings: tuple[AuditFinding, ...]
 
     def count(self, outcome: AuditOutcome) -> int:
-        """Return how many findings ended so."""
         return Counter(finding.outcome for finding in self.findings)[outcome]

@@ -29,19 +29,19 @@ class Fit:
 
     @property
     def expected(self) -> float:
-        """Return the number of fits among numbers that have nothing to do with `total`."""
+        """The number of fits among numbers that have nothing to do with `total`."""
         return self.num_scores * self.chance
 
     @property
     def tail(self) -> float:
-        """Return how often chance gives at least as many fits."""
+        """How often chance gives at least as many fits."""
         from scipy.stats import binom
 
         return float(binom.sf(self.num_fits - 1, self.num_scores, self.chance))
 
     @property
     def reading(self) -> str:
-        """Return "ruled out" (some score is impossible), "confirmed" (all fit, beyond chance), or "untestable"."""
+        """Either "ruled out" (some score is impossible), "confirmed" (all fit, beyond chance), or "untestable"."""
         if self.num_fits < self.num_scores:
             return "ruled out"
         return "confirmed" if self.tail < DECISIVE else "untestable"
@@ -51,25 +51,25 @@ class Fit:
 
 
 def is_possible(score: Decimal, total: int) -> bool:
-    """Return whether some k out of `total`, in percent, is printed as `score`, halves rounded either way."""
+    """Whether some k out of `total`, in percent, is printed as `score`, halves rounded either way."""
     half = Decimal(1).scaleb(int(score.as_tuple().exponent)) / 2
     nearest = int(score * total / 100)
     return any(abs(Decimal(100 * k) / total - score) <= half for k in (nearest, nearest + 1) if k <= total)
 
 
 def chance_of_fit(total: int, digits: int) -> float:
-    """Return the share of all printable numbers with so many decimals that are possible over `total`."""
+    """The share of all printable numbers with so many decimals that are possible over `total`."""
     return min(1.0, total / 10 ** (digits + 2))
 
 
 def fit(scores: Sequence[Decimal], total: int, what: str) -> Fit:
-    """Return how well one size explains the scores."""
+    """How well one size explains the scores."""
     digits = -int(scores[0].as_tuple().exponent)
     return Fit(total, what, len(scores), sum(is_possible(s, total) for s in scores), chance_of_fit(total, digits))
 
 
 def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
-    """Return a finding for each table and benchmark: which of the sizes it may have been counted over are possible."""
+    """A finding for each table and benchmark: which of the sizes it may have been counted over are possible."""
     findings = [
         _finding(table, members, fits)
         for (table, task), members in sorted(grouped(scores, lambda score: (score.table, score.task)).items())
@@ -137,7 +137,7 @@ def _once_in(tail: float) -> str:
 
 
 def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
-    """Return a finding for each table of two decimals: how many of its trained scores end in 0 or 5.
+    """A finding for each table of two decimals: how many of its trained scores end in 0 or 5.
 
     A column that is all k/1000 is left out: its scores end in 0 because of its size. Where 1,000 problems explain a
     column in part, it is counted but does not decide.

@@ -31,14 +31,14 @@ class Bounds:
 
     @property
     def reading(self) -> str:
-        """Return "noise" (even in the best case), "beyond noise" (even unpaired), or "undecided"."""
+        """Either "noise" (even in the best case), "beyond noise" (even unpaired), or "undecided"."""
         if self.best_case_p >= 0.05:
             return "noise"
         return "beyond noise" if abs(self.difference) > Z95 * self.unpaired_stderr else "undecided"
 
 
 def bounds(score: float, other: float, num_problems: int) -> Bounds:
-    """Return both bounds for two accuracies in percent, one run each over the same problems.
+    """Both bounds for two accuracies in percent, one run each over the same problems.
 
     `max_changed` is the largest share of the problems on which the two rows may disagree with the difference still
     significant at 5 %: with D disagreements and a surplus of k, McNemar needs k / sqrt(D) above 1.96.
@@ -52,7 +52,7 @@ def bounds(score: float, other: float, num_problems: int) -> Bounds:
 
 
 def noise(scores: Sequence[Score], claims: Claims) -> Section:
-    """Return a finding for each difference the paper builds on: credit against none, and best against second best."""
+    """A finding for each difference the paper builds on: credit against none, and best against second best."""
     at = {score.address: score for score in scores}
     findings = [
         _finding(score, other, claims.sizes[score.task][0])
@@ -76,7 +76,7 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
 
 
 def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
-    """Return a finding for each table: how many of its differences from the untrained model are beyond noise."""
+    """A finding for each table: how many of its differences from the untrained model are beyond noise."""
     at = {score.address: score for score in scores}
     findings = []
     for table, members in grouped(scores, lambda score: score.table).items():
@@ -110,7 +110,7 @@ def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]
 
 
 def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[Score, Score]]:
-    """Return each score with that of the row which differs from its own in its credit alone."""
+    """Each score with that of the row which differs from its own in its credit alone."""
     return [
         (score, at[score.table, score.compared_with, score.column])
         for score in scores
@@ -119,7 +119,7 @@ def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[S
 
 
 def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
-    """Return each column's best score with the second best, unless that pair is compared already."""
+    """Each column's best score with the second best, unless that pair is compared already."""
     pairs = []
     for column in grouped(scores, lambda score: (score.table, score.column)).values():
         ranked = sorted(column, key=lambda s: -s.value)
@@ -159,7 +159,7 @@ def _finding(score: Score, other: Score, size: Size) -> AuditFinding:
 
 
 def _spread(members: Sequence[Score], size: Size) -> AuditFinding:
-    """Return how still the problems must have stood for a standard deviation over trainings to be this small."""
+    """How still the problems must have stood for a standard deviation over trainings to be this small."""
     spreads = [member.spread for member in members if member.spread is not None]
     p = float(members[-1].value) / 100
     binomial = 100 * math.sqrt(p * (1 - p) / size.problems)

@@ -52,22 +52,18 @@ class Score:
 
     @property
     def address(self) -> Address:
-        """Return (table, row, column)."""
         return self.table, self.row, self.column
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether its row is what others are compared with."""
         return self.row == self.baseline
 
     @property
     def where(self) -> str:
-        """Return how a reader finds it."""
         return f"{self.table}: {self.row_label}, {self.column_label}"
 
     @property
     def digits(self) -> int:
-        """Return how many decimals were printed."""
         return -int(self.value.as_tuple().exponent)
 
 
@@ -148,7 +144,7 @@ class Claims(Settings):
 
 
 def load_scores() -> list[Score]:
-    """Return every printed score of every table, in the order of the tables."""
+    """Every printed score of every table, in the order of the tables."""
     scores = []
     for definition in map(load_table, list_tables()):
         printed, spreads = load_printed(definition)
@@ -173,7 +169,7 @@ def load_scores() -> list[Score]:
 
 
 def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, list[Score]]:
-    """Return the scores by what they have in common, in the order in which that occurs first."""
+    """The scores by what they have in common, in the order in which that occurs first."""
     groups: dict[Key, list[Score]] = {}
     for score in scores:
         groups.setdefault(key(score), []).append(score)
@@ -181,7 +177,7 @@ def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, l
 
 
 def load_derived(tables: Collection[str]) -> list[Derived]:
-    """Return the printed averages and changes of these tables."""
+    """The printed averages and changes of these tables."""
     path = folder("reports") / "paper" / "audit" / "derived.csv"
     if not path.is_file():
         return []
@@ -193,13 +189,12 @@ def load_derived(tables: Collection[str]) -> list[Derived]:
 
 
 def load_claims() -> Claims:
-    """Return what the running text says."""
     path = folder("reports") / "paper" / "audit" / "claims.yaml"
     return read_settings(path, Claims) if path.is_file() else Claims()
 
 
 def address_of(text: str) -> Address:
-    """Return "table/row/column" as its three names."""
+    """The three names in "table/row/column"."""
     match text.split("/"):
         case [table, row, column]:
             return table, row, column
@@ -207,7 +202,7 @@ def address_of(text: str) -> Address:
 
 
 def tables_in(formula: Any) -> set[str]:
-    """Return the tables that a formula reads."""
+    """The tables that a formula reads."""
     if isinstance(formula, str):
         return {address_of(formula)[0]} if "/" in formula else set()
     if isinstance(formula, Mapping):
@@ -216,7 +211,7 @@ def tables_in(formula: Any) -> set[str]:
 
 
 def compute(formula: Any, scores: Mapping[Address, Decimal], digits: int | None = None) -> Decimal:
-    """Return the value of a formula over the printed scores.
+    """The value of a formula over the printed scores.
 
     A formula is a number, an address, or one operation: `mean`, `sum`, `minus` (first less the others), `share` (first
     of the second, in percent) or `over`. With `digits`, every mean is rounded to so many before it is used further:
@@ -253,14 +248,14 @@ def _invalid(what: str, why: str = "") -> InvalidFileError:
 
 
 def rounded(value: Decimal, digits: int) -> Decimal:
-    """Return the value with so many decimals, halves upwards, as the paper rounds."""
+    """The value with so many decimals, halves upwards, as the paper rounds."""
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
 
 
 def _experiment(
     definition: TableDefinition, row: RowDefinition, column: ColumnDefinition
 ) -> tuple[tuple[str, str], ...]:
-    """Return what the number was measured of, field by field; empty where nothing says how the row was trained."""
+    """What the number was measured of, field by field; empty where nothing says how the row was trained."""
     if row.not_measured or row.served:
         return ()
     model = definition.model_of(row) or load_profile("paper").model

@@ -102,7 +102,7 @@ def overlap(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Contamination:
-    """Return of each task how many of its problems are in `train`, in which way, and the pairs.
+    """Of each task how many of its problems are in `train`, in which way, and the pairs.
 
     `train` is a training set, or another task: benchmarks are made from one another. It is read once, whatever the
     number of tasks. The counts are kept in the run folder for `overlap_counts`.
@@ -172,7 +172,7 @@ def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 def _item(
     item_id: str, group: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
 ) -> tuple[Item, int]:
-    """Return a problem's fingerprints and how many times its pictures could not be read."""
+    """A problem's fingerprints and how many times its pictures could not be read."""
     pictures, unreadable = [], 0
     for open_pictures in openers:
         try:
@@ -195,7 +195,7 @@ def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Itera
 
 
 def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    """Return what was found of each task in `train`, as their data is now, or None if nobody has looked."""
+    """What was found of each task in `train`, as their data is now, or None if nobody has looked."""
     train_digest, remembered = _train_digest(train, run_dir), recalled(run_dir.root / FILE)
     counts = {task: remembered.get(f"{train_digest}/{_task_digest(find_task(task), run_dir)}") for task in tasks}
     return {
@@ -205,7 +205,7 @@ def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[st
 
 
 def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
-    """Return the sentence a table says about its training set and its benchmarks."""
+    """The sentence a table says about its training set and its benchmarks."""
     of_task = overlap_counts(run_dir, train, tasks)
     shares = [
         f"{c['num_overlapping']} of {c['num_problems']} problems of {task}"

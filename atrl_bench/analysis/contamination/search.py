@@ -70,7 +70,7 @@ class ProblemIndex:
         self._gallery = Gallery([picture for _, picture in pictures])
 
     def pairs(self, train: Item) -> list[Overlap]:
-        """Return every test problem that this training row is like, and how."""
+        """Every test problem that this training row is like, and how."""
         distances: dict[int, float] = {}
         for picture in train.pictures:
             for index, distance in self._gallery.find(picture).items():
@@ -86,7 +86,7 @@ class ProblemIndex:
         return overlaps
 
     def num_groups(self, item: Item) -> int:
-        """Return how many different problems of the benchmark have the text of this one; versions of one are one."""
+        """How many different problems of the benchmark have the text of this one; versions of one are one."""
         return len({self.items[index].group for index in self._by_words[item.text.words]})
 
     def _alike(self, text: Text) -> dict[int, float]:
@@ -120,16 +120,16 @@ class Tally:
                 self.pairs.setdefault(key, []).append(pair)
 
     def kind_of(self, item: Item) -> str | None:
-        """Return the strongest kind in which a test problem was found, or None."""
+        """The strongest kind in which a test problem was found, or None."""
         return next((kind for kind in KINDS if (item.item_id, kind) in self.pairs), None)
 
     def counts(self) -> dict[str, int]:
-        """Return how many test problems there are of each kind, each counted once."""
+        """How many test problems there are of each kind, each counted once."""
         kinds = Counter(map(self.kind_of, self.index.items))
         return {kind: kinds[kind] for kind in KINDS}
 
     def distinctive(self) -> list[Item]:
-        """Return the test problems that share nothing but a text, which occurs once on either side."""
+        """The test problems that share nothing but a text, which occurs once on either side."""
         return [
             item
             for item in self.index.items
@@ -139,7 +139,7 @@ class Tally:
         ]
 
     def listed(self) -> list[Overlap]:
-        """Return the pairs a person should see: all that count, and of the others the distinctive ones."""
+        """The pairs a person should see: all that count, and of the others the distinctive ones."""
         distinctive = {item.item_id for item in self.distinctive()}
         kinds = [(item.item_id, str(self.kind_of(item))) for item in self.index.items]
         seen = [key for key in kinds if key[1] in FOUND or key[0] in distinctive]

@@ -73,7 +73,7 @@ class Text:
         return Counter(word for word in self.words if word[0].isdigit())
 
     def similarity(self, other: Text) -> float:
-        """Return 1 for the same words, the containment for nearly the same ones, and 0 otherwise."""
+        """1 for the same words, the containment for nearly the same ones, and 0 otherwise."""
         if self.words == other.words:
             return 1.0 if self.words else 0.0
         if not self.shingles or not other.shingles:
@@ -101,7 +101,7 @@ def read_text(question: str) -> Text:
 
 
 def _start_of_options(text: str) -> int:
-    """Return where the answer options begin: at a heading, or at an A that a B and a C with the same mark follow."""
+    """Where the answer options begin: at a heading, or at an A that a B and a C with the same mark follow."""
     heading = _OPTIONS_HEADING.search(text)
     starts = [heading.start()] if heading else []
     begun: dict[str, tuple[int, str]] = {}  # by mark: where its A is, and the letter that has to come next
@@ -118,7 +118,7 @@ def _start_of_options(text: str) -> int:
 
 
 def _number(word: str) -> str:
-    """Return a number without zeros that say nothing, so that 80.0 is 80; any other word as it is."""
+    """A number without zeros that say nothing, so that 80.0 is 80; any other word as it is."""
     return word.rstrip("0").rstrip(".") if "." in word else word
 
 
@@ -157,7 +157,7 @@ class Gallery:
         self._shape_N = np.array([picture.shape for picture in pictures])[self._shown]
 
     def find(self, picture: Picture) -> dict[int, float]:
-        """Return the places of the pictures that are the same (distance 0) or look the same, with the distance."""
+        """The places of the pictures that are the same (distance 0) or look the same, with the distance."""
         same = dict.fromkeys(self._by_pixels.get(picture.pixels, []), 0.0)
         if picture.look is None:
             return same

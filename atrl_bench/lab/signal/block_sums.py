@@ -66,7 +66,7 @@ class BlockSums:
             )
 
     def moments(self, *, scaled: bool) -> Moments:
-        """Return what efficiencies are made of: of the gradients, or of the steps that Adam makes of them."""
+        """What efficiencies are made of: of the gradients, or of the steps that Adam makes of them."""
         uniform_KM = self._of_rule(0, scaled=False)
         with_uniform, with_itself = [], []
         for r in range(len(self.scale_RD)):
@@ -99,7 +99,7 @@ def _parts(num_blocks: int, count: int) -> list[np.ndarray]:
 
 
 def sketched(gradient_D: Tensor, size: int = SKETCH_SIZE) -> Tensor:
-    """Return the sum of the gradient's pieces of length M, each with random signs and turned by a random offset.
+    """The sum of the gradient's pieces of length M, each with random signs and turned by a random offset.
 
     Signs and offsets are the same for every gradient. The product of two sketches then has the product of the gradients
     as its mean over these draws, and a standard deviation of at most sqrt(2 / M) of the product of their lengths: two

@@ -58,7 +58,7 @@ class Efficiency:
 
 
 def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> list[Efficiency]:
-    """Return the efficiency of each rule; NaN where the batch's own signal was not told from zero."""
+    """The efficiency of each rule; NaN where the batch's own signal was not told from zero."""
     rng = np.random.default_rng(seed)
     num_blocks = len(moments.prompts_K)
     factors_R = factors(moments, np.ones(num_blocks))
@@ -71,7 +71,7 @@ def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int
 
 
 def factors(moments: Moments, weight_K: Array) -> Array:
-    """Return each rule's factor when block k counts weight_K[k] times; NaN without signal."""
+    """Each rule's factor when block k counts weight_K[k] times; NaN without signal."""
     signal_R = _between_prompts(moments.with_uniform_KKR, moments.own_with_uniform_KR, moments.prompts_K, weight_K)
     square_R = _between_prompts(moments.with_itself_KKR, moments.own_squares_KR, moments.prompts_K, weight_K)
     noise_R = weight_K @ moments.own_squares_KR / (weight_K @ moments.prompts_K) - square_R
@@ -83,7 +83,7 @@ def factors(moments: Moments, weight_K: Array) -> Array:
 
 
 def _between_prompts(products_KKR: Array, own_KR: Array, prompts_K: Array, weight_K: Array) -> Array:
-    """Return the mean product over pairs of different prompts."""
+    """The mean product over pairs of different prompts."""
     between_KK = np.outer(weight_K, weight_K)
     np.fill_diagonal(between_KK, 0)
     within_KR = np.einsum("kkr->kr", products_KKR) - own_KR

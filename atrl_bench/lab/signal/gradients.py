@@ -66,7 +66,7 @@ class GradientMeter:
         self._parameters = measured_parameters(trainer.model, parameters)
 
     def of_prompt(self, row: int) -> PromptGradients:
-        """Return the gradients of problem `row` of the training set."""
+        """The gradients of problem `row` of the training set."""
         trainer = self.trainer
         batch, success = trainer.rollout_of(row)
         advantage_B1 = batch["advantages"].unsqueeze(1)
@@ -95,7 +95,7 @@ class GradientMeter:
         return sum(weight.numel() for weight in self._parameters)
 
     def success(self, rows: Sequence[int], step_D: Tensor | None = None) -> float:
-        """Return the share of right responses to these problems, after a step against this gradient if one is given.
+        """The share of right responses to these problems, after a step against this gradient if one is given.
 
         The step is as long as the profile's learning rate. The random numbers are the same for every step; afterwards
         the weights are as before.
@@ -188,7 +188,7 @@ def gradient_meter(
 
 
 def measured_profile(profile: Profile) -> Profile:
-    """Return the profile in which a rollout is one group, sampled by the model itself."""
+    """The profile in which a rollout is one group, sampled by the model itself."""
     one_prompt = {"prompts_per_rollout": 1, "completions_per_device": profile.training.group_size, "num_rollouts": 1}
     # By the model itself: an engine beside it would not see the step that is tried.
     changes = {"training": profile.training.model_copy(update=one_prompt), "rollouts": Rollouts()}
@@ -196,7 +196,7 @@ def measured_profile(profile: Profile) -> Profile:
 
 
 def measured_parameters(model: nn.Module, parameters: str) -> list[Tensor]:
-    """Return the weights that are trained, or those of them whose name has the pattern; the others are frozen."""
+    """The weights that are trained, or those of them whose name has the pattern; the others are frozen."""
     trained: dict[str, Tensor] = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if parameters in ("all", "lora"):
         return list(trained.values())
@@ -218,7 +218,7 @@ def measured_parameters(model: nn.Module, parameters: str) -> list[Tensor]:
 
 
 def known_mean(values: Iterable[float]) -> float:
-    """Return the mean of the values that are numbers; NaN where none is."""
+    """The mean of the values that are numbers; NaN where none is."""
     known = [value for value in values if not math.isnan(value)]
     return statistics.fmean(known) if known else math.nan
 

@@ -35,7 +35,7 @@ from atrl_bench.training.weights.credit import require_truth
 
 
 def measured_signal(request: SignalRequest, run_dir: RunDir, *, quiet: bool) -> Signal:
-    """Return the signal that was ordered: from the run folder's store, or measured now and kept there."""
+    """The signal that was ordered: from the run folder's store, or measured now and kept there."""
 
     def tell(done: int, count: int) -> None:
         if not quiet and sys.stderr.isatty():
@@ -80,7 +80,7 @@ def measure(
     model: str = "",
     on_prompt: Callable[[int, int], None] | None = None,
 ) -> Signal:
-    """Return what the rules of the meter, the first of them uniform credit, do at its checkpoint.
+    """What the rules of the meter, the first of them uniform credit, do at its checkpoint.
 
     A third of the problems `rows` give the second moments that scale the gradients of the rest. One step is tried on
     the problems `held_out`, if there are any.
@@ -139,7 +139,7 @@ def measure(
 
 
 def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -> list[StepGain]:
-    """Return what one step along each rule's gradient gains on these problems, at the best of the step sizes."""
+    """What one step along each rule's gradient gains on these problems, at the best of the step sizes."""
     before = meter.success(held_out)
     gains_NRE = np.array(
         [
@@ -156,7 +156,7 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of the mean over prompts of the values that are numbers."""
+    """The interval of the mean over prompts of the values that are numbers."""
     known = {str(n): value for n, value in enumerate(values) if not math.isnan(value)}
     return clustered_mean(known, {name: name for name in known}).interval()
 

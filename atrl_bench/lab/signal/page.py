@@ -57,7 +57,7 @@ def plan_signals(name: str, run_dir: RunDir) -> SignalPlan:
 
 
 def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> TableRun:
-    """Return the rendered table after every base that the store lacks was measured, as far as that succeeds."""
+    """The rendered table after every base that the store lacks was measured, as far as that succeeds."""
     from atrl_bench.lab.signal.measure import measured_signal
 
     failures, num_measured = {}, 0
@@ -74,7 +74,7 @@ def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> TableRun:
 def render_signals(
     name: str, run_dir: RunDir, *, num_measured_now: int | None = None, failures: dict[str, str] | None = None
 ) -> TableRun:
-    """Return the rendered table, as far as the store is filled, without measuring anything."""
+    """The rendered table, as far as the store is filled, without measuring anything."""
     table = signal_table(load_signal_table(name), run_dir)
     files = write_report(table, run_dir.reports)
     return TableRun(table, (*files, write_index(run_dir)), num_measured_now, failures or {})
@@ -93,7 +93,7 @@ def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
 
 
 def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
-    """Return a table of signals, as far as the store is filled."""
+    """A table of signals, as far as the store is filled."""
     columns = _measured(table, run_dir)
     grids = _efficiencies(table, columns) if table.shows == "efficiency" else _reliabilities(table, columns)
     notes = [_of(column, signal) for column, signal in columns if signal is not None]
@@ -224,12 +224,12 @@ def _share(value: float, ends: tuple[float, float], neutral: float | None = None
 
 
 def _verdict(low: float, high: float, neutral: float) -> Literal["up", "down", ""]:
-    """Return on which side of a number an interval lies."""
+    """On which side of a number an interval lies."""
     return "up" if low > neutral else "down" if high < neutral else ""
 
 
 def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
-    """Return what a hurried reader takes away, as strong as the intervals allow."""
+    """What a hurried reader takes away, as strong as the intervals allow."""
     first, parts = grids[0], []
     for number, column in enumerate(first.columns):
         cells = [(name, cells[number]) for name, cells in first.rows if not math.isnan(cells[number].value)]

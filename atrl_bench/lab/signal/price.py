@@ -17,7 +17,7 @@ KEPT = 3  # float32 vectors a rule: its scale, the block's sum, the gradient of 
 
 
 def signal_price(request: SignalRequest, run_dir: RunDir) -> Price:
-    """Return what the signal that was ordered takes: gradients of some responses, steps that are tried on others."""
+    """What the signal that was ordered takes: gradients of some responses, steps that are tried on others."""
     loaded, labels, held_out = request.measured_recipe, request.rules, request.held_out
     # An engine beside the model would not see the step that is tried.
     profile = run_dir.profile.model_copy(update={"model": request.model}).sampled_by("local")
@@ -56,7 +56,7 @@ def signal_price(request: SignalRequest, run_dir: RunDir) -> Price:
 
 
 def _measured(recipe: Recipe, parameters: str, shape: ModelShape) -> int | None:
-    """Return how many parameters are measured; of a pattern only the model knows."""
+    """How many parameters are measured; of a pattern only the model knows."""
     if parameters == "all" and recipe.finetuning == "full":
         return round(shape.num_parameters)
     if parameters not in ("all", "lora"):

@@ -38,7 +38,7 @@ class RuleChoice:
 
     @classmethod
     def of(cls, label: str) -> RuleChoice:
-        """Return what a label names; whether there is such a rule is for others to say."""
+        """What a label names; whether there is such a rule is for others to say."""
         rule, *assignments = label.split(":")
         pairs = [assignment.partition("=") for assignment in assignments]
         changes = {name: yaml.safe_load(value) for name, _, value in pairs}
@@ -86,7 +86,7 @@ def signal_request(
     seed: int = 0,
     parameters: str = "all",
 ) -> SignalRequest:
-    """Return the request for these rules, or the usual ones, at a checkpoint; with the oracles whose truth is known."""
+    """The request for these rules, or the usual ones, at a checkpoint; with the oracles whose truth is known."""
     wanted = list(rules if rules is not None else USUAL_RULES)
     for rule in (RuleChoice.of(label).rule for label in wanted):
         if rule not in (names := rule_names()):
@@ -100,7 +100,7 @@ def signal_request(
 
 
 def measured_recipe(recipe: str, parameters: str = "all", data: str | None = None) -> RolloutRecipe:
-    """Return the recipe whose loss is measured, without its KL term and with one update a rollout."""
+    """The recipe whose loss is measured, without its KL term and with one update a rollout."""
     fields: dict[str, Any] = {"finetuning": "lora"} if parameters == "lora" else {}
     fields |= {} if data is None else {"data": data}
     loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **fields)
@@ -112,6 +112,6 @@ def measured_recipe(recipe: str, parameters: str = "all", data: str | None = Non
 
 
 def _training_set(model: str, recipe: str) -> str:
-    """Return the training set that a model is measured on: that of its world, or else the recipe's."""
+    """The training set that a model is measured on: that of its world, or else the recipe's."""
     world = world_of_base(model)
     return world.data if world is not None else load_recipe(recipe).data

@@ -34,7 +34,7 @@ Tell = Callable[[int, int], None]
 
 
 def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
-    """Return everything that can change the numbers of a signal; the hash of it names it."""
+    """Everything that can change the numbers of a signal; the hash of it names it."""
     recipe, ref = request.measured_recipe, model_ref(request.model)
     return {
         "kind": KIND,
@@ -59,7 +59,7 @@ def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
 def stored_signal(
     request: SignalRequest, run_dir: RunDir, measure: Callable[[Tell], Signal], *, on_prompt: Tell
 ) -> Signal:
-    """Return the signal from the store, measured now unless it is there; `on_prompt` is told how far that is."""
+    """The signal from the store, measured now unless it is there; `on_prompt` is told how far that is."""
     spec = signal_spec(request, run_dir)
     with run_dir.open_store() as store:
         if (signal := read_signal(store, spec_key(spec))) is not None:
@@ -81,7 +81,7 @@ def stored_signal(
 
 
 def read_signal(store: Store, key: str) -> Signal | None:
-    """Return the signal that is stored under this key, None where none is, or none that is finished."""
+    """The signal that is stored under this key, None where none is, or none that is finished."""
     stored = store.run(key)
     return _SIGNAL.validate_python(stored.summary) if stored is not None and stored.state == "done" else None
 
@@ -102,7 +102,7 @@ class SignalColumn:
 
 
 def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[SignalColumn]:
-    """Return the columns of a table in a run folder; writes the generated data that names them."""
+    """The columns of a table in a run folder; writes the generated data that names them."""
     sizes = table.profiles.get(run_dir.profile.name, table.sizes)
     columns = []
     for world in map(load_world, table.worlds):

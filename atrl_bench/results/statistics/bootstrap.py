@@ -27,7 +27,7 @@ Weighted = Callable[[np.ndarray], float]  # weights_P -> the number, NaN where n
 def bootstrap(
     parts: Sequence[tuple[Weighted, Sequence[str]]], num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Estimate:
-    """Return the mean over parts of each part's number, with its standard error.
+    """The mean over parts of each part's number, with its standard error.
 
     A part is a function of its problems' weights and the group of each problem. Groups of one name in two parts are
     one group: it is drawn for both at once. What the groups are called is irrelevant, the order of the problems is not.

@@ -20,13 +20,13 @@ Maker = Callable[[Sequence[Problem]], Statistic]
 
 
 def plain_mean(scores_P: np.ndarray, weights_P: np.ndarray) -> float:
-    """Return sum(w s) / sum(w)."""
+    """Sum(w s) / sum(w)."""
     total = float(weights_P.sum())
     return float(weights_P @ scores_P) / total if total > 0 else math.nan
 
 
 def mean_by(key_of: Callable[[Problem], str | None], merge: Mapping[str, str] | None = None) -> Maker:
-    """Return the maker of "the mean of category means": each category counts the same, whatever its size.
+    """The maker of "the mean of category means": each category counts the same, whatever its size.
 
     `merge` names categories that are averaged into one category first: `{"easy": "direction", "hard": "direction"}`.
     Problems whose key is None are left out, and so are categories in which no problem has weight.

@@ -52,7 +52,7 @@ class Estimate:
     kind: Kind = "mean"
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the ends of the two-sided interval; one-sided for "unanimous"."""
+        """The ends of the two-sided interval; one-sided for "unanimous"."""
         if self.kind == "unanimous":
             unseen = _unseen(self.num_groups, level)
             return (0.0, unseen) if self.mean == 0 else (1 - unseen, 1.0)
@@ -67,12 +67,12 @@ class Estimate:
         return self.mean - half, self.mean + half
 
     def half_width(self, level: float = 0.95) -> float:
-        """Return half of the interval's length; all of it where it is one-sided."""
+        """Half of the interval's length; all of it where it is one-sided."""
         low, high = self.interval(level)
         return high - low if self.kind == "unanimous" else (high - low) / 2
 
     def detectable(self, level: float = 0.95, power: float = 0.8) -> float:
-        """Return the true mean whose interval would leave zero out in a share `power` of all repetitions.
+        """The true mean whose interval would leave zero out in a share `power` of all repetitions.
 
         The minimum detectable difference, (t_{(1 + level)/2} + t_power) * stderr; without a spread the half width.
         """
@@ -82,7 +82,7 @@ class Estimate:
         return half if self.stderr == 0 else half + float(stdtrit(self.degrees, power)) * self.stderr
 
     def p_value(self) -> float:
-        """Return the two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
+        """The two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
         if self.kind == "constant":
             return min(1.0, 2 * 0.5**self.num_groups)
         from scipy.special import stdtr
@@ -119,43 +119,43 @@ class SeedSpread:
     num_seeds: int
 
     def estimate(self) -> Estimate | None:
-        """Return the mean with its standard error over seeds, or None for one seed."""
+        """The mean with its standard error over seeds, or None for one seed."""
         if self.sd is None:
             return None
         stderr = self.sd / math.sqrt(self.num_seeds)
         return Estimate(self.mean, stderr, self.num_seeds - 1, self.num_seeds, self.num_seeds)
 
     def half_width(self, level: float = 0.95) -> float | None:
-        """Return the half width of the t interval of the mean over seeds, or None for one seed."""
+        """The half width of the t interval of the mean over seeds, or None for one seed."""
         estimate = self.estimate()
         return None if estimate is None else estimate.half_width(level)
 
 
 def clustered_mean(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
-    """Return the mean of the values by problem with its standard error clustered by the problems' groups."""
+    """The mean of the values by problem with its standard error clustered by the problems' groups."""
     return mean_of_parts([(values, groups)])
 
 
 def clustered_score(values: Mapping[str, float], groups: Mapping[str, str]) -> Estimate:
-    """Return `clustered_mean` of scores between 0 and 1, with an interval between them too."""
+    """`clustered_mean` of scores between 0 and 1, with an interval between them too."""
     return score_of(clustered_mean(values, groups))
 
 
 def score_of(mean: Estimate) -> Estimate:
-    """Return the mean of scores between 0 and 1 as one of "scores", or "unanimous" where nothing seems to vary."""
+    """The mean of scores between 0 and 1 as one of "scores", or "unanimous" where nothing seems to vary."""
     if mean.num_groups and mean.mean in (0.0, 1.0) and not mean.stderr > 0:
         return replace(mean, stderr=0.0, kind="unanimous")
     return replace(mean, kind="scores")
 
 
 def constant_or(difference: Estimate) -> Estimate:
-    """Return the difference, as "constant" where it is not zero and nothing seems to vary."""
+    """The difference, as "constant" where it is not zero and nothing seems to vary."""
     is_constant = difference.num_groups and difference.mean and difference.stderr == 0
     return replace(difference, kind="constant") if is_constant else difference
 
 
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:
-    """Return the unweighted mean of the parts' means, with a standard error that knows what the parts share.
+    """The unweighted mean of the parts' means, with a standard error that knows what the parts share.
 
     A part is its values and the groups of its problems; groups of one name in two parts are one group. With n_k
     problems in part k of K, of which n_kg are in group g,
@@ -185,13 +185,13 @@ def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]
 
 
 def codes_of_groups(labels_of_parts: Sequence[Sequence[str]]) -> tuple[list[np.ndarray], int]:
-    """Return the number of each problem's group, part by part, and how many groups there are."""
+    """The number of each problem's group, part by part, and how many groups there are."""
     code_of = {label: code for code, label in enumerate(dict.fromkeys(chain.from_iterable(labels_of_parts)))}
     return [np.array([code_of[label] for label in labels], dtype=np.intp) for labels in labels_of_parts], len(code_of)
 
 
 def satterthwaite(weights_KG: np.ndarray, sizes_KG: np.ndarray) -> tuple[float, float]:
-    """Return mean and degrees of freedom of sum_g (sum_k a_kg r_kg)^2 were all problems independent of variance one.
+    """Mean and degrees of freedom of sum_g (sum_k a_kg r_kg)^2 were all problems independent of variance one.
 
     The covariance of the groups' weighted residuals is M = sum_k diag(a_k^2 n_k) - v_k v_k' / n_k with v_k = a_k n_k;
     the two are tr(M) and tr(M)^2 / tr(M M). M is never written out, for a benchmark may have thousands of groups.
@@ -207,7 +207,7 @@ def satterthwaite(weights_KG: np.ndarray, sizes_KG: np.ndarray) -> tuple[float, 
 
 
 def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Mapping[str, str]) -> Difference:
-    """Return a minus b over the problems both have, with the p-value of no difference.
+    """A minus b over the problems both have, with the p-value of no difference.
 
     The exact McNemar test decides where it applies (every score 0 or 1, every problem its own group), Student's t on
     the clustered standard error elsewhere.
@@ -223,7 +223,7 @@ def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Ma
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:
-    """Return the two-sided p-value of "who of the two is right where one is wrong is a fair coin".
+    """The two-sided p-value of "who of the two is right where one is wrong is a fair coin".
 
     min(1, 2 * sum_{k <= min(only_a, only_b)} C(n, k) / 2^n) with n = only_a + only_b.
     """
@@ -233,7 +233,7 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
 
 
 def average_of(estimates: Sequence[Estimate], residuals: Sequence[Mapping[str, float]] = ()) -> Estimate:
-    """Return the unweighted mean of benchmarks' estimates, independent but for the groups that two of them share.
+    """The unweighted mean of benchmarks' estimates, independent but for the groups that two of them share.
 
     SE^2 = (sum_k SE_k^2 + 2 sum_{k<l} sum_g r_kg r_lg) / K^2 with r_kg what group g adds to the error of benchmark k
     (`residuals`: their squares sum to SE_k^2); degrees of freedom by Welch and Satterthwaite. The same serves for
@@ -258,7 +258,7 @@ def average_of(estimates: Sequence[Estimate], residuals: Sequence[Mapping[str, f
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted for the number of comparisons: below q means a false discovery rate of at most q.
+    """The p-values adjusted for the number of comparisons: below q means a false discovery rate of at most q.
 
     They are those of `scipy.stats.false_discovery_control`, to load which takes longer than a whole report.
     """
@@ -273,6 +273,6 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 
 
 def seed_spread(means: Sequence[float]) -> SeedSpread:
-    """Return the mean over training seeds and their sample standard deviation (None for one seed: not measured)."""
+    """The mean over training seeds and their sample standard deviation (None for one seed: not measured)."""
     sd = float(np.std(means, ddof=1)) if len(means) > 1 else None
     return SeedSpread(float(np.mean(means)), sd, len(means))

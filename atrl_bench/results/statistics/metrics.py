@@ -85,7 +85,7 @@ class ScoredSamples:
         return ScoredSamples(self.answers.rows(np.array(rows, dtype=np.intp)), self.metric, self.statistics)
 
     def weighted(self) -> Weighted:
-        """Return the composite number as a function of the weights of `problems`."""
+        """The composite number as a function of the weights of `problems`."""
         assert self.maker is not None
         statistic = self.maker(self.problems)
         names = [problem.problem_id for problem in self._counted.problems]
@@ -102,7 +102,7 @@ class ScoredSamples:
 
 
 def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> tuple[str, int]:
-    """Return the statistic a metric asks for ("mean" for acc@1 and mean@N, else a name the task defines) and its N."""
+    """The statistic a metric asks for ("mean" for acc@1 and mean@N, else a name the task defines) and its N."""
     if metric == "acc@1":
         return "mean", 1
     names = ["mean", *(statistics or {})]
@@ -113,14 +113,14 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
 
 
 def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
-    """Return a cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
+    """A cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
     return suite_score([answers], num_resamples=num_resamples, seed=seed)
 
 
 def difference(
     a: ScoredSamples, b: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
-    """Return a minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
+    """A minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
 
     The two are answers of one task under one metric.
     """
@@ -128,7 +128,7 @@ def difference(
 
 
 def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
-    """Return the unweighted mean of the parts' numbers, parts of one suite that may share content.
+    """The unweighted mean of the parts' numbers, parts of one suite that may share content.
 
     MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
     video. Groups of one name in two parts are therefore one group, and errors of the parts do not average out as far as
@@ -143,7 +143,7 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
 def suite_difference(
     a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> Difference:
-    """Return the suite's number of a minus that of b, part by part over the problems both have."""
+    """The suite's number of a minus that of b, part by part over the problems both have."""
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
     if any(one.maker is not None for one, _ in pairs):
         estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
@@ -159,7 +159,7 @@ def suite_difference(
 def group_residuals(
     parts: Sequence[ScoredSamples], stderr: float, other: Sequence[ScoredSamples] | None = None
 ) -> dict[str, float]:
-    """Return what each group adds to the error of the parts' mean, or of its difference from `other`'s.
+    """What each group adds to the error of the parts' mean, or of its difference from `other`'s.
 
     They are the groups' sums of deviations from the mean, scaled so that their squares sum to the squared standard
     error: of a number that is no plain mean they are those of the mean behind it.
@@ -177,7 +177,7 @@ def group_residuals(
 
 
 def breakdown(answers: ScoredSamples, key: str, **options: int) -> dict[str, Estimate]:
-    """Return the number of each part of the benchmark, by the values of `key` in the problems' `meta`, in order."""
+    """The number of each part of the benchmark, by the values of `key` in the problems' `meta`, in order."""
     of_value: dict[str, list[Problem]] = {}
     for problem in answers.problems:
         value = problem.meta.get(key)

@@ -21,7 +21,7 @@ class AdvantageEstimator:
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
-        """Return the advantages, (B,) of responses or (B, T) of tokens."""
+        """The advantages, (B,) of responses or (B, T) of tokens."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:
@@ -37,6 +37,5 @@ class GroupRelative(AdvantageEstimator):
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
-        """Return advantages_B."""
         advantages_B: Tensor = batch["advantages"]
         return advantages_B

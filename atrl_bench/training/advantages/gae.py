@@ -32,7 +32,7 @@ Total = Callable[[Tensor], Tensor]  # the sum of a tensor over all processes
 def generalised_advantages(
     rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, *, discount: float, gae_lambda: float
 ) -> Tensor:
-    """Return the advantages of generalised advantage estimation, zero on padding (arXiv 1506.02438, equation 16).
+    """The advantages of generalised advantage estimation, zero on padding (arXiv 1506.02438, equation 16).
 
         delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lambda A_{t+1}
 
@@ -49,14 +49,14 @@ def generalised_advantages(
 
 
 def whitened(values_BT: Tensor, mask_BT: Tensor, total: Total = lambda tensor: tensor) -> Tensor:
-    """Return the values with mean zero and variance one over all response tokens, zero on padding."""
+    """The values with mean zero and variance one over all response tokens, zero on padding."""
     count = total(mask_BT.sum())
     centred_BT = (values_BT - total((values_BT * mask_BT).sum()) / count) * mask_BT
     return centred_BT / (total(centred_BT.square().sum()) / count + 1e-8).sqrt()
 
 
 def value_losses(values_BT: Tensor, returns_BT: Tensor, old_values_BT: Tensor, clip: float | None) -> Tensor:
-    """Return the loss of each value, half its squared error; clipped as in PPO, where the larger of two counts.
+    """The loss of each value, half its squared error; clipped as in PPO, where the larger of two counts.
 
     max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2
     """
@@ -83,14 +83,14 @@ class Critic:
         self.optimizer = torch.optim.AdamW(self.head.parameters(), lr=settings.learning_rate, weight_decay=0.0)
 
     def __call__(self, features_BTH: Tensor) -> Tensor:
-        """Return values_BT on the device of the head."""
+        """values_BT on the device of the head."""
         weight = next(self.head.parameters())
         values_BT: Tensor = self.head(features_BTH.to(weight)).squeeze(-1)
         return values_BT
 
     @torch.no_grad()
     def values(self, features_BTH: Tensor) -> Tensor:
-        """Return values_BT without a gradient, a few responses at a time."""
+        """values_BT without a gradient, a few responses at a time."""
         return torch.cat([self(part) for part in features_BTH.split(ROWS_AT_ONCE)])
 
     def fit(
@@ -121,14 +121,12 @@ class Critic:
         return losses
 
     def save(self, folder: Path) -> None:
-        """Write head and optimiser."""
         tensors = {f"head.{name}": value for name, value in self.head.state_dict().items()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
         save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, folder / FILE_NAME)
 
     def load(self, folder: Path) -> None:
-        """Read head and optimiser."""
         tensors = load_file(folder / FILE_NAME)
         self.head.load_state_dict({name.removeprefix("head."): tensors[name] for name in tensors if name[0] == "h"})
         state: dict[int, dict[str, Tensor]] = {}
@@ -154,7 +152,7 @@ class GeneralisedAdvantages(AdvantageEstimator):
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
-        """Return whitened advantages_BT, and let the critic learn from the rollout."""
+        """Whitened advantages_BT, and let the critic learn from the rollout."""
         settings, mask_BT = self.critic.settings, batch["completion_mask"].float()
 
         def mean(values_BT: Tensor) -> float:
@@ -185,16 +183,14 @@ class GeneralisedAdvantages(AdvantageEstimator):
         return whitened(advantages_BT, mask_BT, trainer.total)
 
     def save(self, folder: Path) -> None:
-        """Write the critic into a resume checkpoint."""
         self.critic.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Read it."""
         self.critic.load(folder)
 
 
 def hidden_states(batch: Mapping[str, Any], trainer: RolloutTrainer) -> tuple[Tensor, Tensor]:
-    """Return the hidden state that each response token was drawn from, on the CPU, and its log-probability."""
+    """The hidden state that each response token was drawn from, on the CPU, and its log-probability."""
     num_tokens = batch["completion_ids"].shape[1]
     model = trainer.accelerator.unwrap_model(trainer.model)
     decoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()

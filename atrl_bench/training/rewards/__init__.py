@@ -23,9 +23,8 @@ class GroupReward:
     __name__: str  # TRL names the reward's column and metrics after this
 
     def __call__(self, completions: Sequence[Any], **_: Any) -> list[float]:
-        """Return zeros."""
         return [0.0] * len(completions)
 
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
-        """Return rewards_G of each group."""
+        """rewards_G of each group."""
         raise NotImplementedError

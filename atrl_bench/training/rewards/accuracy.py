@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AccuracyReward:
-    """Return +1 for a response graded correct and -1 for any other (section 5 of the paper).
+    """+1 for a response graded correct and -1 for any other (section 5 of the paper).
 
     An answer that is unparseable or took too long to grade is not correct; how many there were is logged, since a rule
     that cannot read a correct answer would train against it.
@@ -32,7 +32,7 @@ class AccuracyReward:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        """Return the reward of each completion; `answer` holds the gold answers."""
+        """The reward of each completion; `answer` holds the gold answers."""
         responses = [completion[0]["content"] for completion in completions]
         golds = [Gold(text) for text in answer]
         verdicts = self._pool.grade_many(list(zip(responses, golds, strict=True)))
@@ -44,12 +44,12 @@ class AccuracyReward:
 
 
 def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
-    """Return the length of the stretch before the limit over which the punishment grows, in tokens."""
+    """The length of the stretch before the limit over which the punishment grows, in tokens."""
     return max(1, int(cache_fraction * max_response_tokens))
 
 
 def overlong_reward(max_response_tokens: int, cache_fraction: float) -> Reward:
-    """Return DAPO's soft overlong punishment, added to the accuracy reward.
+    """DAPO's soft overlong punishment, added to the accuracy reward.
 
     0 up to L_max - L_cache tokens, then (L_max - L_cache - |y|) / L_cache, and -1 beyond L_max (equation 13 of DAPO).
     """

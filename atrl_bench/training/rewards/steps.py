@@ -35,7 +35,7 @@ class SectionMarks(NamedTuple):
     answer: str = "### The final answer is:"
 
     def steps(self) -> re.Pattern[str]:
-        """Return a pattern that finds the mark of any step, and its number."""
+        """A pattern that finds the mark of any step, and its number."""
         before, _, after = self.step.partition("{}")
         return re.compile(rf"{re.escape(before)}(\d{{1,4}}){re.escape(after)}")
 
@@ -44,7 +44,7 @@ OFFICIAL = SectionMarks()
 
 
 def numbered_steps(chain: str, marks: SectionMarks = OFFICIAL) -> list[tuple[int, str]]:
-    """Return number and text of each step, in the order in which they stand."""
+    """Number and text of each step, in the order in which they stand."""
     starts = list(marks.steps().finditer(chain))
     ends = [match.start() for match in starts[1:]] + [len(chain)]
     texts = [chain[match.end() : end] for match, end in zip(starts, ends, strict=False)]
@@ -52,14 +52,14 @@ def numbered_steps(chain: str, marks: SectionMarks = OFFICIAL) -> list[tuple[int
 
 
 def key_step_share(chain: str, key_steps: Sequence[KeyStep], marks: SectionMarks = OFFICIAL) -> float:
-    """Return the share of the key steps that the steps of the chain mention; 0 where a problem has none."""
+    """The share of the key steps that the steps of the chain mention; 0 where a problem has none."""
     steps = " ".join(text for _, text in numbered_steps(chain, marks)).lower()
     groups = [[name.lower() for name in group if name.strip()] for group in key_steps]
     return sum(any(name in steps for name in group) for group in groups) / len(groups) if groups else 0.0
 
 
 def is_valid(chain: str, marks: SectionMarks = OFFICIAL) -> bool:
-    """Return whether the chain has every section, its steps in order, and its answer after them."""
+    """Whether the chain has every section, its steps in order, and its answer after them."""
     steps, answer = list(marks.steps().finditer(chain)), chain.find(marks.answer)
     return (
         marks.description in chain
@@ -71,13 +71,13 @@ def is_valid(chain: str, marks: SectionMarks = OFFICIAL) -> bool:
 
 
 def final_answer(chain: str, marks: SectionMarks = OFFICIAL) -> str:
-    """Return what the chain's last section says on its first line; the whole text where it has no such section."""
+    """What the chain's last section says on its first line; the whole text where it has no such section."""
     _, mark, rest = chain.rpartition(marks.answer)
     return rest.strip().partition("\n")[0].strip().rstrip(".") if mark else chain
 
 
 def read_key_steps(value: Any) -> tuple[KeyStep, ...]:
-    """Return the key steps of a table's cell: `{"Steps": [["x = 3", "x is 3"], "7"]}` or the list alone."""
+    """The key steps of a table's cell: `{"Steps": [["x = 3", "x is 3"], "7"]}` or the list alone."""
     groups = value.get("Steps") if isinstance(value, dict) else value
     if not isinstance(groups, Sequence) or isinstance(groups, str):
         return ()
@@ -87,12 +87,12 @@ def read_key_steps(value: Any) -> tuple[KeyStep, ...]:
 
 
 def read_marks(value: Any) -> SectionMarks:
-    """Return the section marks that a row names itself, as the mini world's do; the official ones where it does not."""
+    """The section marks that a row names itself, as the mini world's do; the official ones where it does not."""
     return SectionMarks(**value) if value else OFFICIAL
 
 
 def read_key_step_file(path: Path) -> dict[str, tuple[KeyStep, ...]]:
-    """Return the key steps of each problem in the file; a line that a kill has cut short is not one."""
+    """The key steps of each problem in the file; a line that a kill has cut short is not one."""
     key_steps = {}
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -110,7 +110,7 @@ def key_step_match(
     section_marks: Sequence[SectionMarks],
     **_: Any,
 ) -> list[float]:
-    """Return the reward of each completion for its key steps: a share from 0 to 1, which the recipe weighs."""
+    """The reward of each completion for its key steps: a share from 0 to 1, which the recipe weighs."""
     rows = zip(completions, key_steps, section_marks, strict=True)
     return [key_step_share(completion[0]["content"], steps, marks) for completion, steps, marks in rows]
 
@@ -118,7 +118,7 @@ def key_step_match(
 def chain_validity(
     completions: Sequence[list[dict[str, str]]], section_marks: Sequence[SectionMarks], **_: Any
 ) -> list[float]:
-    """Return the reward of each completion for its form: 0 or 1, which the recipe weighs."""
+    """The reward of each completion for its form: 0 or 1, which the recipe weighs."""
     rows = zip(completions, section_marks, strict=True)
     return [float(is_valid(completion[0]["content"], marks)) for completion, marks in rows]
 

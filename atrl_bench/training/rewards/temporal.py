@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Temporal) -> Tensor:
-    """Return alpha for each right response in order if p >= mu p_shuffled, else nothing.
+    """Alpha for each right response in order if p >= mu p_shuffled, else nothing.
 
     p is the mean accuracy reward, which may be a fraction (equation 1 of the paper, with the mu = 0.8 of its code).
     Where neither group is ever right p = p_shuffled = 0: there is no right response to reward.
@@ -45,7 +45,7 @@ def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Te
 def length_bonus(
     accuracy_G: Tensor, lengths_G: Tensor, rewarded_lengths: tuple[int, int], settings: Temporal
 ) -> Tensor:
-    """Return omega for each right response whose length is rewarded, if at least two of the group are right."""
+    """Omega for each right response whose length is rewarded, if at least two of the group are right."""
     right_G = accuracy_G > settings.right_above
     shortest, longest = rewarded_lengths
     in_range_G = (lengths_G >= shortest) & (lengths_G <= longest)
@@ -53,7 +53,7 @@ def length_bonus(
 
 
 def shuffled_order(num_frames: int, run_seed: int, key: str) -> list[int]:
-    """Return a random order of the frames that is not their own, where there are two to exchange."""
+    """A random order of the frames that is not their own, where there are two to exchange."""
     rng = generator("frames", run_seed, key)
     order = rng.permutation(num_frames)
     while num_frames > 1 and np.array_equal(order, np.arange(num_frames)):
@@ -70,7 +70,7 @@ class TemporalReward(GroupReward):
         self._settings, self._accuracy = settings, accuracy
 
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
-        """Return the bonus of each response: zeros for a group about an image."""
+        """The bonus of each response: zeros for a group about an image."""
         shuffled_P = self.shuffled_accuracies(groups, trainer)
         rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
         in_order, shuffled, rewarded = [], [], []
@@ -87,7 +87,7 @@ class TemporalReward(GroupReward):
         return rewards_P
 
     def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor | None]:
-        """Return the accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
+        """The accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
         # Devices that share a model generate together, so each of them answers for all its groups, of images too.
         again = [group for group in groups if group.about_video or trainer.in_step]
         if not again:
@@ -115,7 +115,6 @@ class LengthReward(GroupReward):
         self._settings, self._rewarded_lengths = settings, rewarded_lengths
 
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
-        """Return the bonus of each response."""
         rewards_P = []
         for group in groups:
             lengths_G = torch.tensor([len(ids) for ids in group.generated[1] or ()], device=group.rewards_GF.device)
@@ -124,7 +123,7 @@ class LengthReward(GroupReward):
 
 
 def shuffled_prompt(group: ResponseGroup, run_seed: int) -> list[dict[str, Any]]:
-    """Return the group's prompt with the frames of each video in a random order."""
+    """The group's prompt with the frames of each video in a random order."""
     example = group.inputs[0]
     videos = [
         video.reordered(shuffled_order(len(video.frames), run_seed, f"{group.key}:{index}"))

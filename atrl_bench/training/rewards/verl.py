@@ -13,7 +13,7 @@ from atrl_bench.training.rewards.accuracy import AccuracyReward
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any] | None = None, **_: Any
 ) -> dict[str, float]:
-    """Return the reward of a response, and as `acc` what dynamic sampling compares."""
+    """The reward of a response, and as `acc` what dynamic sampling compares."""
     reward = AccuracyReward(_pool())([[{"content": solution_str}]], [ground_truth])[0]
     return {"score": reward, "acc": reward}
 

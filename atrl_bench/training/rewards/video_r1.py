@@ -37,7 +37,7 @@ _FORMAT = re.compile(r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?
 
 
 class TypedReward:
-    """Return the accuracy of each response as a share of a full point; a problem of no known sort is graded."""
+    """The accuracy of each response as a share of a full point; a problem of no known sort is graded."""
 
     __name__ = "accuracy"  # TRL names the reward's column and metrics after this
 
@@ -53,7 +53,7 @@ class TypedReward:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        """Return the reward of each completion to the problem with this gold answer, of this sort."""
+        """The reward of each completion to the problem with this gold answer, of this sort."""
         responses = [completion[0]["content"] for completion in completions]
         rewards = [
             COMPARED[sort](extract_answer(text, words=sort in IN_WORDS) or "", gold) if sort in COMPARED else 0.0
@@ -72,7 +72,7 @@ class TypedReward:
 
 
 class FormatReward:
-    """Return `worth` for a response that is one <think> and one <answer> element and nothing else, 0 for any other."""
+    """`worth` for a response that is one <think> and one <answer> element and nothing else, 0 for any other."""
 
     __name__ = "format"
 
@@ -80,7 +80,6 @@ class FormatReward:
         self._worth = worth
 
     def __call__(self, completions: Sequence[list[dict[str, str]]], **_: Any) -> list[float]:
-        """Return the reward of each completion."""
         return [self._worth * bool(_FORMAT.fullmatch(completion[0]["content"])) for completion in completions]
 
 
@@ -88,7 +87,7 @@ class FormatReward:
 
 
 def numerical(answer: str, gold: str) -> float:
-    """Return 1 for the same number to two decimals; 3 is not 3.0, since one is counted and the other measured."""
+    """1 for the same number to two decimals; 3 is not 3.0, since one is counted and the other measured."""
     left, right = _number(answer), _number(gold)
     if left is None or right is None or ("." in left) != ("." in right):
         return 0.0
@@ -97,7 +96,7 @@ def numerical(answer: str, gold: str) -> float:
 
 
 def regression(answer: str, gold: str) -> float:
-    """Return 1 minus the relative error, at least 0; of a gold of zero only zero is right."""
+    """1 minus the relative error, at least 0; of a gold of zero only zero is right."""
     left, right = _number(answer), _number(gold)
     if left is None or right is None:
         return 0.0
@@ -108,13 +107,13 @@ def regression(answer: str, gold: str) -> float:
 
 
 def ocr(answer: str, gold: str) -> float:
-    """Return 1 - WER, at least 0: WER = (words replaced + left out + put in) / words of the gold."""
+    """1 - WER, at least 0: WER = (words replaced + left out + put in) / words of the gold."""
     words, wanted = _words(answer), _words(gold)
     return max(0.0, 1 - Levenshtein.distance(words, wanted) / len(wanted)) if wanted else float(not words)
 
 
 def free_form(answer: str, gold: str) -> float:
-    """Return the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L (Lin, 2004), over lower-case words."""
+    """The mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L (Lin, 2004), over lower-case words."""
     left, right = _tokens(answer), _tokens(gold)
     longest = LCSseq.similarity(left, right)
     scores = [_overlap_f1(_grams(left, n), _grams(right, n)) for n in (1, 2)]
@@ -130,7 +129,7 @@ COMPARED: dict[str, Callable[[str, str], float]] = {
 
 
 def _number(text: str) -> str | None:
-    """Return the one number of an answer as it is written, without thousands separators."""
+    """The one number of an answer as it is written, without thousands separators."""
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.strip().strip("$"))
     if _NUMBER.fullmatch(text):
         return text
@@ -162,5 +161,5 @@ def _overlap_f1(left: Counter[tuple[str, ...]], right: Counter[tuple[str, ...]])
 
 
 def _f1(shared: int, num_left: int, num_right: int) -> float:
-    """Return 2 P R / (P + R) with P = shared / left and R = shared / right; 0 where nothing is shared."""
+    """2 P R / (P + R) with P = shared / left and R = shared / right; 0 where nothing is shared."""
     return 2 * shared / (num_left + num_right) if shared else 0.0

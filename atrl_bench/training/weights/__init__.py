@@ -24,11 +24,11 @@ class TokenWeighting(Protocol):
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
-        """Return weights_BT, by which the advantages are multiplied."""
+        """weights_BT, by which the advantages are multiplied."""
 
 
 def describe_credit(choice: CreditChoice, **source: str) -> dict[str, Any]:
-    """Return the rule and, where there is one, all its hyperparameters."""
+    """The rule and, where there is one, all its hyperparameters."""
     if choice.rule == "uniform":  # the credit rules import torch, which a plain recipe need not wait for
         return {"rule": choice.rule}
     from atrl_bench.training.weights.credit import credit_config

@@ -20,7 +20,7 @@ _MOST_WORKERS = 8
 
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
-    """Return what makes token weights of this model's attention rows."""
+    """What makes token weights of this model's attention rows."""
     num_workers = num_credit_workers(next(model.parameters()).device)
     return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers)
 
@@ -37,7 +37,7 @@ def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
 
 
 def num_credit_workers(device: torch.device) -> int:
-    """Return how many processes compute credit beside a training on this device.
+    """How many processes compute credit beside a training on this device.
 
     On a GPU those cores that its training leaves idle, at most as many as can have something to do; on a CPU none: the
     model has all cores, and a response of the mini world costs less than its way to another process.
@@ -48,7 +48,7 @@ def num_credit_workers(device: torch.device) -> int:
 
 
 def credit_config(choice: CreditChoice) -> CreditConfig:
-    """Return the credit hyperparameters that a recipe chose; an unknown rule or field is the recipe's error."""
+    """The credit hyperparameters that a recipe chose; an unknown rule or field is the recipe's error."""
     credit_rule(choice.rule)
     try:
         return CreditConfig.preset(choice.preset).replace(**choice.settings)

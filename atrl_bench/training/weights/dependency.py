@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> Tensor:
-    """Return which tokens learn: of a response's T tokens the ceil(fraction T) most dependent, early ones first."""
+    """Which tokens learn: of a response's T tokens the ceil(fraction T) most dependent, early ones first."""
     # In double precision and a hair lower: 0.4 * 5 is two tokens and not three.
     num_kept_B = (mask_BT.sum(1).double() * fraction - 1e-9).ceil()
     order_BT = dependency_BT.masked_fill(mask_BT == 0, -1.0).argsort(dim=1, descending=True, stable=True)
@@ -46,7 +46,7 @@ def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> T
 
 
 def trajectory_scale(score_B: Tensor, min_scale: float) -> Tensor:
-    """Return the factor of each response's advantage, with mean one.
+    """The factor of each response's advantage, with mean one.
 
     scale = min_scale + s (max_scale - min_scale) with the scores s scaled to [0, 1] and max_scale = min_scale +
     (1 - min_scale) / mean(s). Equal scores get one each.
@@ -59,7 +59,7 @@ def trajectory_scale(score_B: Tensor, min_scale: float) -> Tensor:
 
 
 def draws_of(numbers_B: Sequence[int], num_patches_R: Sequence[int], rng: torch.Generator) -> Tensor:
-    """Return a random number from 0 to 1 for each patch of these responses: of all R in order each has its own."""
+    """A random number from 0 to 1 for each patch of these responses: of all R in order each has its own."""
     draws_R = torch.rand(sum(num_patches_R), generator=rng).split(list(num_patches_R))
     return torch.cat([draws_R[number] for number in numbers_B])
 
@@ -74,7 +74,7 @@ class DependencyWeights:
     def __call__(
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
-        """Return weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
+        """weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
         process = trainer.accelerator.process_index
         mask_BT, logprobs_BT = batch["completion_mask"], batch.get("old_per_token_logps")
         with trainer.clock.phase("dependency"):
@@ -95,7 +95,7 @@ class DependencyWeights:
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
     def _draws(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer) -> Tensor:
-        """Return a random number for each patch here; which response has which does not depend on where it is."""
+        """A random number for each patch here; which response has which does not depend on where it is."""
         patches_I = batch["image_grid_thw"].prod(1).cpu().split([len(one.example["images"]) for one in responses])
         own = [(response.number, int(patches.sum())) for response, patches in zip(responses, patches_I, strict=True)]
         num_patches_R = [count for _, count in sorted(gather_object(own))]
@@ -119,7 +119,6 @@ def note_anchors(
 
 
 def refuse_videos(recipe_name: str, data: TrainingData) -> None:
-    """Raise if the data has videos."""
     if data.has_videos:
         raise InvalidFileError(
             f"Recipe {recipe_name} blackens images, for vppo or its credit, and {data.name} has videos.",
