@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.run_dir import RunDir
@@ -116,36 +117,30 @@ def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
 
 
 def _efficiencies(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
-    ratio = "95 % intervals draw blocks of problems again; * excludes 1."
+    grid, ratio = partial(_grid, table, columns), "95 % intervals draw blocks of problems again; * excludes 1."
     return (
-        Grid(
+        grid(
             "Efficiency, with Adam",
             "How many times as many prompts uniform credit needs for the same gain, of gradients divided by the root "
             f"of their second moments, as Adam divides them. {ratio}",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _efficiency(rule.efficiency_scaled)),
-            "Rule",
+            lambda rule: _efficiency(rule.efficiency_scaled),
             neutral=1.0,
             is_drawn=True,
             is_ratio=True,
         ),
-        Grid(
+        grid(
             "Efficiency, of plain gradients",
             f"The same without Adam. {ratio}",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _efficiency(rule.efficiency)),
-            "Rule",
+            lambda rule: _efficiency(rule.efficiency),
             neutral=1.0,
             is_ratio=True,
         ),
-        Grid(
+        grid(
             "What one step gains over uniform credit",
             "Points of success on problems that the step was not made from, each rule at its own best step size, minus "
             "uniform credit at its own; ± half of the 95 % interval over directions, in brackets the difference that "
             "could be detected with 80 % power. Read it with the efficiency: noise may lie where it does no harm.",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _gain(rule.step.over_uniform) if rule.step else None),
-            "Rule",
+            lambda rule: _gain(rule.step.over_uniform) if rule.step else None,
             neutral=0.0,
             is_drawn=True,
         ),
@@ -153,40 +148,39 @@ def _efficiencies(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
 
 
 def _reliabilities(table: SignalTable, columns: Measured) -> tuple[Grid, ...]:
+    grid = partial(_grid, table, columns)
     return (
-        Grid(
+        grid(
             "Agreement with itself under another seed",
             f"{' '.join(table.caption.split())} A rule without any chance is not drawn by seeds and agrees fully.",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _share(rule.reliability, rule.reliability_ends)),
-            "Rule",
+            lambda rule: _share(rule.reliability, rule.reliability_ends),
             is_drawn=True,
         ),
-        Grid(
+        grid(
             "AUC on the tokens read from the image",
             "The chance that a token read from the image has more credit than another one, with the 95 % interval over "
             "problems; * excludes 0.5, which is chance.",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _share(rule.anchor_auc, rule.auc_ends, 0.5)),
-            "Rule",
+            lambda rule: _share(rule.anchor_auc, rule.auc_ends, 0.5),
             neutral=0.5,
         ),
-        Grid(
+        grid(
             "Share of the weight on the 15 % of tokens with the most",
             "0.15 is uniform credit. A property of the responses, without an interval.",
-            _titles(columns),
-            _rows(table, columns, lambda rule: _share(rule.top_share, (math.nan, math.nan))),
-            "Rule",
+            lambda rule: _share(rule.top_share, (math.nan, math.nan)),
         ),
     )
 
 
-def _rows(
-    table: SignalTable, columns: Measured, cell_of: Callable[[RuleSignal], GridCell | None]
-) -> tuple[tuple[str, tuple[GridCell, ...]], ...]:
-    return tuple(
-        (rule, tuple(_cell(rule, column, signal, cell_of) for column, signal in columns)) for rule in table.rules
-    )
+def _grid(
+    table: SignalTable,
+    columns: Measured,
+    title: str,
+    explanation: str,
+    cell_of: Callable[[RuleSignal], GridCell | None],
+    **looks: Any,
+) -> Grid:
+    cells = [(rule, tuple(_cell(rule, column, signal, cell_of) for column, signal in columns)) for rule in table.rules]
+    return Grid(title, explanation, tuple(_title(column) for column, _ in columns), tuple(cells), "Rule", **looks)
 
 
 def _cell(
@@ -256,10 +250,6 @@ def _of(column: SignalColumn, signal: Signal) -> str:
         f"{_title(column)}: {signal.responses:,} responses to {signal.prompts} problems of {signal.data}, "
         f"{signal.success:.0%} right; gradients of {signal.parameters:,} parameters; measurement {column.key}."
     )
-
-
-def _titles(columns: Measured) -> tuple[str, ...]:
-    return tuple(_title(column) for column, _ in columns)
 
 
 def _title(column: SignalColumn) -> str:
