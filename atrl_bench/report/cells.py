@@ -163,27 +163,17 @@ def _average(source: TableSource, measured: MeasuredCells, row: RowDefinition) -
     if len(estimates) < len(cells):
         state = next(cell.state for cell in cells if cell.estimate is None)
         return TableCell(state, reason="an average needs every column")
-    by_seed = average_by_seed([measured.scores[row.id, column] for column in source.columns])
+    scores = {column: measured.scores[row.id, column] for column in source.columns}
+    by_seed = average_by_seed(list(scores.values()))
     return TableCell(
         state="measured" if all(cell.state == "measured" for cell in cells) else "partial",
-        estimate=average_of(estimates, _shared_residuals(source, measured, row, estimates)),
+        estimate=average_of(estimates, shared_residuals(shared_groups(scores), estimates, scores)),
         num_expected=sum(cell.num_expected for cell in cells),
         seeds=spread_of(by_seed.values()) if row.recipe else None,
         all_repeats=average_of([cell.all_repeats for cell in cells if cell.all_repeats]),
         num_repeats=min(cell.num_repeats for cell in cells),
         counts=sum_counts(cell.counts for cell in cells),
     )
-
-
-def _shared_residuals(
-    source: TableSource, measured: MeasuredCells, row: RowDefinition, estimates: Sequence[Estimate]
-) -> list[dict[str, float]]:
-    scores = {column: measured.scores[row.id, column] for column in source.columns}
-    names = shared_groups(scores)
-    if not names:
-        return []
-    pairs = zip(scores.items(), estimates, strict=True)
-    return [named(of_column.residuals(each.stderr), column, names) for (column, of_column), each in pairs]
 
 
 def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:
@@ -337,13 +327,21 @@ def words_of(problem: Problem) -> Words | None:
     return (*question, *problem.gold.choices, problem.gold.answer.strip().lower())
 
 
-def named(residuals: Mapping[str, float], column: str, names: Mapping[Group, str]) -> dict[str, float]:
-    """A column's residuals by the names that their groups have across columns."""
-    sums: dict[str, float] = defaultdict(float)
-    for group, value in residuals.items():
-        if (column, group) in names:
-            sums[names[column, group]] += value
-    return dict(sums)
+def shared_residuals(
+    names: Mapping[Group, str],
+    estimates: Iterable[Estimate],
+    ours: Mapping[str, Scores],
+    theirs: Mapping[str, Scores] | None = None,
+) -> list[dict[str, float]]:
+    """What the named groups add to the error of each column's score, or of its difference from another's."""
+    residuals = []
+    for (column, scores), estimate in zip(ours.items(), estimates, strict=True) if names else ():
+        sums: dict[str, float] = defaultdict(float)
+        for group, value in scores.residuals(estimate.stderr, theirs[column] if theirs else None).items():
+            if (column, group) in names:
+                sums[names[column, group]] += value
+        residuals.append(dict(sums))
+    return residuals
 
 
 def _join(names: dict[Group, str], groups: Sequence[Group]) -> None:

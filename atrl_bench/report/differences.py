@@ -23,14 +23,14 @@ from atrl_bench.report.cells import (
     TableSource,
     average_by_seed,
     mean,
-    named,
     shared_groups,
+    shared_residuals,
     spread_of,
 )
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell, Tie
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Difference, Estimate, average_of, benjamini_hochberg
+from atrl_bench.results.statistics import Difference, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
 Between = tuple[str, str, str]  # row, the row it is compared with, column
@@ -56,17 +56,9 @@ class Differences:
         estimates = [difference.estimate for difference in differences if difference is not None]
         if len(estimates) < len(differences):
             return None
-        estimate = average_of(estimates, self._residuals(row, other, dict(zip(columns, estimates, strict=True))))
+        ours, theirs = ({column: self._scores[name, column] for column in columns} for name in (row, other))
+        estimate = average_of(estimates, shared_residuals(self._shared, estimates, ours, theirs))
         return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
-
-    def _residuals(self, row: str, other: str, estimates: Mapping[str, Estimate]) -> list[dict[str, float]]:
-        names = self._shared
-        if not names:
-            return []
-        return [
-            named(self._scores[row, column].residuals(each.stderr, self._scores[other, column]), column, names)
-            for column, each in estimates.items()
-        ]
 
     @cached_property
     def _shared(self) -> dict[tuple[str, str], str]:

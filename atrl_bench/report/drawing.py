@@ -107,8 +107,7 @@ def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, An
 
 def mark_published(panel: Axes, source: str) -> None:
     panel.set_facecolor(BAND)
-    for spine in panel.spines.values():
-        spine.set(visible=True, linestyle=(0, (4, 3)), color=SOFT)
+    panel.spines[:].set(visible=True, linestyle=(0, (4, 3)), color=SOFT)
     panel.set_title(f"Published, not measured here\n{source}", color=SOFT)
 
 
@@ -124,8 +123,7 @@ def hide_axes(panel: Axes) -> None:
     panel.grid(visible=False)
     panel.set_xticks([])
     panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)
+    panel.spines[:].set_visible(False)
 
 
 def style_of(index: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -23,6 +22,7 @@ from atrl_bench.models.local import find_model
 from atrl_bench.models.upload import upload_model
 from atrl_bench.printable import Record
 from atrl_bench.report.frame import CellPlace, headline, places_of_cells
+from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Cell, Run, Store
@@ -52,50 +52,33 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
     own = [place for place in places if place.cell.spec["model_digest"] == run.digest]
     finished = of_one_judge(store.cells(kind="evaluation", state="done"), run_dir.judge, run_dir.engine)
     cells = [cell for cell in finished if cell.spec["model_digest"] == run.digest]
-    recipe, name = run.spec["recipe"], short_label("run", run.spec)
-    generated = run_dir.profile.generated_data
-    about = f"`{run_dir.profile.model}`, trained by {name} with atrl-bench {version('atrl-bench')}"
-    lines = [
-        _front_matter(run_dir, generated=generated),
-        f"# {name}, seed {run.spec['seed']}",
-        "",
-        f"{about} under its profile `{run_dir.profile.name}`: an implementation of AT-RL (arXiv 2602.11455).",
-    ]
-    if generated:
-        lines += [
-            "",
-            "**A tiny model of the mini world**: synthetic data, numbers that stand for no published benchmark.",
-        ]
-    lines += ["", "## Results", "", *_results(store, cells), "", "## Training", ""]
-    taken = f", in {duration(run.seconds)}" if run.seconds else ""
-    lines += [f"Training set `{recipe['data']}`, seed {run.spec['seed']}{taken}. The recipe, whole:", ""]
-    lines += ["```yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).rstrip(), "```"]
-    lines += ["", "## How to redo it", "", "```", *_commands(own, run_dir), "```", ""]
-    lines += [f"The weights have the digest `{run.digest}`; the training is `{run.key}`.", ""]
-    return "\n".join(lines)
+    model = run_dir.profile.model
+    is_on_hub = not run_dir.profile.generated_data and not Path(model).exists()
+    text = (
+        environment(str)
+        .get_template("card.md.j2")
+        .render(
+            name=short_label("run", run.spec),
+            run=run,
+            recipe=yaml.safe_dump(run.spec["recipe"], sort_keys=False, allow_unicode=True).rstrip(),
+            taken=duration(run.seconds) if run.seconds else "",
+            profile=run_dir.profile,
+            base_model=model if is_on_hub else "",
+            version=version("atrl-bench"),
+            results=sorted(_result(store, cell) for cell in cells),
+            commands=_commands(own, run_dir),
+        )
+    )
+    return f"{text}\n"
 
 
-def _front_matter(run_dir: RunDir, *, generated: bool) -> str:
-    content: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "image-text-to-text"}
-    if not generated and not Path(run_dir.profile.model).exists():
-        content["base_model"] = run_dir.profile.model
-    content["tags"] = ["atrl-bench", "token-credit", "reinforcement-learning", "trl"]
-    return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
-
-
-def _results(store: Store, cells: Iterable[Cell]) -> Iterable[str]:
-    rows = []
-    for cell in cells:
-        task, metric, estimate = headline(cell, store.scores(cell.key))
-        judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
-        cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
-        where = f"{task.title} ({cell.spec['split']}{cut}) | {metric}"
-        value = f"{numbers.percent(estimate.mean, 1)} | {numbers.interval(estimate)} | {estimate.num_problems:,}"
-        rows.append(f"| {where} | {value} | {judge} |")
-    if not rows:
-        return ["None yet."]
-    head = ["| benchmark | metric | percent | 95 % interval | problems | graded by |", "|---|---|---|---|---|---|"]
-    return [*head, *sorted(rows), "", "Intervals are over problems, clustered where problems belong together."]
+def _result(store: Store, cell: Cell) -> str:
+    task, metric, estimate = headline(cell, store.scores(cell.key))
+    judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
+    cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
+    where = f"{task.title} ({cell.spec['split']}{cut}) | {metric}"
+    value = f"{numbers.percent(estimate.mean, 1)} | {numbers.interval(estimate)} | {estimate.num_problems:,}"
+    return f"| {where} | {value} | {judge} |"
 
 
 def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from atrl_bench.report.cells import Scores, named, scores_of, shared_groups
+from atrl_bench.report.cells import Scores, scores_of, shared_groups, shared_residuals
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics import average_of
@@ -28,9 +28,7 @@ def column(task: str, scores: list[int], *, first: int = 0, question: str = LONG
 
 def average(columns: dict[str, Scores]):
     estimates = [scores.estimate() for scores in columns.values()]
-    names = shared_groups(columns)
-    pairs = zip(columns.items(), estimates, strict=True)
-    return average_of(estimates, [named(s.residuals(e.stderr), name, names) for (name, s), e in pairs])
+    return average_of(estimates, shared_residuals(shared_groups(columns), estimates, columns))
 
 
 def test_two_columns_of_the_same_problems_and_answers_are_as_certain_as_one_of_them():

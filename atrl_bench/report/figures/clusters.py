@@ -83,8 +83,7 @@ def picture(views: list[ClusterView], label: str) -> FigureContent:
     tokens.set_title("Mean connectivity, and the tokens")
     tokens.grid(visible=False)
     tokens.tick_params(left=False, bottom=False, labelbottom=False)
-    for spine in tokens.spines.values():
-        spine.set_visible(False)
+    tokens.spines[:].set_visible(False)
     in_words = " ".join(
         f"Cluster {view.cluster}: {100 * view.share_of_credit:.1f} %, {_listed(view.tokens)}." for view in largest
     )
