@@ -136,7 +136,9 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
     writer = _Writer(table, answers, out)
     pages: dict[tuple[str, str], Pages] = {}
     for position, column in enumerate(table.columns):
-        writer.forget()  # column by column, so that the baseline's answers to one are rendered once
+        # Column by column, so that the baseline's answers to one are rendered once.
+        writer.baselines.clear()
+        writer.problems.clear()
         for row, cell in ((row, row.cells[position]) for row in table.rows):
             record = PageRecord(answers.store, f"{folder}{row.id}.{column.id}", writer.key(row, column, cell))
             kept = record.unchanged(out / folder)
@@ -170,10 +172,6 @@ class _Writer:
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
 
-    def forget(self) -> None:
-        self.baselines.clear()
-        self.problems.clear()
-
     def key(self, row: Row, column: Column, cell: TableCell) -> str:
         """What names all that the page of a number shows: equal means that it would be the same page."""
         baseline, store, cells = self._baseline(row), self.answers.store, self._answered_cells(row, column)
@@ -191,8 +189,7 @@ class _Writer:
     def write(self, row: Row, column: Column, cell: TableCell, folder: Path) -> list[PagePart]:
         parts = self.parts(row, column)
         links = [replace(part, problems=[]) for part in parts]
-        keys = self.answers.cell_keys.get((row.id, column.id), ()) if parts else ()
-        summaries = [judge_summary(self.answers.store, key) for key in keys]
+        summaries = [judge_summary(self.answers.store, one.key) for one in self._cells(row.id, column.id)]
         baseline = self._baseline(row)
         same_row, same_column = self._neighbours(row, column)
         for number, part in enumerate(parts, start=1):
@@ -219,12 +216,11 @@ class _Writer:
         return links
 
     def parts(self, row: Row, column: Column) -> list[PagePart]:
-        name = file_name(f"{row.id}.{column.id}")
         parts, num_bytes = list[PagePart](), 0
         for position, (fragment, counts) in enumerate(self._fragments(row, column), start=1):
             num_bytes += len(fragment)
             if not parts or num_bytes > PART_BYTES:
-                parts.append(PagePart(_part_name(name, len(parts) + 1), Counter(), [], position))
+                parts.append(PagePart(_part_name(row, column, len(parts) + 1), Counter(), [], position))
                 num_bytes = len(fragment)
             parts[-1].problems.append(fragment)
             parts[-1].counts.update(counts)
@@ -353,12 +349,9 @@ class _Writer:
         of_row = [one for one in self.table.columns if self._answered_cells(row, one)]
         of_column = [one for one in self.table.rows if self._answered_cells(one, column)]
         return (
-            [(one.text, self._file(row, one)) for one in of_row],
-            [(one.label, self._file(one, column)) for one in of_column],
+            [(one.text, _part_name(row, one)) for one in of_row],
+            [(one.label, _part_name(one, column)) for one in of_column],
         )
-
-    def _file(self, row: Row, column: Column) -> str:
-        return _part_name(file_name(f"{row.id}.{column.id}"), 1)
 
     def _baseline(self, row: Row) -> str:
         return row.baseline or self.answers.baseline
@@ -411,5 +404,6 @@ def file_name(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _part_name(name: str, number: int) -> str:
+def _part_name(row: Row, column: Column, number: int = 1) -> str:
+    name = file_name(f"{row.id}.{column.id}")
     return f"{name}.html" if number == 1 else f"{name}-{number}.html"
