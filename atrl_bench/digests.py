@@ -51,12 +51,12 @@ def digest_of_hashes(hashes: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = _sha256, memory: str = "digests.json") -> list[str]:
+def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = sha256, memory: str = "digests.json") -> list[str]:
     """The SHA-256 sums of these files, or `of` what is in them, remembered until a file's size or time changes.
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.

@@ -129,7 +129,7 @@ def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
     for line, text in enumerate(reversed(textwrap.wrap(legend, MAX_LEGEND))):
         figure.text(6 / WIDTH, (7 + 12 * line) / height, text, fontsize=8.5, color=SOFT)
     title = f"{table.title}, {'' if table.is_comparable else f'profile {table.profile}, '}credit minus no credit"
-    return FigureContent(title, in_words(items), figure, [])
+    return FigureContent(title, in_words(items), figure)
 
 
 def _name_lines(item: Comparison) -> list[tuple[str, dict[str, Any]]]:
@@ -220,7 +220,7 @@ def score_figure(table: Table, index: int) -> FigureContent:
     panel.set_xlabel("percent", color=SOFT, fontsize=9)
     column = table.columns[index].text
     description = f"{column} of each row in percent, with its 95 % interval: {_described(marks)}."
-    return FigureContent(f"{table.title}, {column}, {table.profile}", description, figure, [])
+    return FigureContent(f"{table.title}, {column}, {table.profile}", description, figure)
 
 
 def _possible(score: Estimate) -> tuple[float, float]:
@@ -259,7 +259,7 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     figure.suptitle(f"{shortened(grid.title)}, profile {shortened(table.profile)}", fontsize=10, color=INK)
     described = " ".join(f"{title}: {_described(marks)}." for title, marks in columns.items())
     description = f"{table.says} {grid.title} of each row with its 95 % interval. {described}".strip()
-    return FigureContent(f"{table.title}, profile {table.profile}", description, figure, [])
+    return FigureContent(f"{table.title}, profile {table.profile}", description, figure)
 
 
 def _verdict(cell: GridCell) -> tuple[str, str]:

@@ -85,7 +85,7 @@ class FigureContent:
     title: str
     description: str
     figure: Figure
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]] = ()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from atrl_bench.digests import sha256
 from atrl_bench.report.table_model import Table
 from atrl_bench.resources import PACKAGE, folder
 from atrl_bench.results.store import Store
@@ -91,7 +92,4 @@ def _code() -> str:
 
 
 def _digest(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path) if path.is_file() else None
