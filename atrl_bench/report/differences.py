@@ -317,13 +317,13 @@ def with_headroom(table: Table, definition: TableDefinition) -> Table:
             sentences.append(_sentence(group, contrast, equal.get(group.oracle or "")))
         if contrast is None or contrast.outcome != "gain":
             unranked |= {row.id for row in definition.rows if row.group == group.id}
-    others = unranked - {group.oracle for group in groups}
+    others = unranked.difference(group.oracle for group in groups if group.oracle)
     return replace(
         table,
         headroom=tuple(sentences),
         rows=tuple(_unranked_row(row) if row.id in unranked else row for row in table.rows),
-        comparisons=tuple(_unranked(item) if item.row_id in others else item for item in table.comparisons),
-        equal_rate=tuple(_unranked(item) if item.row_id in others else item for item in table.equal_rate),
+        comparisons=_unranked(table.comparisons, others),
+        equal_rate=_unranked(table.equal_rate, others),
     )
 
 
@@ -357,5 +357,8 @@ def _unranked_row(row: Row) -> Row:
     return replace(row, is_best=False, cells=tuple(replace(cell, is_best=False, q_value=None) for cell in row.cells))
 
 
-def _unranked(item: Comparison) -> Comparison:
-    return replace(item, is_ranked=False, q_values=tuple(None for _ in item.q_values))
+def _unranked(items: Iterable[Comparison], rows: set[str]) -> tuple[Comparison, ...]:
+    return tuple(
+        replace(item, is_ranked=False, q_values=(None,) * len(item.q_values)) if item.row_id in rows else item
+        for item in items
+    )

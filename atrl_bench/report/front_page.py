@@ -55,6 +55,7 @@ def render_index(run_dir: RunDir) -> str:
         profile=run_dir.profile,
         answers=findings(tables, read_scores(run_dir.reports / "figures" / "anchors.csv"), run_dir.profile.name),
         tables=list(_statuses(run_dir, tables)),
+        rest=REST,
         diagnostics=[(table.title, grid) for table in tables.values() for grid in table.grids],
         figures=list(_figures(run_dir)),
         pages=list(_pages(run_dir.reports, tables)),
@@ -81,12 +82,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
     """
     states = _states(definition, table)
     shows = _shows(definition, table) if definition and table else ""
-    open_cells = states.total() - states["not measured"] - states["measured"]
-    state = "partial" if states["measured"] + states["partial"] else "not run"
-    if not open_cells and not shows:
-        state = "done"
-    elif state == "not run" and states["failed"]:
-        state = "failed"
+    state = _state(states, is_whole=not shows)
     forms = OTHER_FORMS.items() if table else ()
     return {
         "id": name,
@@ -94,12 +90,19 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
         "state": state,
         "cells": states,
         "shows": shows,
-        "rest": [(states[state], text) for state, text in REST.items() if states[state]],
         "page": f"{name}.html" if table else "",
         "others": [(t, path.format(name)) for path, t in forms if (run_dir.reports / path.format(name)).is_file()],
         "command": "" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
         "answer": answer_of(contrasts(table)) if table else None,
     }
+
+
+def _state(states: Counter[str], *, is_whole: bool) -> str:
+    if is_whole and states.total() == states["not measured"] + states["measured"]:
+        return "done"
+    if states["measured"] + states["partial"]:
+        return "partial"
+    return "failed" if states["failed"] else "not run"
 
 
 def _states(definition: TableDefinition | None, table: Table | None) -> Counter[str]:
