@@ -17,7 +17,6 @@ from atrl_bench.report.exports import export
 from atrl_bench.results.records import Gold, Problem, Response
 from atrl_bench.results.store import Store
 
-DECODING = {"repeats": 2, "temperature": 0.1, "max_new_tokens": 4096}
 SPEC = {
     "kind": "evaluation",
     "task": "mathvista_testmini",
@@ -30,14 +29,8 @@ SPEC = {
     "judge": None,
     "limit": None,
     "profile": "paper",
-    "decoding": DECODING,
+    "decoding": {"repeats": 2, "temperature": 0.1, "max_new_tokens": 4096},
 }
-
-
-def fill(store: Store, **changes) -> str:
-    """Add a finished cell of four problems, two of them right at first and three at the second repeat."""
-    problems = [Problem(f"p{i}", f"g{i}", "How many?", Gold("3")) for i in range(4)]
-    return fill_cell(store, SPEC | changes, "++--", "+++-", problems=problems, text="=cmd() \\boxed{3}")
 
 
 def run_dir(folder):
@@ -46,8 +39,10 @@ def run_dir(folder):
 
 @pytest.fixture
 def run_folder(tmp_path):
+    """A finished cell of four problems, two of them right at first and three at the second repeat."""
+    problems = [Problem(f"p{i}", f"g{i}", "How many?", Gold("3")) for i in range(4)]
     with Store.open(tmp_path / "store.sqlite") as store:
-        fill(store)
+        fill_cell(store, SPEC, "++--", "+++-", problems=problems, text="=cmd() \\boxed{3}")
     return tmp_path
 
 
