@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy, linear
 from atrl_bench.analysis.overhead import Overhead, overhead
 from atrl_bench.analysis.random_model import PIXELS_OF_TOKEN, SHAPES, Shape, processor_for, random_model
 from atrl_bench.errors import MissingDataError
-from atrl_bench.experiments.run_settings import environment_here
+from atrl_bench.experiments.run_dir import environment_here
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.local import model_inputs

@@ -62,7 +62,6 @@ class Catalogue(Record):
     kinds: dict[str, dict[str, Entry]]
 
     def blocks(self) -> Iterable[Block]:
-        """The kinds one below the other, a line a name."""
         for number, (kind, entries) in enumerate(self.kinds.items()):
             yield from ("", kind) if number else (kind,)
             head = ("", "split", "rows", "runs", "scored by; needs") if kind == "tasks" else ()
@@ -109,7 +108,6 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
 
 
 def read_rows(table: str) -> Catalogue:
-    """The rows of a table, each with how its model is made."""
     return Catalogue({f"rows of {table}": {row.id: _row_line(row) for row in load_table(table).rows}})
 
 

@@ -98,7 +98,6 @@ class Options:
         return profile.model_copy(update={"model": model}) if model else profile
 
     def run_dir(self, *, model: str | None = None, quiet: bool = False, price_in: PriceIn | None = None) -> RunDir:
-        """The run folder of the profile, see `load_profile`."""
         from atrl_bench.data.repository import keep_listings_in
         from atrl_bench.experiments.run_dir import RunDir
         from atrl_bench.training.trackers import check_trackers
@@ -132,14 +131,12 @@ class Options:
 
     @cached_property
     def machine(self) -> Machine:
-        """What the work may use of this machine."""
         from atrl_bench.engines.devices import machine
 
         return machine(self.gpus, self.processes)
 
     @cached_property
     def where(self) -> Machine | Cluster:
-        """What the work may run on: this machine, or what `--on` names."""
         if self.on is None:
             return self.machine
         if self.jobs or self.gpus or self.processes:
@@ -161,7 +158,6 @@ class Options:
 
     @property
     def selection(self) -> dict[str, Any]:
-        """The rows, columns and seeds of a table that are meant, as planning takes them."""
         return {"rows": names_of(self.rows), "columns": names_of(self.columns), "seeds": seeds_of(self.seeds)}
 
 
@@ -188,7 +184,6 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """The names in a list separated by commas, None for no list."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -198,7 +193,6 @@ def names_of(text: str | None) -> list[str] | None:
 
 
 def seeds_of(text: str | None) -> list[int] | None:
-    """The training seeds in a list separated by commas, None for no list."""
     if text is None:
         return None
     try:

@@ -34,7 +34,6 @@ def show(content: Any, as_json: bool, *, text: str | None = None) -> None:
 
 
 def yaml_text(content: Any) -> str:
-    """Nested settings as YAML, in the order they have."""
     import yaml
 
     # YAML's writer ends a line at the first space behind its width, so a word is let over it.

@@ -51,11 +51,9 @@ class AllTables(Record):
 
     @property
     def has_failures(self) -> bool:
-        """Whether anything is missing that should be there."""
         return any(table.failures for table in self.tables)
 
     def blocks(self) -> Iterable[Block]:
-        """A row for each table, then what failed, then where the pages are."""
         rows = []
         for table in self.tables:
             cells = ", ".join(f"{count} {state}" for state, count in table.cells.items()) or "failed"

@@ -168,7 +168,6 @@ def _is_of_signals(table: str) -> bool:
 
 
 def _run_signals(table: str, options: Options) -> None:
-    """Measure what a table of signals lacks and print it, or say what that is."""
     from atrl_bench.lab.signal.page import plan_signals, run_signals
 
     _refuse(options, SIGNALS, *SELECTION, "seeds", "on")

@@ -29,12 +29,10 @@ class Devices:
 
     @property
     def count(self) -> int:
-        """How many processes there are."""
         return len(self.gpus) or self.processes
 
     @property
     def are_here(self) -> bool:
-        """Whether the work needs no process of its own."""
         return not self.gpus and self.processes == 1
 
     def first(self, count: int) -> Devices:

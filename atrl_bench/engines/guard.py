@@ -37,7 +37,6 @@ def _end_with_starter(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to the program and to all of its group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

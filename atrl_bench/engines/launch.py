@@ -79,7 +79,6 @@ def _exit_code(command: Sequence[str], variables: dict[str, str], log: Path) -> 
 
 
 def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int] = lambda: 0) -> None:
-    """Do this process's part of the work, which dies with its launcher; the first error of all is written down."""
     start_worker(int(os.environ[PARENT]))
     try:
         work()

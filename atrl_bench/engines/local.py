@@ -64,7 +64,7 @@ def side_by_side(
     machine: Machine,
     num_workers: int,
 ) -> Iterator[tuple[ItemT, BaseException | None]]:
-    """Yield each item when `work(item, devices)` has ended, with its error if it failed.
+    """Each item when `work(item, devices)` has ended, with its error if it failed.
 
     Each gets devices of its own as soon as as many as it demands are free. A worker that dies costs only what it did
     itself, and that is begun again. Whoever stops waiting stops the work: every process is killed at once.
@@ -178,7 +178,6 @@ def start_worker(parent: int) -> None:
 
 
 def limit_threads() -> None:
-    """Make this process one thread wide and silent."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Renamings inside the libraries are news for us, not for the person who watches a table grow.

@@ -79,7 +79,7 @@ class ModelServer:
         return self.process.poll() is None
 
     def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
-        """Return as soon as it answers; raises `EndpointError` with the end of its log when it dies or takes longer."""
+        """Wait for its answer; raises `EndpointError` with the end of its log when it dies or takes longer."""
         deadline = time.monotonic() + seconds
         while self.is_running and time.monotonic() < deadline:
             if self._answers():

@@ -57,7 +57,7 @@ class Processes:
 
     @contextmanager
     def own_folder(self, folder: Path) -> Iterator[Path]:
-        """Yield this folder in the main process, in each other one an empty folder that is gone afterwards."""
+        """This folder in the main process, in each other one an empty folder that is gone afterwards."""
         if self.is_main:
             yield folder
             return

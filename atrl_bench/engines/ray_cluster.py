@@ -45,7 +45,6 @@ class ClusterJob(Generic[ItemT]):
     then: tuple[ClusterJob[ItemT], ...] = ()
 
     def all_jobs(self) -> Iterator[ClusterJob[ItemT]]:
-        """This job and all that come after it."""
         yield self
         for job in self.then:
             yield from job.all_jobs()
@@ -74,7 +73,7 @@ class RayCluster(Cluster):
     def run(
         self, work: Callable[[ItemT, Devices], None], jobs: Sequence[ClusterJob[ItemT]], variables: Mapping[str, str]
     ) -> Iterator[tuple[ClusterJob[ItemT], BaseException | None]]:
-        """Yield each job when it has ended, with its error; what would have come after one that failed never begins.
+        """Each job when it has ended, with its error; what would have come after one that failed never begins.
 
         Whoever stops waiting stops the work. A job that no node has the GPUs for is refused before any is sent: it
         would wait for ever.
@@ -108,7 +107,6 @@ class RayCluster(Cluster):
             )
 
     def _submit(self, work: Callable[[ItemT, Devices], None], job: ClusterJob[ItemT], variables: dict[str, str]) -> Any:
-        """The reference to a job's task."""
         resources = job.resources
         options: dict[str, Any] = {
             "name": job.name,
@@ -153,7 +151,6 @@ def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus
 
 
 def _enter(folder: str, node: str) -> None:
-    """Go to the folder that the command was given in, which names everything else."""
     if not Path(folder).is_dir():
         raise MissingDataError(
             f"{node} has no folder {folder}.",
@@ -164,7 +161,6 @@ def _enter(folder: str, node: str) -> None:
 
 
 def _connected(address: str) -> Any:
-    """ray, connected to the cluster at this address."""
     try:
         import ray
         import ray.exceptions

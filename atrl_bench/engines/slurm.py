@@ -25,7 +25,6 @@ class SlurmAllocation(Cluster):
     nodes: int = 1
 
     def write_script(self, arguments: Sequence[str]) -> Path:
-        """The script that starts Ray on these nodes and gives this command there."""
         command = shlex.join(["atrl-bench", *arguments, "--on", "ray", "--yes"])
         path = FOLDER / f"{arguments[0]}.sbatch"
         FOLDER.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,6 @@ def evaluate(
 
 
 def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:
-    """The model of a cell that this process answers, loaded once, with its bounds on images."""
     decoding = spec.decoding
     assert decoding.min_pixels is not None  # only behind an endpoint are they unknown
     assert decoding.max_pixels is not None

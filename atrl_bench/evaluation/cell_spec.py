@@ -97,7 +97,6 @@ class CellSpec:
 
     @property
     def key(self) -> str:
-        """What the store calls the cell."""
         return spec_key(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:

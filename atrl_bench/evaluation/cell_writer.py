@@ -40,7 +40,6 @@ class CellWriter:
 
     @property
     def total(self) -> int:
-        """How many answers the cell will have."""
         return (self.num_rows - len(self.skipped)) * self.num_repeats
 
     @property
@@ -55,13 +54,11 @@ class CellWriter:
         self._report()
 
     def save(self, responses: list[Response]) -> None:
-        """Store a batch of answers, then their verdicts."""
         self.num_done += self.store.add_responses(self.key, responses)
         self._grade(responses)
         self._report()
 
     def skip(self, row: UnreadableRow) -> None:
-        """Leave a row out, because it is no problem, or its images or its video cannot be decoded."""
         self.store.add_skipped(self.key, row.problem_id, row.reason)
         self.skipped.add(row.problem_id)
         if len(self.skipped) > MAX_BAD_FRACTION * self.num_rows:

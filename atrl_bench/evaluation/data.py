@@ -92,7 +92,6 @@ def _guessed_features(schema: Any) -> Any:
 
 
 def without_images(rows: Dataset) -> Dataset:
-    """The rows without their image columns: quick to go through."""
     import datasets
 
     return rows.remove_columns([name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)])

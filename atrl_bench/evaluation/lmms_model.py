@@ -94,11 +94,9 @@ class RepeatSampler(lmms):
         return row
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """No answer has a likelihood here."""
         raise NotImplementedError
 
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
-        """A problem has one round here."""
         raise NotImplementedError
 
     def clean(self) -> None:

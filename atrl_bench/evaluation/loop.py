@@ -58,7 +58,6 @@ class AnswerJob:
         return self.spec.decoding.sampling(self.spec.run_seed)
 
     def batches(self) -> list[list[int]]:
-        """The rows of each batch of this process."""
         settings, (number, count) = {"run_seed": self.spec.run_seed}, self.writer.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
         groups = [problem.group for problem in self.writer.problems]
@@ -82,7 +81,6 @@ class AnswerJob:
 
 
 def answer(job: AnswerJob) -> None:
-    """Have every answer given that is missing from the batches of this process."""
     if job.num_parallel:
         questions = (question for batch in job.batches() for question in job.questions(batch))
         _answer_in_parallel(job, questions)

@@ -123,7 +123,6 @@ class Task(Dataset):
 
     @property
     def module(self) -> ModuleType:
-        """The task's Python file, imported once."""
         return _module(self.module_path)
 
     @cached_property
@@ -149,14 +148,12 @@ class Suite:
 
 @cache
 def list_tasks() -> tuple[Task, ...]:
-    """Every benchmark in `tasks/` and in other packages, by name."""
     configs = ((path, _read(path)) for path in _task_files().values())
     return tuple(_task(path, config) for path, config in configs if "group" not in config)
 
 
 @cache
 def list_suites() -> tuple[Suite, ...]:
-    """Every group of tasks in `tasks/` and in other packages, by name."""
     configs = (_read(path) for path in _task_files().values())
     return tuple(
         Suite(

@@ -154,8 +154,6 @@ def _label(changes: Mapping[str, Setting]) -> str:
 
 
 def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
-    """Whether two rows are one training, however their credits are written down."""
-
     def training(row: RowDefinition) -> list[Any]:
         fields = definition.recipe_fields(row)
         where = [definition.model_of(row), fields["data"], fields.get("schedule")]
@@ -198,7 +196,6 @@ def _is_number(value: Any) -> bool:
 
 
 def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:
-    """The ablation with the points that were run in this folder before."""
     for assignments in _saved(definition, run_dir) if definition.kind == "ablation" else []:
         definition, _ = with_points(definition, assignments)
     return definition

@@ -178,7 +178,6 @@ def credit_of_cell(
 
 
 def remembered_credit(key: str, run_dir: RunDir) -> dict[tuple[str, int], TokenCredit]:
-    """What was computed before; needs no model."""
     return _remembered(_path(key, run_dir))
 
 
@@ -218,7 +217,6 @@ def _path(key: str, run_dir: RunDir) -> Path:
 
 
 def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:
-    """What the model was shown, by problem id."""
     spec = CellSpec.from_dict(_cell(store, key).spec)
     task = find_task(spec.task)
     rows = load_rows(task, run_dir.data_dir(task.folder), spec.limit)

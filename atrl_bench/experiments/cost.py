@@ -84,14 +84,13 @@ class MachineRates(Settings):
 
     @property
     def basis(self) -> str:
-        """One sentence: what these constants rest on."""
         measured = self.model_fields_set - {"hardware"}
         if not measured:
             return f"assumed rates of an {self.hardware}; atrl-bench doctor --gpu measures this machine's"
         return f"{len(measured)} of {len(RATES)} rates measured on {self.hardware}, the others assumed"
 
     def on(self, gpus_gb: Sequence[float]) -> MachineRates:
-        """Return the same rates for devices of these sizes: the smallest one counts, as far as it is known."""
+        """The same rates for devices of these sizes: the smallest one counts, as far as it is known."""
         size = min(filter(math.isfinite, gpus_gb), default=self.device_gb)
         return MachineRates.model_construct(self.model_fields_set, **dict(self) | {"device_gb": size})
 
@@ -106,7 +105,6 @@ class _RatesFile(BaseModel):
 
 
 def load_rates(path: Path) -> MachineRates:
-    """Return the rates in the file that `atrl-bench doctor --gpu` wrote."""
     try:
         return _RatesFile.model_validate_json(path.read_bytes()).rates
     except (OSError, ValidationError) as error:
@@ -153,7 +151,6 @@ class Needs:
         return self.checkpoint_gb + self.resume_gb
 
     def document(self) -> dict[str, Any]:
-        """Return the counts and numbers, rounded, without those that say nothing here."""
         names: tuple[str, ...] = ("gpus", "minutes", "disk_gb") if self.is_known else ()
         if self.gpus:
             sizes = "gb_per_gpu", "host_gb_per_node", "checkpoint_gb", "resume_gb"
@@ -187,7 +184,7 @@ def training_needs(
     gpus: int | None = None,
     work: Work | None = None,
 ) -> Needs:
-    """Return what a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says.
+    """What a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says.
 
     `work` is done in place of the recipe's own.
     """
@@ -232,7 +229,7 @@ def training_needs(
 
 
 def gpus_of(recipe: Recipe, profile: Profile, rates: MachineRates = ASSUMED) -> int:
-    """Return how many GPUs a training needs; none where the CPU will do."""
+    """How many GPUs a training needs; none where the CPU will do."""
     needs = training_needs(recipe, profile, rates)
     return needs.gpus if needs.is_known else 1  # a model of unknown size is no tiny one
 
@@ -262,7 +259,7 @@ def _rollout_work(recipe: RolloutRecipe, profile: Profile) -> Work:
 
 
 def expected_draws(settings: DynamicSampling | None, mixed_fraction: float = MIXED_FRACTION) -> list[float]:
-    """Return how many groups each draw of a rollout has, as shares of the rollout, with so many of them mixed."""
+    """How many groups each draw of a rollout has, as shares of the rollout, with so many of them mixed."""
     draws, missing = [1.0], 1 - mixed_fraction
     while settings is not None and len(draws) <= settings.max_extra_generations and missing > 0:
         draws.append(missing * settings.oversampling)
@@ -271,7 +268,7 @@ def expected_draws(settings: DynamicSampling | None, mixed_fraction: float = MIX
 
 
 def _pair_work(recipe: PreferenceRecipe, profile: Profile) -> Work:
-    """Return the work on as many pairs as there could be at most.
+    """The work on as many pairs as there could be at most.
 
     A pair is two responses; each goes through the policy forward and backward, through the reference, and once more
     where there is a credit.
@@ -284,7 +281,6 @@ def _pair_work(recipe: PreferenceRecipe, profile: Profile) -> Work:
 
 
 def prompt_tokens(sizes: TrainingSizes | EvaluationSizes, num_frames: int | None = None) -> float:
-    """Return the tokens of a usual prompt: a question with an image, or with a video of so many frames."""
     pixels = IMAGE_FRACTION * sizes.max_pixels
     if num_frames is not None:
         pixels = sizes.video_max_pixels * num_frames / FRAMES_PER_STEP
@@ -303,7 +299,7 @@ def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
 
 
 def _devices_for(sharded_gb: float, rest_gb: float, rates: MachineRates) -> int:
-    """Return the smallest power of two of devices that hold their part of one and the whole of the other."""
+    """The smallest power of two of devices that hold their part of one and the whole of the other."""
     gpus = 1
     while sharded_gb / gpus + rest_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
         gpus *= 2
@@ -313,7 +309,7 @@ def _devices_for(sharded_gb: float, rest_gb: float, rates: MachineRates) -> int:
 def _phases(
     work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates, gpus: int, sampler: Sampler
 ) -> dict[str, float]:
-    """Return the GPU-seconds of each phase."""
+    """The GPU-seconds of each phase."""
     response, prompt = USED_FRACTION * sizes.max_response_tokens, _usual_prompt(sizes)
     of_a_token = shape.num_parameters * work.sequences * (prompt + response) / rates.training_flops
     backward = 8 if recomputes(sizes) else 6
@@ -335,17 +331,15 @@ def _phases(
 
 
 def responses_at_once(shape: ModelShape, positions: int) -> int:
-    """Return how many sequences of so many positions SAMPLER_GB holds the keys and values of, one at least."""
+    """How many sequences of so many positions SAMPLER_GB holds the keys and values of, one at least."""
     return max(1, int(SAMPLER_GB * GB // (2 * shape.num_layers * shape.kv_size * 2 * positions)))
 
 
 def longest_response(limit: int, mean: float | None = None) -> float:
-    """Return the tokens of the longest response of a batch with this limit, and this or the usual mean."""
     return min(limit, LONGEST_TO_MEAN * (USED_FRACTION * limit if mean is None else mean))
 
 
 def decoding_step_seconds(shape: ModelShape, rates: MachineRates, sharded_over: int = 1) -> float:
-    """Return the seconds in which transformers decodes one token of every response of a batch."""
     weights = 2 * shape.num_parameters
     local = max(shape.num_layers * rates.decoding_seconds_per_layer, weights / rates.memory_bytes_per_second)
     if sharded_over == 1:
@@ -376,7 +370,7 @@ def answering_needs(
     rates: MachineRates = ASSUMED,
     vllm: bool = False,
 ) -> Needs:
-    """Return what so many answers to so many problems take, with prompts of so many frames.
+    """What so many answers to so many problems take, with prompts of so many frames.
 
     With `vllm` that serves the model. One that a device does not hold is taken to be served by it in any case.
     """
@@ -400,7 +394,7 @@ def answering_needs(
 
 
 def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
-    """Return how many GPUs hold the profile's model once, to answer and not to train; none if the CPU will do."""
+    """How many GPUs hold the profile's model once, to answer and not to train; none if the CPU will do."""
     shape = model_shape(profile.model)
     if shape is None:
         return 1
@@ -410,5 +404,5 @@ def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
 
 
 def gpus_to_answer(profile: Profile) -> int:
-    """Return how many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
+    """How many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
     return min(1, gpus_to_serve(profile))

@@ -188,7 +188,6 @@ class TableDefinition(Settings):
             yield f"{item} refers to footnote", footnote, self.footnotes, "not defined"
 
     def under(self, profile: Profile) -> TableDefinition:
-        """The table with the seeds, learning rates and rows that it has under a profile."""
         changes: dict[str, Any] = self.profiles.get(profile.name, TableSizes()).model_dump(exclude_none=True)
         if self.of_worlds and not profile.generated_data:
             reason = f"Its worlds are small and generated: atrl-bench run-table {self.id} --profile mini"
@@ -216,7 +215,6 @@ class TableDefinition(Settings):
         return of_group.get(row.group or "") or self.baseline
 
     def columns_of(self, row: RowDefinition) -> tuple[ColumnDefinition, ...]:
-        """The columns that a row is evaluated on: its group's, or all."""
         of_group = next((group.columns for group in self.groups if group.id == row.group), ())
         return tuple(column for column in self.columns if not of_group or column.id in of_group)
 
@@ -239,7 +237,6 @@ class TableDefinition(Settings):
         return {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
 
     def recipes(self) -> dict[str, Recipe]:
-        """The recipe of each row that is trained."""
         return {row.id: load_recipe(row.recipe, **self.recipe_fields(row)) for row in self.rows if row.recipe}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
@@ -295,7 +292,6 @@ class TableDefinition(Settings):
         return any(family in label for family in families)
 
     def group_label(self, row: RowDefinition) -> str:
-        """The heading that the row stands under, "" for none."""
         return next((group.label for group in self.groups if group.id == row.group), "")
 
     def row_label(self, row: str, beside: str | None = None) -> str:
@@ -365,7 +361,6 @@ def load_printed(definition: TableDefinition) -> PrintedScores:
 
 
 def read_printed(path: Path, definition: TableDefinition) -> PrintedScores:
-    """The content of a CSV file whose first column names rows and whose header names columns."""
     full = load_table(definition.id) if definition.id in list_tables() else definition
     rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
     kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}

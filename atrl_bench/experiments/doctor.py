@@ -76,7 +76,6 @@ class Diagnosis(Record):
         return {"profile": self.run_dir.profile.name, "healthy": self.is_healthy, "checks": checks}
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the checks, each with the command that mends it, and whether the profile can run."""
         rows: list[tuple[str, ...]] = []
         for check in self.checks:
             rows.append(("MISSING" if check.state == "missing" else check.state, check.name, check.found))
@@ -115,7 +114,6 @@ def _findings(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]
 
 
 def packages(run_dir: RunDir) -> Iterator[Check]:
-    """Yield whether Python, what the package requires, and the native libraries below it will do."""
     wanted = importlib.metadata.metadata("atrl-bench")["Requires-Python"]
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     is_new_enough = platform.python_version() in SpecifierSet(wanted, prereleases=True)
@@ -133,7 +131,7 @@ def packages(run_dir: RunDir) -> Iterator[Check]:
 
 
 def vllm(run_dir: RunDir) -> Check:
-    """Return which vLLM there is, and whether TRL, torch and transformers go with it.
+    """Which vLLM there is, and whether TRL, torch and transformers go with it.
 
     Only a folder whose tables it answers, or whose trainings it samples for, cannot do without.
     """
@@ -160,7 +158,6 @@ def vllm(run_dir: RunDir) -> Check:
 
 
 def _requirements(package: str, extra: str = "") -> list[Requirement]:
-    """Return what an installed package asks of others, or what one of its extras adds to that."""
     wanted = [Requirement(line) for line in importlib.metadata.requires(package) or ()]
     always = [each for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
     added = [each for each in wanted if each not in always and each.marker and each.marker.evaluate({"extra": extra})]
@@ -168,7 +165,6 @@ def _requirements(package: str, extra: str = "") -> list[Requirement]:
 
 
 def _unmet(required: Iterable[Requirement]) -> Iterator[tuple[str, str]]:
-    """Yield the requirements that are not met, each with what is there instead."""
     for each in required:
         # What was built for a CPU or a CUDA is the same version: 2.13.0+cpu is 2.13.0.
         specifier = SpecifierSet(re.sub(r"\+[\w.]+", "", str(each.specifier)))
@@ -182,7 +178,6 @@ def _unmet(required: Iterable[Requirement]) -> Iterator[tuple[str, str]]:
 
 
 def native(name: str, code: str, fix: str) -> Check:
-    """Return whether this program ends well in a process of its own."""
     # In the interpreter's own environment, but from nowhere in particular: the current folder may hold anything.
     command, environment = [sys.executable, "-c", code], os.environ | {"OMP_NUM_THREADS": "1"}
     try:
@@ -199,7 +194,6 @@ def native(name: str, code: str, fix: str) -> Check:
 
 
 def gpu(profile: Profile) -> Iterator[Check]:
-    """Yield which GPUs there are, and whether torch can use them."""
     gpus, needs_one = visible_gpus(os.environ), not profile.generated_data
     if not gpus and needs_one:
         found = f"none; profile {profile.name} trains a model of billions"
@@ -220,7 +214,6 @@ def gpu(profile: Profile) -> Iterator[Check]:
 
 
 def data(run_dir: RunDir) -> Iterator[Check]:
-    """Yield where the base model is, and which training sets and benchmarks of the shipped tables are here."""
     profile, absent = run_dir.profile, _absent_state()
     try:
         yield Check("base model", "ok", f"{profile.model} in {find_model(profile.model).folder}")
@@ -259,7 +252,6 @@ def _absent_state() -> State:
 
 
 def disk(run_dir: RunDir) -> Iterator[Check]:
-    """Yield whether the run folder can be written, what its store holds, and whether a first training has room."""
     try:
         with tempfile.TemporaryFile(dir=existing(run_dir.root)):
             yield Check("run folder", "ok", f"{run_dir.root} can be written")
@@ -290,7 +282,6 @@ def _store(run_dir: RunDir) -> Check:
 
 
 def disk_gb(profile: Profile) -> tuple[float, str]:
-    """Return the space a first training takes, with the download of the base model."""
     if profile.generated_data:
         return MINI_DISK_GB, "a table with its checkpoints"
     shape = model_shape(profile.model)
@@ -302,7 +293,6 @@ def disk_gb(profile: Profile) -> tuple[float, str]:
 
 
 def ask_judge(judge: JudgeConfig | None) -> Iterator[Check]:
-    """Yield whether the judge serves its model."""
     if judge is None:
         yield Check("judge", "ok", "none given: the rule grader alone decides, and reports say so")
         return

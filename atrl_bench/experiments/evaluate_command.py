@@ -12,9 +12,9 @@ from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
-from atrl_bench.experiments.cluster_jobs import run_on_cluster
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
+from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
@@ -103,7 +103,6 @@ class ModelScores(Record):
     scores: tuple[TaskScores | SuiteScores, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """The scores, their intervals, and where every row went."""
         yield Rows([row for scores in self.scores for row in scores.rows()], right=(2,), indent=0)
 
 
@@ -116,7 +115,6 @@ def evaluate_model(
     *,
     quiet: bool = False,
 ) -> ModelScores:
-    """The scores of each task and each suite in `names`, with intervals, every row accounted for."""
     tasks, keys = expand(names), {}
     evaluations = tuple((task.name, options) for task in tasks)
     job = EvaluationJob(run_dir=run_dir, name=model, model=model, evaluations=evaluations, num_shaded=0)
@@ -203,7 +201,6 @@ def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteS
 
 
 def headline_answers(info: Task, answers: ScoreArray, num_repeats: int) -> ScoredSamples:
-    """The answers under the number that the benchmark is quoted by."""
     return ScoredSamples(answers, info.headline(num_repeats), info.code.statistics)
 
 

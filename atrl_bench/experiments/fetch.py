@@ -1,27 +1,118 @@
 """Fetch what a table, a benchmark, a training set or a model needs from the hub, and say what is here of it.
 
 Everything comes from pinned commits, is checked, and is unpacked where it is an archive. What is here is not fetched
-again; what cannot be fetched is named with the reason and does not keep the rest from coming.
+again; what cannot be fetched is named with the reason and does not keep the rest from coming. The price of a plan
+(`price.py`) reads the same list of needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from atrl_bench.data.archives import ENDINGS
+from atrl_bench.data.dataset import Dataset, is_here, parts_of
+from atrl_bench.data.fetch import fetch as fetch_dataset
 from atrl_bench.data.fetch import forget_layout
-from atrl_bench.data.repository import Repository, is_downloaded, listing, may_read
-from atrl_bench.data.sets import TRAINING_SETS
-from atrl_bench.errors import AtrlBenchError, NotFetchedError
+from atrl_bench.data.repository import Listing, Repository, is_downloaded, listing, may_read
+from atrl_bench.data.sets import TRAINING_SETS, find_set
+from atrl_bench.errors import AtrlBenchError, NotFetchedError, UnknownNameError
+from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.experiments.cost import GB
-from atrl_bench.experiments.definition import list_tables
+from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.memory_check import require_space
-from atrl_bench.experiments.needs import ALL, HEADINGS, Need, needs_of_name
+from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.local import find_model, model_ref
 from atrl_bench.printable import Block, Command, Record, Rows, counted
+from atrl_bench.training.recipe import Recipe, stages_of
 
 HERE, TO_FETCH, MISSING = "here", "to fetch", "missing"
+ALL = "all"
+MODEL = "model"
+HEADINGS = {MODEL: "Models", "training set": "Training sets", "benchmark": "Benchmarks"}
+
+
+class Need(NamedTuple):
+    """A model, training set or benchmark."""
+
+    kind: str
+    name: str
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """What it is called among benchmarks or training sets, None for a model."""
+        return {"benchmark": find_task, "training set": find_set}[self.kind](self.name) if self.kind != MODEL else None
+
+    @property
+    def files(self) -> list[tuple[Listing, list[str]]]:
+        """The files that it consists of, by the commits that they are in; asks the hub where a repository is new."""
+        if self.dataset is not None:
+            return [(listing(part.repository), part.names()) for part in parts_of(self.dataset)]
+        ref = model_ref(self.name)
+        return [(ref.listing, ref.files)] if ref.listing else []
+
+    @property
+    def is_here(self) -> bool:
+        if self.dataset is not None:
+            return is_here(self.dataset, None)
+        return all(is_downloaded(*files) for files in self.files)
+
+    @property
+    def terms(self) -> str | None:
+        """The page of its conditions as far as they were read, None where the hub has to be asked for them."""
+        dataset = self.dataset
+        return dataset.repository.page if dataset and dataset.hub_id and dataset.publication.gated else None
+
+    def data_dir(self, run_dir: RunDir) -> Path | None:
+        """The data folder that has it, None where that is the hub's part."""
+        return run_dir.data_dir(self.dataset.folder) if self.dataset else None
+
+    def fetch(self) -> None:
+        if self.dataset is not None:
+            fetch_dataset(self.dataset)
+        else:
+            find_model(self.name, download=True)
+
+
+def needs_of(
+    models: Iterable[str], recipes: Iterable[Recipe], tasks: Iterable[str], run_dir: RunDir
+) -> tuple[Need, ...]:
+    """What these need, each once; neither data that is generated nor a model in a folder is needed."""
+    needs = [Need(MODEL, model) for model in models if is_on_hub(model)]
+    if not run_dir.profile.generated_data:
+        trained = [stage.data for recipe in recipes for stage in stages_of(recipe)]
+        needs += [Need("training set", data) for data in trained if data in TRAINING_SETS]
+        needs += [Need("benchmark", task) for task in tasks]
+    return tuple(dict.fromkeys(needs))
+
+
+def needs_of_name(name: str, run_dir: RunDir) -> tuple[Need, ...]:
+    """What `fetch NAME` brings: for a table, task, suite, training set or model, or for `all` tables."""
+    tasks = [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())]
+    if name == ALL or name in list_tables():
+        tables = list_tables() if name == ALL else [name]
+        return tuple(dict.fromkeys(need for table in tables for need in _needs_of_table(table, run_dir)))
+    if name in tasks:
+        return needs_of((), (), [task.name for task in expand([name])], run_dir)
+    if name in TRAINING_SETS:
+        return () if run_dir.profile.generated_data else (Need("training set", name),)
+    if is_on_hub(name):
+        return (Need(MODEL, name),)
+    raise UnknownNameError("table, task or training set", name, [*list_tables(), *tasks, *TRAINING_SETS, ALL])
+
+
+def _needs_of_table(name: str, run_dir: RunDir) -> tuple[Need, ...]:
+    table = load_table(name)
+    rows = [row for row in table.rows if not (row.served or row.not_measured)]
+    models = [run_dir.with_model(table.model_of(row)).profile.model for row in rows]
+    return needs_of(models, table.recipes().values(), [item.task for item in evaluations_of(*table.columns)], run_dir)
+
+
+def is_on_hub(model: str) -> bool:
+    return model.count("/") == 1 and not model.startswith((".", "/")) and not Path(model).exists()
 
 
 @dataclass(frozen=True)
@@ -71,7 +162,6 @@ class Stock(Record):
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether something is to be fetched, and can be."""
         return any(item.state == TO_FETCH for item in self.items)
 
     def blocks(self) -> Iterable[Block]:
@@ -150,7 +240,6 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
 
 
 def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
-    """An item, and the sizes in bytes of the files that are to be fetched for it."""
     if need.dataset is not None and (data_dir := need.data_dir(run_dir)) is not None:
         return StockItem(*need, HERE, folder=str(data_dir / need.dataset.folder)), {}
     is_here, origins = need.is_here, []

@@ -9,7 +9,9 @@ same (`cluster_jobs.py`). Both write to the store as they go, so killing them at
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from pydantic import TypeAdapter
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines import launch
-from atrl_bench.engines.devices import Devices, environment, memory_gb
+from atrl_bench.engines.devices import HERE, Devices, environment, memory_gb
 from atrl_bench.engines.launch import Configuration, LaunchError
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import EndpointError, reason_of
@@ -121,7 +123,6 @@ def remaining(job: EvaluationJob, store: Store) -> EvaluationJob:
 
 
 def run_job(job: TrainingJob | EvaluationJob, where: Devices) -> None:
-    """Do a job in a process of its own."""
     os.environ.update(environment(where))
     with job.run_dir.open_store() as store:
         if isinstance(job, TrainingJob):
@@ -196,7 +197,6 @@ def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.Training
 
 
 def _train_over(job: TrainingJob, devices: Devices) -> None:
-    """Have this trained over as many of the devices as it can be spread over evenly."""
     recipe, profile = job.recipe, job.run_dir.profile
     devices = devices.first(most_devices(recipe, profile, devices.count))
     rates = job.run_dir.rates.on(memory_gb(devices.gpus))
@@ -245,7 +245,6 @@ def _answer_by_engine(job: EvaluationJob, where: Devices, store: Store) -> tuple
 
 
 def _answer_here(job: EvaluationJob, where: Devices, store: Store) -> list[Exception]:
-    """Answer the tasks one after another and return the errors of those that failed."""
     errors: list[Exception] = []
     for task, options in job.evaluations:
         try:
@@ -293,4 +292,28 @@ def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, confi
     path = logs / f"{file_name(stem)}.json"
     write_atomically(path, LAUNCH_SPEC.dump_json(job, indent=2))
     on_gpus = configuration if devices.gpus else "cpu"
-    launch.run("atrl_bench.experiments.rank", path, on_gpus, devices, logs / f"{file_name(job.name)}.log")
+    launch.run("atrl_bench.experiments.jobs", path, on_gpus, devices, logs / f"{file_name(job.name)}.log")
+
+
+def do_part(path: Path) -> None:
+    """Do the part of one process of a launch, `python -m atrl_bench.experiments.jobs FILE`, in the job of a file.
+
+    Of a training only the main process touches the run folder; of an evaluation each process stores what it answers.
+    """
+    job, answered = LAUNCH_SPEC.validate_json(path.read_bytes()), list[str]()
+
+    def work() -> None:
+        if isinstance(job, TrainingJob):
+            with job.run_dir.open_store() if launched().is_main else contextlib.nullcontext() as store:
+                train(job, HERE, store)
+            return
+        with job.run_dir.open_store() as store:
+            for task, options in job.evaluations:
+                answer_and_shade(job, task, options, store)
+                answered.append(task)
+
+    launch.rank(work, path.with_suffix(".error"), lambda: len(answered))
+
+
+if __name__ == "__main__":
+    do_part(Path(sys.argv[1]))

@@ -14,8 +14,7 @@ from typing import Any
 
 from atrl_bench.digests import spec_key
 from atrl_bench.evaluation.cell_spec import GRADING_FIELDS, Engine
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.run_settings import keep_settings
+from atrl_bench.experiments.run_dir import RunDir, keep_settings
 from atrl_bench.grading.judge.calibration import CalibrationReport, calibration_report, check_calibration
 from atrl_bench.grading.judge.judge import Judge, JudgeConfig
 from atrl_bench.printable import Block, Record
@@ -61,7 +60,6 @@ def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> FolderJudge:
 
 
 def drop_judge(run_dir: RunDir) -> FolderJudge:
-    """Leave the verdicts of this folder to the rule grader alone from now on."""
     keep_settings(run_dir.root, judge=None)
     return FolderJudge(run_dir.root)
 

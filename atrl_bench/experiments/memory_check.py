@@ -42,7 +42,6 @@ class Capacity:
 
 
 def require_plan_fits(plan: Plan, where: Machine | Cluster) -> None:
-    """Raise `MachineTooSmallError` if a row of a plan does not fit, with the rows that do."""
     refused: dict[str, MachineTooSmallError] = {}
     for job in plan.due:
         if job.recipe is not None and job.row.id not in refused:
@@ -82,7 +81,6 @@ def require_trainings_fit(recipes: Iterable[Recipe], run_dir: RunDir, where: Mac
 
 
 def require_fit(recipe: Recipe, profile: Profile, machine: Capacity, rates: MachineRates = ASSUMED) -> None:
-    """Raise `MachineTooSmallError` with what would fit."""
     needs = training_needs(recipe, profile, rates.on(machine.gpus_gb))
     if reasons := misfits(needs, machine):
         raise MachineTooSmallError(
@@ -93,7 +91,6 @@ def require_fit(recipe: Recipe, profile: Profile, machine: Capacity, rates: Mach
 
 
 def misfits(needs: Needs, machine: Capacity) -> list[str]:
-    """Return why a training does not fit a machine; nothing if it does."""
     reasons = []
     smallest = min(machine.gpus_gb, default=0.0)
     if needs.gpus and needs.gb_per_gpu > (1 - MARGIN) * smallest and machine.gpus_gb:
@@ -116,7 +113,7 @@ def misfits(needs: Needs, machine: Capacity) -> list[str]:
 
 
 def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: MachineRates) -> Iterator[str]:
-    """Yield what would fit: more devices of this kind or larger ones, adapters in place of all weights."""
+    """What would fit: more devices of this kind or larger ones, adapters in place of all weights."""
     here = rates.on(machine.gpus_gb)
     for size in dict.fromkeys((here.device_gb, ASSUMED.device_gb)):
         needs = training_needs(recipe, profile, rates.on([size]))
@@ -136,7 +133,7 @@ def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: Ma
 
 
 def this_machine(run_dir: Path, gpus: Sequence[str]) -> Capacity:
-    """Return these GPUs and what else is free here and now; all machines of one launch are taken to be equal."""
+    """These GPUs and what else is free here and now; all machines of one launch are taken to be equal."""
     processes, per_node = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     return Capacity(
         gpus_gb=memory_gb(gpus),
@@ -153,7 +150,6 @@ def _free_memory() -> float:
 
 
 def _cgroup_room() -> Iterator[float]:
-    """Yield what the container may still take, for each limit that it has."""
     for path in map(Path, CGROUP_LIMITS):
         if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
             used = path.with_name("memory.current" if path.name == "memory.max" else "memory.usage_in_bytes")
@@ -166,7 +162,7 @@ def free_disk_gb(folder: Path) -> float:
 
 
 def existing(folder: Path) -> Path:
-    """Return the folder itself, or the nearest one above it that exists."""
+    """The folder itself, or the nearest one above it that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 

@@ -64,7 +64,6 @@ class Job:
 
     @property
     def run_key(self) -> str | None:
-        """The key of the training run, None for a row that trains nothing."""
         return None if self.run_spec is None else planned_key(self.run_spec, self.missing)
 
     @property
@@ -74,7 +73,6 @@ class Job:
 
     @property
     def row_at_rate(self) -> str:
-        """The row, with its learning rate where that is not the profile's."""
         return self.row.id if self.rate == PROFILES_OWN else f"{self.row.id} at {rate_text(self.rate)}"
 
 
@@ -95,7 +93,6 @@ class Plan:
 
     @property
     def due(self) -> tuple[Job, ...]:
-        """The jobs that a run carries out."""
         return tuple(job for job in self.jobs if self.only is None or job.row.id in self.only)
 
     @property
@@ -126,7 +123,6 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that runs what is planned here: these rows, columns and seeds, in this folder."""
         whole = with_saved_points(load_table(self.definition.id), self.run_dir)
         options = []
         for option, planned, every in (
@@ -140,7 +136,6 @@ class Plan:
 
 
 def table_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:
-    """The options that train a table with these seeds at its learning rates, none where they are its own."""
     options = [] if tuple(seeds) == tuple(definition.seeds) else [f"--seeds {','.join(map(str, seeds))}"]
     if definition.compared_at != load_table(definition.id).compared_at:
         options.append(f"--compared-at {definition.compared_at}")
@@ -223,7 +218,6 @@ def plan_definition(
 
 
 def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
-    """What these columns need, each once: their tasks, or the tasks of their suites."""
     needed = [
         Evaluation(task.name, column.frames if task.shows_videos else None)
         for column in columns
@@ -253,7 +247,6 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
 
 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
-    """What names the training of `recipe` in this run folder: everything that can change its weights."""
     base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(find_set(recipe.data).folder))
     if (first := first_stage(recipe)) is not None:
         base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
@@ -272,7 +265,6 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
 
 
 def runs_by_rate(plan: Plan, store: Store, seeds: Sequence[int] | None = None) -> dict[str, dict[float, list[Run]]]:
-    """The trainings of each row that the store knows, by their learning rates, with these seeds, or all."""
     runs: dict[str, dict[float, list[Run]]] = {}
     for job in plan.jobs:
         if job.run_key is not None and (seeds is None or job.seed in seeds):
@@ -323,7 +315,6 @@ def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOpt
 
 
 def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
-    """The keys of each (row, column) over seeds and parts, as far as what they depend on exists."""
     keys: dict[tuple[str, str], list[str]] = {}
     for job in plan.jobs:
         for column, of_column in job_cells(job, plan, store).items():

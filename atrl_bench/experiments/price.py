@@ -18,8 +18,8 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
+from atrl_bench.experiments.fetch import Need, needs_of
 from atrl_bench.experiments.judge_choice import judge_name
-from atrl_bench.experiments.needs import Need, needs_of
 from atrl_bench.experiments.plan import (
     Job,
     Plan,
@@ -139,7 +139,6 @@ class Price(Record):
 
     @property
     def download_gb(self) -> float:
-        """What is downloaded, as far as it is known."""
         return sum(each.gb or 0 for each in self.downloads)
 
     @property
@@ -148,7 +147,7 @@ class Price(Record):
         return list(dict.fromkeys(page for each in self.downloads for page in each.terms))
 
     def must_ask(self, *, is_generated: bool) -> bool:
-        """Return whether this may only start once somebody has seen its price."""
+        """Whether this may only start once somebody has seen its price."""
         return bool(self.costs_left) and (not is_generated or self.hours > HOURS_WITHOUT_ASKING)
 
     def document(self) -> dict[str, Any]:
@@ -161,13 +160,11 @@ class Price(Record):
         return document | {name: [c.document() for c in getattr(self, name)] for name in ("trainings", "cells")}
 
     def left(self) -> dict[str, Any]:
-        """Return what is left to do in numbers."""
         names = "gpu_hours", "hours", "gpu_hours_by_vllm", "disk_gb", "download_gb"
         numbers = {name: round(value, 2) for name in names if (value := getattr(self, name)) is not None}
         return _counts(self.costs_left) | numbers | {"conditions_to_accept": self.terms}
 
     def blocks(self) -> Iterable[Block]:
-        """Yield tables, or trainings and benchmarks, then what is left to do and what that takes."""
         yield f"{self.name} under profile {self.run_dir.profile.name}, in {self.run_dir.root}"
         yield from self._table_rows() if self.tables else self._all_rows()
         yield ""
@@ -275,7 +272,6 @@ States = dict[tuple[str, int, str], str]  # of a cell, by row, seed and column
 
 
 def price_of(plan: Plan) -> Price:
-    """Return every training and cell of the plan with its state in the store and what it needs."""
     states, best = States(), dict[str, float]()
     if plan.run_dir.store_path.is_file():
         with plan.run_dir.open_store(read_only=True) as store:
@@ -305,7 +301,6 @@ def price_of(plan: Plan) -> Price:
 
 
 def _states(plan: Plan, store: Store) -> States:
-    """Return the states of the cells that the store knows."""
     return {
         (job.row_at_rate, job.seed, column): _state(cells, len(keys))
         for job in plan.jobs
@@ -315,7 +310,7 @@ def _states(plan: Plan, store: Store) -> States:
 
 
 def _state(cells: Sequence[Cell], num_expected: int) -> str:
-    """Return the state of a column's cells together, with how many answers there are where any is missing."""
+    """The state of a column's cells together, with how many answers there are where any is missing."""
     unfinished = [cell.state for cell in cells if cell.state != "done"]
     if not unfinished and len(cells) == num_expected:
         return "done"
@@ -324,7 +319,7 @@ def _state(cells: Sequence[Cell], num_expected: int) -> str:
 
 
 def _needed(plan: Plan, best: Mapping[str, float]) -> Plan:
-    """Return the plan without what no run will do; until a row's best rate is known, the highest stands for it."""
+    """The plan without what no run will do; until a row's best rate is known, the highest stands for it."""
     highest: dict[str, float] = {}
     for job in plan.jobs:
         highest[job.row.id] = max(job.rate, highest.get(job.row.id, 0.0))
@@ -333,7 +328,7 @@ def _needed(plan: Plan, best: Mapping[str, float]) -> Plan:
 
 
 def _without_repeated_stages(costs: Iterable[Cost]) -> Iterator[Cost]:
-    """Yield the trainings without a first stage that a row before it has trained, or started from."""
+    """The trainings without a first stage that a row before it has trained, or started from."""
     seen: set[str] = set()
     for cost in costs:
         if not (cost.is_stage and cost.checkpoint in seen):
@@ -342,7 +337,7 @@ def _without_repeated_stages(costs: Iterable[Cost]) -> Iterator[Cost]:
 
 
 def _trainings(job: Job, run_dir: RunDir) -> Iterator[Cost]:
-    """Yield the trainings of a job: of the checkpoint that it starts from, then its own."""
+    """The trainings of a job: of the checkpoint that it starts from, then its own."""
     if job.recipe is None:
         return
     *first, own = (_training(stage, run_dir.with_model(job.model), job.seed) for stage in stages_of(job.recipe))
@@ -388,7 +383,6 @@ def _answers(evaluations: Sequence[tuple[Task, EvaluationOptions]], run_dir: Run
 
 
 def _source(task: Task, run_dir: RunDir) -> str:
-    """Return where a benchmark's data is taken from, in a few words."""
     if (data_dir := run_dir.data_dir(task.folder)) is not None:
         return str(data_dir / task.folder)
     return f"{task.hub_id}, {task.split}" if task.hub_id else f"atrl-bench fetch {task.name}"
@@ -401,7 +395,7 @@ def _num_rows(task: Task, run_dir: RunDir) -> int:
 
 
 def price_of_all(plans: Sequence[Plan]) -> Price:
-    """Return what is left to do for each of these tables; what two of them share is counted with the first."""
+    """What is left to do for each of these tables; what two of them share is counted with the first."""
     run_dir, prices = plans[0].run_dir, [price_of(plan) for plan in plans]
     costs, tables = dict[tuple[str, str, str], Cost](), list[tuple[str, dict[str, float]]]()
     for price in prices:
@@ -425,7 +419,6 @@ def price_of_all(plans: Sequence[Plan]) -> Price:
 
 
 def price_of_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, seed: int) -> Price:
-    """Return what trainings outside any table take."""
     costs = (_training(stage, run_dir, seed) for recipe in recipes for stage in stages_of(recipe))
     price = Price(name, run_dir, tuple({cost.checkpoint: cost for cost in costs}.values()))
     needs = needs_of([run_dir.profile.model], recipes, (), run_dir) if price.costs_left else ()
@@ -433,7 +426,7 @@ def price_of_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, se
 
 
 def price_of_evaluation(model: str, tasks: Sequence[str], options: EvaluationOptions, run_dir: RunDir) -> Price:
-    """Return what one model's evaluation outside any table takes; an endpoint's hours are its own."""
+    """What one model's evaluation outside any table takes; an endpoint's hours are its own."""
     own, cells = run_dir.with_model(model), []
     for task in expand(tasks):
         run_dir.provide(task.folder)
@@ -460,7 +453,7 @@ def _is_done(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir
 
 
 def missing_downloads(needs: Iterable[Need], run_dir: RunDir) -> tuple[Download, ...]:
-    """Return which of these are not here; a file that two of them need counts for the first. Asks no hub."""
+    """Which of these are not here; a file that two of them need counts for the first. Asks no hub."""
     seen: set[tuple[Repository, str]] = set()
     with without_asking():
         downloads = [_download(need, seen) for need in needs if need.data_dir(run_dir) is None]

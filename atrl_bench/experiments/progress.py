@@ -67,7 +67,6 @@ NOUNS = {"run": "training", "cell": "evaluation", "measurement": "measurement"}
 
 
 def read_status(run_dir: RunDir) -> FolderStatus:
-    """Every training run and every cell of the folder with its state, how far it is and the time left."""
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = write_lock.is_held(store.path)
@@ -103,7 +102,6 @@ def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:
 
 
 def trained_label(spec: dict[str, Any]) -> str:
-    """The name of what a run trains: its objective and credit, the settings that are its own, its seed."""
     recipe = spec["recipe"]
     settings = (recipe.get("credit") or {}).get("settings", {})  # only training on rollouts has credit and a schedule
     words = " ".join([short_label("run", spec), *(f"{name}={value}" for name, value in settings.items())])
@@ -122,7 +120,6 @@ METHODS = {
 
 
 def short_label(kind: str, spec: dict[str, Any]) -> str:
-    """A name of one or two words for a progress line: the objective with its credit, or the benchmark."""
     if kind == "cell":
         return str(spec["task"]).split("_")[0]
     recipe = spec["recipe"]
@@ -201,13 +198,11 @@ class Watch:
             thread.join()
 
     def line(self) -> str:
-        """One line: rows done, what runs now and how far it is, the time left."""
         beats = self._beats()
         now = " | ".join(f"{name} {beat.done}/{beat.total}" for name, beat in self._running(beats))
         return f"{self.num_done}/{self.num_jobs} {self.noun}{self._left(beats)} | {now or 'starting'}"
 
     def bars(self) -> Grid:
-        """The same as bars, one for all and one for each piece of work that runs now."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 

@@ -28,7 +28,6 @@ def rates_of(recipe: Recipe, rates: Sequence[float]) -> Sequence[float]:
 
 
 def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
-    """The recipe at `rate` times its learning rate under this profile; at once its own, the recipe itself."""
     if rate == PROFILES_OWN:
         return recipe
     learning_rate = rate * recipe.sizes(profile).learning_rate

@@ -31,7 +31,6 @@ def names_a_row(name: str) -> bool:
 
 
 def table_of(name: str, run_dir: RunDir) -> TableDefinition:
-    """The table that the name of a row begins with, with the points that were added to it in this folder."""
     return with_saved_points(load_table(name.partition(":")[0]), run_dir)
 
 

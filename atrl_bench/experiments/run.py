@@ -6,21 +6,26 @@ plans from the store again and finds the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from atrl_bench.engines.devices import Cluster, Machine, memory_gb
 from atrl_bench.engines.local import DeadWorkerError, Demand, default_workers, side_by_side
-from atrl_bench.engines.ray_cluster import RayCluster
+from atrl_bench.engines.ray_cluster import CPUS_PER_GPU, ClusterJob, RayCluster, Resources
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.ablation import save_points
-from atrl_bench.experiments.cluster_jobs import run_on_cluster
-from atrl_bench.experiments.cost import ASSUMED, MachineRates
-from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job_of_row, run_job
+from atrl_bench.experiments.cost import ASSUMED, RUNTIME_GB, MachineRates, training_needs
+from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job_of_row, remaining, run_job
 from atrl_bench.experiments.memory_check import require_plan_fits
 from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys
 from atrl_bench.experiments.progress import Watch
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import require_engine
+from atrl_bench.results.shared_store import WRITER, served
 from atrl_bench.results.store import Store
 
 
@@ -33,7 +38,6 @@ class PlanRun:
 
 
 def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, quiet: bool = False) -> PlanRun:
-    """Run the jobs that the store lacks, as many at a time as fit on the machine, `jobs` at most."""
     require_plan_fits(plan, where)  # before anybody fetches what it needs
     for job in plan.due:
         if job.missing is not None:
@@ -59,7 +63,6 @@ def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, q
 def _run_jobs(
     pending: Sequence[Job], plan: Plan, store: Store, where: Machine | Cluster, most: int | None, quiet: bool
 ) -> dict[str, str]:
-    """Run these jobs and return why some of them failed."""
     rows, jobs = {job.name: job for job in pending}, [job_of_row(job, plan.run_dir) for job in pending]
     failures = dict[str, str]()
     num_workers = len(jobs) if isinstance(where, Cluster) else min(len(jobs), most or default_workers(where))
@@ -111,3 +114,67 @@ def _fail(job: Job, reason: str, plan: Plan, store: Store) -> None:
     for key in evaluation_keys(job, plan, store).values():
         if (cell := store.cell(key)) is not None and cell.state == "pending":
             store.fail_cell(key, reason)
+
+
+# On a Ray cluster: a training, then each of its benchmarks by itself; one process, here, writes the store -------------
+
+AnyJob = TrainingJob | EvaluationJob
+JobT = TypeVar("JobT", TrainingJob, EvaluationJob)
+
+
+def run_on_cluster(
+    cluster: RayCluster, jobs: Sequence[JobT], store: Store
+) -> Iterator[tuple[JobT, BaseException | None]]:
+    """Each of a run folder's jobs when the last of its parts has ended, with the first error among them."""
+    by_name = {job.name: job for job in jobs}
+    parts = [part for job in jobs for part in parts_of(job, store)]
+    left = Counter(each.item.name for part in parts for each in part.all_jobs())
+    errors: dict[str, BaseException] = {}
+    with _store_for(cluster, store, jobs[0].run_dir) as variables:
+        for part, error in cluster.run(run_job, parts, variables):
+            name = part.item.name
+            left[name] -= 1 if error is None else len(list(part.all_jobs()))
+            if error is not None:
+                errors.setdefault(name, error)
+            if not left[name]:
+                yield by_name[name], errors.get(name)
+
+
+@contextmanager
+def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[Mapping[str, str]]:
+    with served(store, cluster.host) as address:
+        variables = {WRITER: address.text}
+        if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
+            variables[run_dir.judge.api_key_variable] = key
+        yield variables
+
+
+def parts_of(job: AnyJob, store: Store) -> tuple[ClusterJob[AnyJob], ...]:
+    """What is left of a job: its training with its benchmarks behind it, or the benchmarks that it lacks.
+
+    Where a server answers, the benchmarks are one part: it takes minutes to start.
+    """
+    if isinstance(job, TrainingJob):
+        return (_training(job),)
+    left = remaining(job, store).evaluations
+    groups = [left] if job.run_dir.engine is not None and left else [(one,) for one in left]
+    answers = tuple(_evaluation(job.model_copy(update={"evaluations": group})) for group in groups)
+    if isinstance(job.model, TrainingJob) and not is_done(job.model, store):
+        return (_training(job.model, answers),)
+    return answers
+
+
+def _training(job: TrainingJob, then: tuple[ClusterJob[AnyJob], ...] = ()) -> ClusterJob[AnyJob]:
+    rates = job.run_dir.rates
+    needs = training_needs(job.recipe, job.run_dir.profile, rates)
+    return ClusterJob(job, f"train {job.name}", _resources(job.num_gpus(rates), needs.host_gb_per_node), then)
+
+
+def _evaluation(job: EvaluationJob) -> ClusterJob[AnyJob]:
+    gpus = job.num_gpus(job.run_dir.rates)
+    name = f"evaluate {job.name} on {', '.join(task for task, _ in job.evaluations)}"
+    return ClusterJob(job, name, _resources(gpus, gpus * RUNTIME_GB))
+
+
+def _resources(gpus: int, memory_gb: float) -> Resources:
+    return Resources(gpus, gpus * CPUS_PER_GPU, memory_gb) if gpus else Resources()

@@ -1,19 +1,27 @@
-"""The run folder: one store, the checkpoints it speaks of, the data that was generated, the judge, the reports."""
+"""The run folder: one store, the checkpoints it speaks of, the data that was generated, the judge, the reports.
+
+`run.json` beside the store has what the folder was chosen to be run with, and what its numbers were last made with, so
+that the next command there, be it a report or a plan, speaks of the same cells and trainings.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
+import platform
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from atrl_bench.data.layout import holding
-from atrl_bench.errors import MissingDataError, StoreError
+from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
-from atrl_bench.experiments.run_settings import environment_here, keep_settings, read_settings
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini import CODE_WORDS
 from atrl_bench.mini.world import write_world
@@ -21,6 +29,7 @@ from atrl_bench.models.bases import list_bases
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
 from atrl_bench.results.shared_store import WRITER, RemoteStore, SharedStore
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.write_lock import Address
@@ -28,6 +37,8 @@ from atrl_bench.training.rollout_engine import installed_vllm
 from atrl_bench.training.trackers import Trackers
 
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
+SETTINGS_FILE = "run.json"
+PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,6 @@ class RunDir:
 
     @classmethod
     def at(cls, root: Path | None, profile: Profile, data_dir: Path | None = None) -> RunDir:
-        """Return the run folder at `root`, by default `runs/<profile>` below the current folder."""
         if data_dir is not None and not data_dir.is_dir():
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
@@ -78,7 +88,7 @@ class RunDir:
         return self.root / "store.sqlite"
 
     def open_store(self, *, read_only: bool = False) -> Store:
-        """Return the opened result store, a new one where there is none; one that is only read has to be there."""
+        """The opened result store, a new one where there is none; one that is only read has to be there."""
         if (writer := os.environ.get(WRITER)) is not None:
             return RemoteStore(self.store_path, Address.parse(writer))
         if read_only and not self.store_path.is_file():
@@ -100,7 +110,6 @@ class RunDir:
             )
 
     def run_state(self, key: str) -> str | None:
-        """Return the state of a training in the store, None where it was never begun."""
         if not self.store_path.is_file():
             return None
         with self.open_store(read_only=True) as store:
@@ -108,13 +117,13 @@ class RunDir:
         return run.state if run is not None else None
 
     def checkpoint_of(self, store: Store, key: str) -> Path | None:
-        """Return the checkpoint of a training that is done, None where there is none; one that changed is refused."""
+        """The checkpoint of a training that is done, None where there is none; one that changed is refused."""
         run = store.run(key)
         folder = self.folder_of(run) if run is not None and run.state == "done" else None
         return find_model(folder).folder if folder is not None and (folder / DONE).is_file() else None
 
     def folder_of(self, run: Run) -> Path:
-        """Return the folder of a finished training's checkpoint, fetched now where only the checkpoints' store has it.
+        """The folder of a finished training's checkpoint, fetched now where only the checkpoints' store has it.
 
         One that neither has is not there.
         """
@@ -143,12 +152,12 @@ class RunDir:
         return self.root / "hub"
 
     def with_choices(self, options: EvaluationOptions) -> EvaluationOptions:
-        """Return these options with the folder's judge and engine, unless they name others."""
+        """These options with the folder's judge and engine, unless they name others."""
         engine = options.engine or (self.engine if options.endpoint is None else None)
         return replace(options, judge=options.judge or self.judge, engine=engine)
 
     def data_dir(self, folder: str) -> Path | None:
-        """Return the data folder that has dataset `folder`: the user's, the generated one; None stands for the hub."""
+        """The data folder that has dataset `folder`: the user's, the generated one; None stands for the hub."""
         if folder in CODE_WORDS:
             return write_world(self.root / "data", self.profile, [folder])
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
@@ -168,7 +177,7 @@ class RunDir:
         return {}
 
     def with_model(self, model: str | None) -> RunDir:
-        """Return this folder with another base model; on generated data the profile's own stands for all but bases."""
+        """This folder with another base model; on generated data the profile's own stands for all but bases."""
         if model is None or (self.profile.generated_data and model not in list_bases()):
             return self
         return replace(self, profile=self.profile.model_copy(update={"model": model}))
@@ -211,7 +220,6 @@ class RunDir:
         keep_settings(self.root, checkpoint_store=self.checkpoint_store)
 
     def record_environment(self) -> None:
-        """Write down what the numbers are being made with; the report of this folder shows it."""
         environment = environment_here("flash-attn", *(["vllm"] if self.profile.rollouts.engine == "vllm" else []))
         if self.engine is not None:
             environment[self.engine.name] = self.engine.version
@@ -222,8 +230,65 @@ class RunDir:
 
 
 def recalled(path: Path) -> dict[str, Any]:
-    """Return what a file of this folder remembers by name; nothing where it is damaged: it can be found out again."""
+    """What a file of this folder remembers by name; nothing where it is damaged: it can be found out again."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError):
         return {}
+
+
+# What a folder is run with --------------------------------------------------------------------------------------------
+
+
+class RunSettings(BaseModel):
+    """What options and `judge` have named for a folder; None for what nobody named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judge: JudgeConfig | None = None
+    engine: Engine | None = None  # what answers in place of the command's process
+    rollouts: str | None = None  # what `--rollouts` named
+    vllm: str | None = None  # the version that sampled for the trainings, where one did
+    checkpoint_store: CheckpointStore | None = None
+    environment: dict[str, str] = {}
+
+
+def read_settings(root: Path) -> RunSettings:
+    path = root / SETTINGS_FILE
+    try:
+        return RunSettings.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return RunSettings()
+    except ValueError as error:
+        raise InvalidFileError(
+            f"{path} does not say what this folder is run with.",
+            why=" ".join(str(error).splitlines()[:3]),
+            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}, "
+            "and --serve, --rollouts, --checkpoints",
+        ) from None
+
+
+def keep_settings(root: Path, **changes: Any) -> None:
+    """Write down what was chosen for the run folder at `root`; what nobody speaks of stays as it is."""
+    settings = read_settings(root)
+    changed = settings.model_copy(update=changes)
+    if changed != settings:
+        write_atomically(root / SETTINGS_FILE, (changed.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
+
+
+def environment_here(*if_installed: str) -> dict[str, str]:
+    """What numbers are made with on this machine: no name, address or path of it."""
+    content = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    content["cpu"] = f"{os.cpu_count()} x {_processor()}"
+    content |= {package: importlib.metadata.version(package) for package in PACKAGES}
+    for package in if_installed:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            content[package] = importlib.metadata.version(package)
+    return content
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"

@@ -14,11 +14,11 @@ from atrl_bench.engines.devices import HERE, ONE_PROCESS, Cluster, Machine, envi
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.experiments.cluster_jobs import run_on_cluster
 from atrl_bench.experiments.cost import ASSUMED, gpus_of
 from atrl_bench.experiments.jobs import TrainingJob, train
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch
+from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.models.chat_client import EndpointConfig
@@ -58,7 +58,6 @@ class TrainedSweep(Record):
 
 
 def recipe_overrides(assignments: Sequence[str], *, credit: str | None = None) -> dict[str, Any]:
-    """The recipe fields that the command line sets; values are read as YAML."""
     fields: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -104,7 +103,6 @@ def train_sweep(
     seed: int = 0,
     quiet: bool = False,
 ) -> TrainedSweep:
-    """Train each point of a sweep; those that are there are kept."""
     jobs = [_job(recipe, run_dir, seed) for recipe in expand(load_sweep(sweep), **overrides)]
     points: list[TrainedRecipe] = []
     errors: list[BaseException] = []
@@ -153,7 +151,6 @@ def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
 def key_steps(
     data: str, endpoint: EndpointConfig, run_dir: RunDir, *, limit: int | None = None, quiet: bool = False
 ) -> KeyStepsResult:
-    """The file with a training set's key steps and what is in it, asked of a served model."""
     folder = run_dir.data_dir(find_set(data).folder)
     if folder is None:
         raise MissingDataError(

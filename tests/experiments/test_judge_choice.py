@@ -15,8 +15,7 @@ from atrl_bench.experiments import judge_choice
 from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
 from atrl_bench.experiments.plan import evaluation_keys, plan_table
 from atrl_bench.experiments.price import price_of
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.run_settings import FILE
+from atrl_bench.experiments.run_dir import SETTINGS_FILE, RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
@@ -111,7 +110,7 @@ def test_a_judge_that_is_chosen_is_asked_at_its_address_though_one_of_its_name_a
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, why):
-    (tmp_path / FILE).write_text(content)
+    (tmp_path / SETTINGS_FILE).write_text(content)
     with pytest.raises(InvalidFileError, match=rf"run\.json(.|\n)*{why}(.|\n)*atrl-bench judge URL --out {tmp_path}"):
         run_dir(tmp_path)
 
@@ -120,9 +119,9 @@ def test_who_judges_changes_the_keys_of_a_tables_cells_and_where_it_is_served_do
     config = JudgeConfig("http://one/v1", "qwen")
     found = [keys(tmp_path, mini_world)]
     for judge in (config, replace(config, base_url="http://two/v1"), replace(config, model="other")):
-        (tmp_path / FILE).write_text(json.dumps({"judge": {"base_url": judge.base_url, "model": judge.model}}))
+        (tmp_path / SETTINGS_FILE).write_text(json.dumps({"judge": {"base_url": judge.base_url, "model": judge.model}}))
         found.append(keys(tmp_path, mini_world))
-    (tmp_path / FILE).unlink()
+    (tmp_path / SETTINGS_FILE).unlink()
     assert keys(tmp_path, mini_world) == found[0]
     assert found[1] == found[2]
     assert not found[0] & found[1]
@@ -135,7 +134,7 @@ def test_a_plan_says_who_judges(tmp_path, mini_world):
         return next(line for line in text_of(price_of(planned)).splitlines() if "judge: " in line)
 
     assert line() == "  judge: none: the rule grader alone decides"
-    (tmp_path / FILE).write_text('{"judge": {"base_url": "http://x/v1", "model": "qwen"}}')
+    (tmp_path / SETTINGS_FILE).write_text('{"judge": {"base_url": "http://x/v1", "model": "qwen"}}')
     assert line() == "  judge: qwen at http://x/v1"
 
 

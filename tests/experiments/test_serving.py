@@ -22,8 +22,7 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions, cell_spec
 from atrl_bench.experiments.evaluate_command import evaluate_model
 from atrl_bench.experiments.plan import plan_table
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.run_settings import read_settings
+from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.experiments.serving import installed_engine, require_engine, serving
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Prompt, Sampling

@@ -17,8 +17,7 @@ from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.plan import EVALUATION_SEED, EvaluationOptions, evaluations_of
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.run_settings import read_settings
+from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder as folder_of
 from atrl_bench.results.store import Store

@@ -11,8 +11,7 @@ import pytest
 
 from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
 from atrl_bench.experiments.jobs import LAUNCH_SPEC, TrainingJob
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.run_settings import read_settings
+from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE

@@ -45,7 +45,6 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
     def forward_step(
         self, micro_batch: TensorDict, loss_function: Callable[..., Any] | None, forward_only: bool
     ) -> Any:
-        """What verl's does, with the credit of each token where the batch asks for it."""
         request = tensordict_utils.get_non_tensor_data(micro_batch, REQUEST, None)
         if request is None or not forward_only:
             return super().forward_step(micro_batch, loss_function, forward_only)
@@ -90,7 +89,6 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
         return self._weights
 
     def _refuse(self) -> None:
-        """Raise where this engine's passes cannot be recorded."""
         kind = self.module.config.model_type
         if self.use_ulysses_sp:
             raise InvalidFileError(

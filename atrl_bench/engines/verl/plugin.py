@@ -16,7 +16,6 @@ from atrl_bench.errors import PluginError
 
 
 def check_registration() -> None:
-    """Raise if verl would take another engine or another trainer."""
     classes = {
         f"the {backend} engine": (EngineRegistry.get_engine_cls("language_model", backend), TokenCreditEngine)
         for backend in BACKENDS

@@ -36,7 +36,6 @@ class PackedRecording:
         self.num_layers = 0  # of those that were asked so far
 
     def add(self, query_NHD: Tensor, key_NGD: Tensor, sliding_window: int | None) -> None:
-        """Add the rows of one layer."""
         start = 0
         for b, (prompt, length) in enumerate(zip(self._prompt_lengths_B, self._lengths_B, strict=True)):
             query_HRD = query_NHD[start + prompt - 1 : start + length].transpose(0, 1)

@@ -41,7 +41,6 @@ class TokenCreditTrainer(PPOTrainerSync):
         return scored
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Compute verl's advantages, times the credit."""
         batch = super()._compute_advantage(batch, metrics)
         if self._credit is None:
             return batch
